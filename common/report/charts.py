@@ -427,7 +427,8 @@ def signed(name: str, older: bool = False) -> str:
 
 def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
     """An axis's label, and below it what the signs of these steps mean, and that of age if one is ``older``."""
-    used = {sign for name, sign in signs().items() if name in set(names)} | ({OLDER} if older else set())
+    known = signs()
+    used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
     return "\n".join([label, *explained(used)])
 
 

@@ -44,7 +44,7 @@ def pages() -> list[Path]:
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     """The page with each table and figure written anew; raises ValueError at what a marker cannot be."""
-    _lessons_kinds()
+    load_kinds()
     known = record or records.nothing()
 
     def block(kind: str, words: list[str]) -> str:
@@ -79,14 +79,15 @@ def _written(kind: str, words: list[str], record: Record, code: MachineCode) -> 
 
 def table(kind: str, record: Record, *words: str) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    _lessons_kinds()
+    load_kinds()
     found = figures.named(kind, record, MachineCode(), words, kinds.TABLES)
     assert isinstance(found, Table)
     return found
 
 
 @functools.cache
-def _lessons_kinds() -> None:
+def load_kinds() -> None:
+    """Register the lessons' own kinds of tables and figures."""
     for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
         import_module(f"lessons.{path.parents[1].name}.figures.kinds")
 

@@ -209,7 +209,10 @@ def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width:
     table, title = agreement.table(found, steps), "counted by the hardware"
     if needed(table, broken=True) <= width:
         return replace(table, title=f"{title} (ratio to the trace)")
-    return replace(agreement.table(found, steps, ratios_alone=True), title=f"{title}, over the trace's count")
+    narrow = agreement.table(found, steps, ratios_alone=True)
+    told = f"A terminal of {needed(table, broken=True)} columns shows the counts too."
+    note = "\n".join(filter(None, [told, narrow.note]))
+    return replace(narrow, title=f"{title}, over the trace's count", note=note)
 
 
 # --- traces ---

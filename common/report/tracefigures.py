@@ -10,26 +10,16 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog
-from common.report.canvas import BLUE, INK, MUTED, ORANGE, SKY, VERMILION, gridded, new_figure
+from common.report.canvas import BLUE, MUTED, ORANGE, SKY, VERMILION, gridded, new_figure
 from common.trace import trace
 from common.trace.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
-from common.trace.messages import Traced, TracedAccess
+from common.trace.messages import TracedAccess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WORDS = SECTOR_BYTES // 4
-_MOST = 12  # accesses in one figure
 _VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updates"}
-
-
-def accesses(found: Traced) -> Figure:
-    """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
-    kernel = trace.main_kernel(found)
-    chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
-    figure = in_pairs(chosen, 0.6)
-    figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
-    return figure
 
 
 def in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
@@ -40,35 +30,6 @@ def in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
         axis.axis("off")
     for axis, access in zip(axes.flat, chosen, strict=False):
         request(axis, access)
-    return figure
-
-
-_STATES = {"filling": SKY, "full": BLUE, "multiplied": VERMILION, "free": "#eef3f8"}
-
-
-def pipeline(found: Traced, ticks: int = 60) -> Figure:
-    """The stages of a trace's main kernel over the first ``ticks`` of its clock: filling, full, multiplied, free."""
-    kernel = trace.main_kernel(found)
-    spans = kernel["pipeline"]
-    stages = list(dict.fromkeys(span["stage"] for span in spans))
-    end = min(max(span["end"] for span in spans), ticks)
-    figure, axes = new_figure(9.6, 1.5 + 0.42 * len(stages))
-    for span in spans:
-        start, until, row = span["start"], min(span["end"], end), stages.index(span["stage"])
-        if until <= start:
-            continue
-        colour = _STATES[span["state"]]
-        axes.barh(row, until - start, left=start, height=0.72, color=colour, edgecolor="white", linewidth=0.8)
-        if (until - start) * ticks >= (4 if span["state"] == "multiplied" else 3) * end and span["state"] != "free":
-            ink = INK if span["state"] == "filling" else "white"
-            axes.text((start + until) / 2, row, span["state"], ha="center", va="center", fontsize=7.5, color=ink)
-    axes.set_yticks(range(len(stages)), stages)
-    axes.invert_yaxis()
-    axes.set_xlim(1, end)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("what happens to a stage, one event after the other: an order, not seconds")
-    patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in _STATES.values()]
-    axes.legend(patches, list(_STATES), frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
 
 

@@ -1,25 +1,22 @@
 """Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
 
 import copy
-import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
-from made import card, code, counters, kernel, of_now
+from made import card, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
-from PIL import Image, ImageColor
 from pixels import without_pixels
 
-from common.catalog import catalog, exercises, problems, schema, sources, store
+from common.catalog import catalog, exercises, problems, schema, sources
 from common.catalog.sources import Code
 from common.records import current, entries, records
-from common.records.entries import MachineCode, PeerRow, Point, Profile, Sweep
+from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
-from common.report import charts, drawing, figures, layers, pages
+from common.report import charts, drawing, figures, kinds, layers, pages, table
 from common.report.messages import Draw
 
 
@@ -30,7 +27,7 @@ def shipped():
 
 SWEPT = ("gemm_rectangular_tiles", "gemm_tuned")
 # the charts of ``small``
-SMALL = ("gemm-2048", "gemm-4096", *(f"sweep-gemm-4096-{name}" for name in SWEPT), "roofline-gemm", "accuracy")
+SMALL = ("gemm-2048", "gemm-4096", *(f"sweep-gemm-4096-{name}" for name in SWEPT), "roofline-gemm")
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def texts(svg):
 
 def bar(name, row=None):
     """A step's name as bars have it: with its sign, where it multiplies on tensor cores, and that of an older row."""
-    return f"| {' '.join([name, *figures.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
+    return f"| {' '.join([name, *table.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
 
 
 def renewed(record):
@@ -103,7 +100,7 @@ def test_every_chart_of_the_shipped_record(shipped, drawn):
     by_layer = [path.stem for path in written if path.stem.startswith("layers-")]
     assert by_layer == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
     written = [path for path in written if path.stem not in (*sweeps, *by_layer)]
-    assert [path.stem for path in written if "roofline" not in path.stem] == [*presets, "accuracy"]
+    assert [path.stem for path in written if "roofline" not in path.stem] == presets
     assert [path.stem for path in written if "roofline" in path.stem] == [f"roofline-{name}" for name in ladders]
     for path in written:
         assert path.parent.name == shipped.slug
@@ -113,9 +110,7 @@ def test_every_chart_of_the_shipped_record(shipped, drawn):
         text = texts(path.with_suffix(".svg"))
         assert shipped.gpu_name in text  # whose figures these are
         assert re.search(r"\d{4}-\d\d-\d\d", text)  # and of which day
-        if path.stem == "accuracy":
-            expected = ["hgemm_pipelined", "gemm_tuned", "cuBLAS FP32", "FP16 sums"]
-        elif path.stem.startswith("roofline-"):
+        if path.stem.startswith("roofline-"):
             ladder = path.stem.removeprefix("roofline-")
             expected = [step.name for step in catalog.steps() if step.ladder == ladder]
             expected += problems.timed_presets(ladder)
@@ -136,11 +131,9 @@ def test_the_same_record_gives_the_same_bytes(small, drawn, tmp_path):
     again = charts.draw_all(small, tmp_path)
     assert sorted(path.stem for path in again) == sorted(SMALL)
     files = sorted((tmp_path / small.slug).iterdir())
-    assert len(files) == 8 + 2 * len(small.data.sweeps["gemm-4096"])
+    assert len(files) == 6 + 2 * len(small.data.sweeps["gemm-4096"])
     for path in files:
         assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes(), path.name
-
-
 
 
 @pytest.mark.usefixtures("no_pixels")
@@ -153,10 +146,6 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     text = texts(tmp_path / "chart.svg")
     assert "1.00×  80.0 ms" in text
     assert "16.0×  5.00 ms" in text
-
-
-
-
 
 
 @pytest.mark.usefixtures("no_pixels")
@@ -181,7 +170,8 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pixels")
-def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, own, slower, tmp_path):
+def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, tmp_path):
+    both = "times gemm-2048 gemm-4096 gemm_wide_loads"
     said = "¶ Measured on an older version of the file."
     made = renewed(shipped)
     row = made.data.rows["gemm-4096"]["gemm_wide_loads"]
@@ -205,29 +195,9 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
             assert (said in shown(words, made)) == older
         # the other lessons' rows stay hidden
         assert "gemm_wide_loads" not in shown("ladder gemm-4096 02_shared_tiling", made)
-        for words in ("summary", "times gemm-2048 gemm-4096 gemm_wide_loads"):
-            (line,) = [
-                one for one in shown(words, made).splitlines() if one.startswith(("| [`gemm_wide", "| `gemm_wide"))
-            ]
-            found.append(line.count("¶") == 1)  # at 2048 it is of now
+        (line,) = [one for one in shown(both, made).splitlines() if one.startswith("| `gemm_wide")]
+        found.append(line.count("¶") == 1)  # at 2048 it is of now
         assert found == [older] * len(found)
-    slow = slower.data.rows["gemm-2048"]["gemm_naive"]
-    slow.source = "0" * 64
-    store.write_json(slower.path, to_builtins(slower.data))
-    (line,) = [one for one in shown("cards gemm-2048 slower", own).splitlines() if "gemm_naive" in one]
-    assert line == "| `gemm_naive` | 17.2 | 34.4 ¶ | 2.00 |"
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def test_lesson_pictures_are_drawn_by_their_scripts(monkeypatch, tmp_path):
@@ -256,10 +226,6 @@ def twins(shipped):
     return Record(shipped.path, data)
 
 
-
-
-
-
 def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     def rows(arguments):
         return cells(pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", twins, NO_CODE))
@@ -281,7 +247,7 @@ def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     assert not [
         line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]
     ]
-    summary = [line for line in rows("summary") if "`conv3d_direct`" in line[0] and "(NHWC)" in line[0]]
+    summary = [line for line in cells(pages.summary(twins)) if "[`conv3d_direct`]" in line[0] and "(NHWC)" in line[0]]
     assert [line[1:3] for line in summary] == [["4.00", ""]]
 
 
@@ -427,10 +393,8 @@ def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, tmp_
         record = Record(tmp_path / "nvidia-test-9.json", replace(shipped.data, rows=rows))
         for path in pages.pages():
             assert pages.rendered(path.read_text(encoding="utf-8"), record, NO_CODE)
-        summary = pages.rendered("<!-- table: summary -->\n<!-- end table -->", record, NO_CODE)
+        summary = pages.summary(record)
         assert ("Nothing has been measured for any preset yet" in summary) == (part == "nothing")
-
-
 
 
 def test_a_row_s_figures_are_numbers_with_units(own):
@@ -448,11 +412,9 @@ def test_a_row_s_figures_are_numbers_with_units(own):
         ("ratio", ["gemm-2048", "gemm_naive", "cuBLAS-TF32"], figures.Figure(17.18 / 0.5, "", "34.4")),
         ("ms", ["gemm-2048", "gemm_lost"], None),
     ):
-        assert figures.NAMED[kind](own, NO_CODE, words) == found
-    with pytest.raises(ValueError, match="'gemm-2048': must be 2 words"):
-        figures.NAMED["ms"](own, NO_CODE, ["gemm-2048"])
-
-
+        assert figures.named(kind, own, NO_CODE, words) == found
+    with pytest.raises(ValueError, match=r"ms gemm-2048: must be ms\(record"):
+        figures.named("ms", own, NO_CODE, ["gemm-2048"])
 
 
 def test_an_experiments_table_compares_with_the_step(own):
@@ -480,12 +442,6 @@ def test_times_stand_side_by_side_each_line_against_the_one_above(own):
     assert table[4][1:3] == ["3.44", "2.50"]
     assert (table[2][4], table[3][4:]) == ("137", ["", "", ""])
     assert table[4][4:6] == ["27.5", "5.00"]  # where the second step was not timed
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize(
@@ -525,8 +481,6 @@ def slower(own, shipped, tmp_path, monkeypatch):
     return Record.load(tmp_path / "slower.json")
 
 
-
-
 @pytest.mark.parametrize(
     ("figure", "text"),
     [
@@ -541,22 +495,15 @@ def test_figures_of_another_card(own, slower, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
+pages.load_kinds()
 
 
-
-
-
-
-
-
-
-
-@pytest.mark.parametrize("kind", pages.TABLES)
+@pytest.mark.parametrize("kind", kinds.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
-        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive", "cards": "gemm-2048 no-card",
+        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
         "epilogues": "conv3d_implicit_gemm_precomputed c3d-conv3a",
@@ -574,5 +521,3 @@ def test_every_table_can_be_written_without_any_record(kind):
 )
 def test_milliseconds_have_three_digits(value, text):
     assert figures.milliseconds(value) == text
-
-
