@@ -35,7 +35,7 @@ for _path in [path for path in sys.path if os.path.abspath(path) == _ROOT]:
 from importlib.util import find_spec  # noqa: E402 - after the path
 
 # An interpreter of one's own may lack some: one line says so, not a traceback from the depths.
-_NEEDED = ("matplotlib", "msgspec", "numba", "numba_cuda", "numpy", "rich", "watchfiles")
+_NEEDED = ("matplotlib", "msgspec", "numba", "numba_cuda", "numpy", "rich")
 _BEFORE_3_11 = ("tomli",) if sys.version_info < (3, 11) else ()
 _missing = ", ".join(name for name in (*_NEEDED, *_BEFORE_3_11) if find_spec(name) is None)
 if _missing:

@@ -32,7 +32,7 @@ from common.commands import (
 from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
 from common.jobs import run
-from common.run import isolate
+from common.run import isolate, process
 from common.timing import profiler, sanitizer
 from common.trace import lanes
 
@@ -138,7 +138,7 @@ def _signals() -> Iterator[list[int]]:
         raise KeyboardInterrupt if number == signal.SIGINT else _EndedError
 
     before: dict[int, Any] = {}
-    isolate.on_wait = _let_wait
+    process.on_wait = _let_wait
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
@@ -148,7 +148,7 @@ def _signals() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        isolate.on_wait = None
+        process.on_wait = None
         try:
             if came:
                 isolate.cool()

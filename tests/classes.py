@@ -130,7 +130,7 @@ def _own_reason(kernel: Wrong, result: dict) -> bool:
 def _ask(kernel: Wrong, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
-        result = child._attempt(task)
+        result = child.attempt(task)
     assert "ModuleNotFoundError" not in (result.get("message") or ""), result
     return run.judged(problem, result)
 

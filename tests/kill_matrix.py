@@ -283,7 +283,7 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                result = child._attempt(task)
+                result = child.attempt(task)
         except _Late:
             result = {"status": "late"}
         finally:

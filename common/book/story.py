@@ -10,7 +10,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.records import records
 from common.records.records import Record
@@ -135,7 +135,7 @@ def _changes(old: Step, new: Step) -> Iterator[tuple[str, str]]:
     """The difference of two steps: each line's sign, and the line in the colours that it has in its whole file."""
     before, after = (_coloured(step) for step in (old, new))
     i = j = 0
-    for line in catalog.difference(old, new):
+    for line in sources.difference(old, new):
         hunk = _HUNK.fullmatch(line)
         if hunk:
             i, j = int(hunk[1]) - 1, int(hunk[2]) - 1
@@ -148,7 +148,7 @@ def _changes(old: Step, new: Step) -> Iterator[tuple[str, str]]:
 
 def _coloured(step: Step) -> list[str]:
     """The lines of a step's code as HTML; a string over several lines is coloured in each of them."""
-    lines = catalog.without_docstring(step.path)
+    lines = sources.without_docstring(step.path)
     shown: str = highlight("\n".join(lines) + "\n", PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     return shown.split("\n")[: len(lines)]
 

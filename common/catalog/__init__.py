@@ -3,7 +3,7 @@
 Module by module:
 
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
-    sources       what a result depends on: imports, and hashes of code
+    sources       what a result depends on: imports, hashes of code, versions of packages
     lessontext    what a lesson says of its steps
     boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used
@@ -13,7 +13,6 @@ Module by module:
     limits        threads, registers and shared memory that a block may take
     occupancy     warps that fit a multiprocessor
     device        is there a GPU, and which
-    packages      which versions are installed
     cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -52,4 +53,14 @@ class BoundStep:
 
     def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
         """The tile, if there is one and the function takes it."""
-        return self.tile if self.tile and catalog.takes_keywords(function) else {}
+        return self.tile if self.tile and takes_keywords(function) else {}
+
+
+def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
+    """Does ``launch`` take this tile by keyword, as steps do that choose one for each problem?"""
+    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
+
+
+def takes_keywords(function: Callable[..., Any]) -> bool:
+    """Does the function take any keyword?"""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())

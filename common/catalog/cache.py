@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from msgspec import to_builtins
 
-from common.catalog import catalog, packages, schema, sources, store
+from common.catalog import catalog, schema, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "cache"
 MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
@@ -104,7 +104,7 @@ def key(
     repository and found on many machines.
     """
     machine = [platform.python_version()] if versions is None else []
-    known = packages.versions(PACKAGES if versions is None else versions)
+    known = sources.versions(PACKAGES if versions is None else versions)
     told = [parts, machine, known, digest([*files(roots), *data], text)]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 

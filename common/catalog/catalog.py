@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import importlib
 import importlib.abc
 import importlib.util
@@ -20,7 +19,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -260,16 +259,6 @@ def load(
     return module
 
 
-def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
-    """Does ``launch`` take this tile by keyword, as steps do that choose one for each problem?"""
-    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
-
-
-def takes_keywords(function: Callable[..., Any]) -> bool:
-    """Does the function take any keyword?"""
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-
-
 def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] | None = None) -> ModuleType:
     """Import a Python file by its path, anew at each call; ``home`` and ``constants`` as for :func:`load`."""
     path = path.resolve()
@@ -368,32 +357,6 @@ def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: A
     geometry = getattr(problem, "geometry", None)
     extra = tuple(item for item in (geometry, workspace) if item is not None)
     return (x, weight, y, *extra)
-
-
-def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
-    """What ``new`` changes against ``old``, as the lines of a unified diff.
-
-    The module docstring, a deeper indentation and the step's own name do not count as changes.
-    """
-    before, after = (without_docstring(step.path) for step in (old, new))
-    old_plain, new_plain = (
-        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
-    )
-    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
-        first, last = group[0], group[-1]
-        yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
-                yield from (f"  {line}" for line in after[j1:j2])
-            else:
-                yield from (f"- {line}" for line in before[i1:i2])
-                yield from (f"+ {line}" for line in after[j1:j2])
-
-
-def without_docstring(path: Path) -> list[str]:
-    """The lines of a file of Python from after its docstring on."""
-    text = path.read_text(encoding="utf-8")
-    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.catalog import occupancy, packages
+from common.catalog import occupancy, sources
 from common.catalog.schema import Count, Extent, Name
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -89,7 +89,7 @@ def ready() -> bool:
 
 def toolkit() -> int | None:
     """The major version of the CUDA packages that are installed, the lower of two; None if there are none."""
-    found = packages.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
+    found = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
     return min((int(version.partition(".")[0]) for version in found.values()), default=None)
 
 

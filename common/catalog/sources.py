@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
+import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from common.catalog import catalog, store
+from common.catalog.catalog import Step
 from common.catalog.schema import Name
 
 _MODULE = re.compile(r"(common|lessons)(\.\w+)+")
@@ -159,3 +162,48 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
             found.add(path)
             pending += [one for one in imports(path) if catalog.is_helper(one) or _is_step(one)]
     return {path.stem: source_hash(path) for path in sorted(found)}
+
+
+# --- packages ---
+
+
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Versions of those of the packages that are installed."""
+    return {name: version for name in names if (version := _version(name)) is not None}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# --- differences ---
+
+
+def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
+    """What ``new`` changes against ``old``, as the lines of a unified diff.
+
+    The module docstring, a deeper indentation and the step's own name do not count as changes.
+    """
+    before, after = (without_docstring(step.path) for step in (old, new))
+    old_plain, new_plain = (
+        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
+    )
+    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
+        first, last = group[0], group[-1]
+        yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in after[j1:j2])
+            else:
+                yield from (f"- {line}" for line in before[i1:i2])
+                yield from (f"+ {line}" for line in after[j1:j2])
+
+
+def without_docstring(path: Path) -> list[str]:
+    """The lines of a file of Python from after its docstring on."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()

@@ -45,6 +45,6 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
 
 @cuda.jit
 def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any) -> None:
-    """Each word becomes one of the table, chosen by its offset's hash (:mod:`common.check.large`)."""
+    """Each word becomes one of the table, chosen by its offset's hash (:mod:`common.check.fullsize`)."""
     for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
         words[i] = table[(uint64(i) + seed) * multiplier >> shift]

@@ -8,62 +8,33 @@ NaN margins, so a read beyond them shows in the result.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import algorithms, catalog, ledger, reference
+from common.catalog import ledger, reference
 from common.catalog.boundstep import BoundStep
-from common.catalog.problems import FLOAT16, FLOAT32, Problem
-from common.check import blank, inputs, oracle
+from common.catalog.problems import Problem
+from common.check import findings, inputs, oracle
+from common.check.arrays import MARGIN, Guarded
+from common.check.findings import KINDS as KINDS
+from common.check.findings import AnyBench
+from common.check.findings import Finding as Finding
 from common.explain import diagnose
 from common.explain.faults import FindingFields
 
 Array = NDArray[Any]
 
-MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it;
-# then whose error is typical, and what exceeds that.
-_BOUNDS = {
-    "fp32": (
-        "float32", "float16 or TF32 arithmetic",
-        "float32 sums", "inputs that lost some of their bits, or large terms that cancel",
-    ),
-    "tf32": (
-        "TF32", "float16 or bfloat16 arithmetic",
-        "inputs rounded to the nearest TF32 numbers", "inputs that are cut off",
-    ),
-    "tf32x3": (
-        "float32", "a product or a low half left out, or sums that are cut off",
-        "three products of TF32 numbers", "a product or a low half left out",
-    ),
-    "float16": (
-        "float16", "sums in float16, a sum rounded twice or cut off",
-        "sums rounded once to float16", "a sum rounded twice",
-    ),
-}  # fmt: skip
-_ADDED = (
-    "each launch adds to the sums of the one before: launch is to set them to zero, in the output or in a workspace"
-)
-_FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
-
-
 # Launches of check_bench where repeats say nothing, and of check_thoroughly then.
 USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
-
-KINDS = (
-    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
-    "refused",
-)  # fmt: skip
 
 
 class VerdictFields(TypedDict):
@@ -73,14 +44,6 @@ class VerdictFields(TypedDict):
     right: bool
     elements_compared: int
     findings: list[FindingFields]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is not right. ``kind`` is one of KINDS."""
-
-    kind: str
-    message: str
 
 
 @dataclass
@@ -103,63 +66,6 @@ class Verdict:
             "elements_compared": self.elements_compared,
             "findings": findings,
         }
-
-
-class Guarded:
-    """A device array between two margins whose every element holds the unwritten pattern.
-
-    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
-    """
-
-    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
-        from numba import cuda
-
-        self.size, self.margin, self.dtype = math.prod(shape), margin, dtype
-        self._flat = cuda.device_array(self.size + 2 * margin, dtype)
-        if margin:
-            edge = blank.filled(margin, dtype)
-            self._flat[:margin].copy_to_device(edge)
-            self._flat[margin + self.size :].copy_to_device(edge)
-        self.array = self._flat[margin : margin + self.size].reshape(shape)
-
-    def set(self, values: Array) -> None:
-        start = self.margin
-        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values, self.dtype).reshape(-1))
-
-    def blank(self) -> None:
-        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
-        piece = blank.filled(min(self.size, 1 << 24), self.dtype)
-        for start in range(0, self.size, len(piece)):
-            stop = min(start + len(piece), self.size)
-            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
-
-    def get(self) -> Array:
-        return np.asarray(self.array.copy_to_host())
-
-    def trespasses(self) -> list[int]:
-        """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        margins = (self._flat[: self.margin], self._flat[self.margin + self.size :])
-        before, after = (np.asarray(part.copy_to_host()) for part in margins)
-        return written_outside(before, after, self.size)
-
-
-def written_outside(before: Array, after: Array, size: int) -> list[int]:
-    """Offsets written in the margins before and after an array of ``size`` elements."""
-    low, high = (np.flatnonzero(blank.bits(part) != blank.pattern(part.dtype)) for part in (before, after))
-    return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
-
-
-class AnyBench(Protocol):
-    """What a check needs: operands to set and get, and a way to launch. ``load`` prepares the weights too."""
-
-    problem: Problem
-    x: Any
-    weight: Any
-    y: Any
-
-    def load(self, x: Array, weight: Array) -> None: ...
-
-    def run(self) -> None: ...
 
 
 class Bench:
@@ -244,17 +150,17 @@ def check_bench(
     # new operands over the old output: nothing of the first launch may survive
     x2, weight2 = inputs.integers(problem, seed + 1, algorithm)
     bench.load(x2, weight2)
-    second = _run(bench)
+    second = findings.run(bench)
     expected2 = oracle.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
-        verdict.findings += _disagreement(bench, second, expected2, 3, over=first) or [
-            _stale(problem, (x, weight), (x2, weight2), first, second, expected2)
+        verdict.findings += findings.disagreement(bench, second, expected2, 3, over=first) or [
+            findings.stale(problem, (x, weight), (x2, weight2), first, second, expected2)
         ]
         return verdict
 
-    verdict.findings += _disagreement(bench, second, expected2, repeats)
+    verdict.findings += findings.disagreement(bench, second, expected2, repeats)
     if verdict.findings:
         return verdict
 
@@ -269,10 +175,10 @@ def _on_normals(
     x, weight = inputs.normals(bench.problem, seed)
     bench.load(x, weight)
     bench.y.blank()
-    y = _run(bench)
+    y = findings.run(bench)
     verdict.elements_compared += y.size
-    verdict.findings += _trespass(bench, x, weight)
-    verdict.findings += _precision(bench.problem, x, weight, y, precision, exact, algorithm)
+    verdict.findings += findings.trespass(bench, x, weight)
+    verdict.findings += findings.precision(bench.problem, x, weight, y, precision, exact, algorithm)
 
 
 def check_thoroughly(
@@ -406,10 +312,10 @@ def _differs(
     if load:
         bench.load(x, weight)
     bench.y.blank()
-    y = _run(bench)
+    y = findings.run(bench)
     expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
-    found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
+    found = findings.trespass(bench, x, weight) + findings.compare(bench, x, weight, y, expected)
     why = ""
     if before and [one.kind for one in found] == ["wrong"]:
         why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
@@ -458,14 +364,14 @@ def _first(
     x, weight = inputs.integers(bench.problem, seed, algorithm)
     bench.load(x, weight)
     bench.y.blank()
-    y = _run(bench)
+    y = findings.run(bench)
     expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
-    verdict.findings += _trespass(bench, x, weight)
-    wrong = _compare(bench, x, weight, y, expected)
+    verdict.findings += findings.trespass(bench, x, weight)
+    wrong = findings.compare(bench, x, weight, y, expected)
     if wrong and not verdict.findings:
         # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        verdict.findings += _disagreement(bench, y, expected, max(repeats, 3))
+        verdict.findings += findings.disagreement(bench, y, expected, max(repeats, 3))
     verdict.findings += wrong
     return y, x, weight
 
@@ -480,213 +386,16 @@ def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verd
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     bench.y.blank()
-    y = _run(bench)
-    verdict.findings += _trespass(bench, x, weight)
-    holes = _holes(problem, y)
+    y = findings.run(bench)
+    verdict.findings += findings.trespass(bench, x, weight)
+    holes = findings.holes(problem, y)
     if holes:
         verdict.findings += holes
         return verdict
-    positions = sample_positions(problem, samples, seed)
+    positions = findings.sample_positions(problem, samples, seed)
     expected = reference.stored(problem, reference.at(problem, x, weight, positions))
     verdict.elements_compared = len(expected)
-    verdict.findings += compare_sampled(problem, positions, y[positions].astype(np.float64), expected, (x, weight))
+    verdict.findings += findings.compare_sampled(
+        problem, positions, y[positions].astype(np.float64), expected, (x, weight)
+    )
     return verdict
-
-
-def compare_sampled(
-    problem: Problem,
-    positions: reference.Indices,
-    got: Array,
-    expected: Array,
-    operands: tuple[Array, Array] | None = None,
-) -> list[Finding]:
-    """Sampled elements that are wrong: nothing, or one finding."""
-    wrong = np.flatnonzero(got != expected)
-    if not len(wrong):
-        return []
-    at = tuple(axis[wrong] for axis in positions)
-    if operands:
-        hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
-    else:
-        hint = diagnose.where_sampled(problem, at)
-    total, text = len(expected), "sampled elements are wrong"
-    return [Finding("wrong", _tally(problem, np.transpose(at), got[wrong], expected[wrong], total, text, hint))]
-
-
-def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
-    """Random output positions over the whole batch, plus every corner."""
-    rng = np.random.default_rng(seed)
-    shape = problem.output_shape
-    drawn = [rng.integers(0, extent, samples) for extent in shape]
-    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
-    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
-    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
-
-
-def _run(bench: AnyBench) -> Array:
-    bench.run()
-    y: Array = bench.y.get()
-    return y
-
-
-def _disagreement(
-    bench: AnyBench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
-) -> list[Finding]:
-    """Do more launches on the same operands give what ``earlier`` is, bit for bit?
-
-    Before each, the output is blank, or holds ``over``.
-    """
-    for _ in range(repeats - 1):
-        if over is None:
-            bench.y.blank()
-        else:
-            bench.y.set(over)
-        again = _run(bench)
-        count = int(np.count_nonzero(blank.bits(again) != blank.bits(earlier)))
-        if count:
-            text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
-            sums = np.array_equal(again.astype(np.float64) - earlier, expected)
-            cause = _ADDED if sums else diagnose.differing(bench.problem, earlier, again, expected)
-            return [Finding("unstable", f"{text}: {cause}")]
-    return []
-
-
-def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
-    names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
-    findings = []
-    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
-        offsets = guarded.trespasses()
-        if offsets:
-            shown = ", ".join(
-                f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
-            )
-            findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
-    for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
-        changed = np.argwhere(guarded.get() != sent)
-        if len(changed):
-            text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
-            findings.append(Finding("modified_input", text))
-    return findings
-
-
-def _holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
-    """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held
-    before, if it does."""
-    name = _output_name(problem)
-    flat = y.reshape(-1)
-    missing = np.flatnonzero(~np.isfinite(flat))
-    if not len(missing):
-        return []
-    # a sum may keep the payload of the NaN it started from
-    unwritten = (blank.bits(flat[missing]) == blank.pattern(flat.dtype)) & (not read)
-    cause = "as from a read beyond an input's end or of uninitialised memory"
-    if read:
-        cause = f"because the kernel {read.format(name)}"
-    findings = []
-    for kind, indices, text in (
-        ("unwritten", missing[unwritten], "were never written"),
-        ("nan", missing[~unwritten], f"are NaN or infinite, {cause}"),
-    ):
-        if len(indices):
-            mask = np.zeros(flat.shape, np.bool_)
-            mask[indices] = True
-            region = diagnose.where(problem, mask.reshape(y.shape))
-            if kind == "unwritten" and len(indices) == flat.size:
-                region = "nothing was: does launch start the kernel, and does the kernel store?"
-            first = _at(name, np.unravel_index(indices[0], y.shape))
-            message = f"{len(indices)} of {flat.size} elements of {name} {text}, the first {first}"
-            findings.append(Finding(kind, message + (f" ({region})" if region else "")))
-    return findings
-
-
-def _reads(bench: AnyBench, x: Array, weight: Array, got: Array) -> str:
-    """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
-    missing = np.isnan(got)
-    if not missing.any():
-        return ""
-    bench.y.set(np.full(got.shape, _FILL))
-    again = _run(bench)[missing]
-    if not (again != _FILL).any() or not np.isfinite(again).all():
-        return ""
-    sums = oracle.full(bench.problem, x, weight)[missing]
-    if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
-        return "adds to what {0} held before: it must assign"
-    if (again != _FILL).all():
-        return "reads {0}, which holds nothing yet: it must assign, without a term of {0}, as 0 times NaN is NaN"
-    return ""
-
-
-def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
-    problem = bench.problem
-    findings = _holes(problem, got, _reads(bench, x, weight, got))
-    wrong = (got != expected) & np.isfinite(got)
-    if not wrong.any():
-        return findings
-    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, getattr(bench, "racy", False))
-    places = np.argwhere(wrong)
-    text = _tally(problem, places, got[wrong], expected[wrong], got.size, "elements are wrong", hint)
-    return [*findings, Finding("wrong", text)]
-
-
-def _precision(
-    problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool, algorithm: str | None = None
-) -> list[Finding]:
-    holes = _holes(problem, got)
-    if holes:
-        return holes
-    expected = oracle.full(problem, x, weight)
-    magnitude = oracle.full(problem, np.abs(x), np.abs(weight))
-    transformed = algorithms.magnitude(problem, x, weight) if algorithms.applies(problem, algorithm) else None
-    bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
-    error = np.abs(got - expected)
-    beyond = error > bound
-    name, usual, typical, cause = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
-    if not beyond.any():
-        allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
-        found = reference.root_mean_square(error)
-        if found <= allowed:
-            return []
-        text = "the elements are " + ("right on integers, but " if exact else "")
-        text += f"off by {found:.3g} (root mean square) on normals"
-        return [
-            Finding("imprecise", f"{text} ({found / allowed:.2f} times what {typical} may give, as from {cause})")
-        ]
-    worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
-    why = diagnose.imprecise(problem, x, weight, got, expected, bound)
-    hint = f"up to {worst:.3g} times the {name if transformed is None else algorithm} bound"
-    hint += f": {why}" if why else f", as from {usual} or a dropped term"
-    places = np.argwhere(beyond)
-    text = f"elements are {'right on integers but ' if exact else ''}not precise"
-    return [Finding("imprecise", _tally(problem, places, got[beyond], expected[beyond], got.size, text, hint))]
-
-
-def _stale(
-    problem: Problem,
-    old: tuple[Array, Array],
-    new: tuple[Array, Array],
-    first: Array,
-    second: Array,
-    expected: Array,
-) -> Finding:
-    wrong = second != expected
-    count = int(wrong.sum())
-    text = f"{count} of {second.size} elements are wrong on the second launch, with new inputs"
-    why = diagnose.kept(problem, old, new, first, second, expected)
-    unknown = ", and the first was right: something is kept between launches"
-    return Finding("stale", text + (f": {why}" if why else unknown))
-
-
-def _tally(problem: Problem, places: Array, got: Array, expected: Array, total: int, text: str, hint: str) -> str:
-    """How many of ``total`` elements something is true of, those at ``places``, with the first three."""
-    name = _output_name(problem)
-    first = zip(places[:3], got, expected, strict=False)
-    shown = "; ".join(f"{_at(name, place)} = {value:.9g}, expected {right:.9g}" for place, value, right in first)
-    return f"{len(places)} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
-
-
-def _at(name: str, index: Iterable[Any]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]"
-
-
-def _output_name(problem: Problem) -> str:
-    return catalog.LAUNCH_ARGUMENTS[problem.ladder][2]

@@ -1,24 +1,39 @@
-"""A problem at full size on the GPU: its operands, made once for all steps, and a check that stays on the GPU.
+"""Large problems on the GPU: operands made once for all steps, and checks that leave the arrays where they are.
 
-What :func:`common.check.check.sample_bench` asks is asked here as strictly: every element of the output written
-and finite, sampled elements and the corners exact, inputs and margins as they were. But the arrays, gigabytes of
-them, are looked at where they are, by four small kernels. Only if something is amiss does the host look, to say what.
+What :func:`common.check.check.sample_bench` asks is asked here as strictly: every element of the output written and
+finite, sampled elements and the corners exact, inputs and margins as they were. But the arrays, gigabytes of them,
+are looked at by four small kernels. Only if something is amiss does the host look, to say what.
+
+Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
+GPU writes and the host works out where a sample needs it (:func:`check_large`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference
-from common.catalog.problems import Problem
-from common.check import blank, budget, check, inputs
-from common.check.check import Bench, Finding, Guarded, Verdict
+from common.catalog.problems import FLOAT16, Problem
+from common.check import arrays, budget, check, findings, inputs
+from common.check.arrays import Guarded
+from common.check.check import Bench, Verdict
+from common.check.findings import Finding
+from common.explain import terms
 
 Array = NDArray[Any]
+
+LARGE_SAMPLES = 300
+# Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
+MULTIPLIER = 0x9E3779B97F4A7C15
+SHIFT = 61  # the three highest bits are kept
+_AT_ONCE = 1 << 22  # terms that are worked out together
+_INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Drawn:
 
 def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
     """Draw a problem's operands."""
-    integers, positions = inputs.integers(problem, seed), check.sample_positions(problem, samples, seed)
+    integers, positions = inputs.integers(problem, seed), findings.sample_positions(problem, samples, seed)
     expected = reference.stored(problem, reference.at(problem, *integers, positions))
     return Drawn(problem, seed, integers, inputs.normals(problem, seed + 2), positions, expected)
 
@@ -57,7 +72,7 @@ class Operands:
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
         self._offsets = cuda.to_device(offsets.astype(np.int64))
-        self._taken = cuda.device_array(len(offsets), blank.pattern(self.y.dtype).dtype)
+        self._taken = cuda.device_array(len(offsets), arrays.pattern(self.y.dtype).dtype)
         copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
         fit = budget.copies_fit(problem, copies, room)
         self._integers, self._normals = (
@@ -79,7 +94,7 @@ class Operands:
         """Fill the output with the unwritten pattern."""
         from common.check import arraykernels as kernels
 
-        kernels.fill[kernels.grid(self.y.size)](blank.words(self.y.array), blank.pattern(self.y.dtype))
+        kernels.fill[kernels.grid(self.y.size)](arrays.words(self.y.array), arrays.pattern(self.y.dtype))
 
     def sound(self) -> bool:
         """After a launch on the integers: is all as it must be?"""
@@ -88,15 +103,15 @@ class Operands:
         from common.check import arraykernels as kernels
 
         found = cuda.to_device(np.zeros(1, np.int32))
-        words, dtype = blank.words(self.y.array), self.y.dtype
-        kernels.mark_infinite[kernels.grid(self.y.size)](words, blank.exponent(dtype), found)
+        words, dtype = arrays.words(self.y.array), self.y.dtype
+        kernels.mark_infinite[kernels.grid(self.y.size)](words, arrays.exponent(dtype), found)
         same = True
         for guarded, before in zip((self.x, self.weight), self._integers, strict=True):
             if isinstance(before, np.ndarray):
                 same &= np.array_equal(guarded.get(), before)
             else:
                 kernels.mark_changed[kernels.grid(guarded.size)](
-                    blank.words(guarded.array), blank.words(before), found
+                    arrays.words(guarded.array), arrays.words(before), found
                 )
         kernels.gather[kernels.grid(len(self.expected))](words, self._offsets, self._taken)
         exact = np.array_equal(self._taken.copy_to_host().view(dtype).astype(np.float64), self.expected)
@@ -117,3 +132,73 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
         text = "a launch left wrong elements behind, and the same launch again did not"
         verdict.findings.append(Finding("unstable", f"{text}: a race, or a read of memory that nothing wrote"))
     return verdict
+
+
+# --- arrays of more than 2^31 elements ---
+
+
+def numbers(problem: Problem) -> NDArray[np.float64]:
+    """The eight numbers that elements are of: integers from -4 to 4 without zero, or nearer ones if sums are float16.
+
+    Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
+    """
+    if problem.output_dtype != FLOAT16:
+        return _INTEGERS
+    largest = math.isqrt(inputs.FLOAT16_LIMIT // problem.reduction) or 0.5
+    nearer: NDArray[np.float64] = np.clip(_INTEGERS, -largest, largest)
+    return nearer
+
+
+def hashed(problem: Problem, offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
+    """The elements at these offsets of an operand, of :func:`numbers`."""
+    with np.errstate(over="ignore"):
+        number = (offsets.astype(np.uint64) + np.uint64(seed)) * np.uint64(MULTIPLIER) >> np.uint64(SHIFT)
+    found: NDArray[np.float64] = numbers(problem)[number.astype(np.int64)]
+    return found
+
+
+def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
+    """Every element of the output written and finite, sampled ones and the corners exact."""
+    from numba import cuda
+
+    from common.check import arraykernels as kernels
+
+    bench = Bench(module, problem)
+    verdict = Verdict(problem)
+    for seed, guarded in enumerate((bench.x, bench.weight)):
+        table = cuda.to_device(arrays.bits(numbers(problem).astype(guarded.dtype)))
+        kernels.hash_offsets[kernels.grid(guarded.size)](
+            arrays.words(guarded.array), table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
+        )
+    bench.prepare()
+    words, dtype = arrays.words(bench.y.array), bench.y.dtype
+    kernels.fill[kernels.grid(bench.y.size)](words, arrays.pattern(dtype))
+    bench.run()
+    found = cuda.to_device(np.zeros(1, np.int32))
+    kernels.mark_infinite[kernels.grid(bench.y.size)](words, arrays.exponent(dtype), found)
+    positions = findings.sample_positions(problem, samples, 0)
+    offsets = np.ravel_multi_index(positions, problem.output_shape)
+    taken = cuda.device_array(len(offsets), words.dtype)
+    kernels.gather[kernels.grid(len(offsets))](words, cuda.to_device(offsets.astype(np.int64)), taken)
+    got = taken.copy_to_host().view(dtype).astype(np.float64)
+    wanted = reference.stored(problem, hashed_sums(problem, positions))
+    verdict.elements_compared = len(wanted)
+    verdict.findings += findings.compare_sampled(problem, positions, got, wanted)
+    if int(found.copy_to_host()[0]):
+        verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
+    return verdict
+
+
+def hashed_sums(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+    """The oracle's sums at ``positions``, one index array per axis of the output."""
+    result = np.zeros(len(positions[0]))
+    step = max(1, _AT_ONCE // problem.reduction)
+    for start in range(0, len(result), step):
+        env = terms.environment(problem, tuple(axis[start : start + step] for axis in positions))
+        factors = []
+        for seed, operand in enumerate((terms.X, terms.WEIGHT)):
+            offsets, inside = terms.addresses(problem, operand, env)
+            found = hashed(problem, offsets, seed)
+            factors.append(found if inside is None else found * inside)
+        result[start : start + step] = (factors[0] * factors[1]).sum(axis=1)
+    return result

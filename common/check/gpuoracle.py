@@ -13,7 +13,7 @@ import numpy as np
 from numba import cuda
 from numpy.typing import NDArray
 
-from common.catalog.problems import Conv2d, Convolution, Problem
+from common.catalog.problems import Conv2d, Conv3d, Convolution, Problem
 
 THREADS = 256
 # Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
@@ -30,23 +30,6 @@ def gemm(a: Any, b: Any, sums: Any, first: Any) -> None:
         total = np.float64(0.0)
         for k in range(a.shape[1]):
             total += np.float64(a[m, k]) * np.float64(b[k, n])
-        sums[i] = total
-
-
-@cuda.jit
-def conv2d(x: Any, filt: Any, sums: Any, first: Any) -> None:
-    """y of a 2D convolution."""
-    i = cuda.grid(1)
-    if i < sums.size:
-        K, C, R, S = filt.shape
-        P, Q = x.shape[2] - R + 1, x.shape[3] - S + 1
-        at = first + i
-        q, p, k, n = at % Q, at // Q % P, at // (Q * P) % K, at // (Q * P * K)
-        total = np.float64(0.0)
-        for c in range(C):
-            for r in range(R):
-                for s in range(S):
-                    total += np.float64(x[n, c, p + r, q + s]) * np.float64(filt[k, c, r, s])
         sums[i] = total
 
 
@@ -130,7 +113,7 @@ def wgrad(x: Any, dy: Any, sums: Any, first: Any, taps: Any, stride: Any, pad: A
         cuda.atomic.add(sums, i, total)
 
 
-_KERNELS = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
+_KERNELS = {"gemm": gemm, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
 _ROWS = 64  # of threads that share an element of dfilt
 
 
@@ -139,6 +122,10 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.
 
     Raises the driver's error where the GPU has no room for the operands.
     """
+    if isinstance(problem, Conv2d):  # a 3D convolution of depth 1, channels last
+        shape = {**problem.shape(), "D": 1, "T": 1}
+        x, weight = (np.moveaxis(array, 1, -1)[:, None] for array in (x, weight))
+        return np.moveaxis(full(Conv3d(**shape), x, weight)[:, 0], -1, 1)
     kernel = _KERNELS[problem.form]
     # float16 numbers are float32 ones
     operands = [cuda.to_device(np.ascontiguousarray(array, np.float32)) for array in (x, weight)]
@@ -158,7 +145,7 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.
 
 def _geometry(problem: Problem) -> tuple[tuple[int, ...], ...]:
     """Of a 3D convolution: the extents that its operands do not show, strides, padding and dilation along d, h, w."""
-    if isinstance(problem, Conv2d) or not isinstance(problem, Convolution):
+    if not isinstance(problem, Convolution):
         return ()
     shown = {"conv3d": problem.y_shape, "dgrad": problem.x_shape, "wgrad": problem.filt_shape}[problem.form]
     g = problem.geometry

@@ -17,7 +17,8 @@ from rich.table import Table
 from common.catalog import catalog, device, exercises
 from common.commands import arguments, choosing, console, edits
 from common.commands.console import RIGHT, WRONG
-from common.grade import folders, grade, sandbox, source
+from common.edit import history, shipped
+from common.grade import folders, grade
 from common.jobs import run
 from common.report import tables
 
@@ -40,11 +41,7 @@ def commands(known: arguments.Commands) -> None:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
-        if value is not None and not 0 < value < 1e6:
-            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
-    if options.memory < _LEAST_MEMORY:
-        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
+    limits = _limits(options)
     files, folder, left_out = _to_grade(options.targets)
     if folder is None and options.out is not None:
         raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
@@ -53,29 +50,26 @@ def _grade(options: argparse.Namespace) -> int:
     out = options.out or folder
     if folder is not None and out is not None:
         choosing.make_folder(out)
-    limits = sandbox.Limits(
-        seconds=options.seconds, cpu_seconds=sandbox.cpu_seconds(options.seconds),
-        memory_bytes=int(options.memory * 2**30),
-    )  # fmt: skip
     simulator = choosing.simulator(options.sim, options)
     gpu, ceilings = (None, None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
-    own = grade.own_sources(files)
+    own = _own_sources(files)
+    note = grade.NO_WALLS if folder and not grade.bubblewrap() else ""
     workers = options.workers or device.workers()
     edits.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
-            noted = _noted(coming, found, out)
+            noted = _noted(coming, found, out, note)
             for _ in console.progress("grade", noted, files, _graded_line, options.json):
                 pass
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
         # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = console.tried(lambda: folders.report(grades, out)) if folder and out else None
-        console.tried(lambda: grade.remember(files, grades, own))
+        written = console.tried(lambda: folders.report(grades, out, note)) if folder and out else None
+        console.tried(lambda: _remember(files, grades, own))
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = console.say(options)
@@ -92,9 +86,21 @@ def _grade(options: argparse.Namespace) -> int:
             say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
     for text in left_out:
         say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
+    if note:
+        say.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     if written:
-        say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
+        say.print(escape(f"written: {', '.join(folders.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _limits(options: argparse.Namespace) -> grade.Limits:
+    """What one file may take; raises ValueError for what makes no sense."""
+    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    if options.memory < _LEAST_MEMORY:
+        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
+    return grade.Limits(options.seconds, int(options.memory * 2**30))
 
 
 def _graded_line(entry: tuple[int, grade.Grade]) -> str:
@@ -104,7 +110,7 @@ def _graded_line(entry: tuple[int, grade.Grade]) -> str:
 
 
 def _noted(
-    coming: Iterable[tuple[int, grade.Grade]], found: dict[int, grade.Grade], out: Path | None
+    coming: Iterable[tuple[int, grade.Grade]], found: dict[int, grade.Grade], out: Path | None, note: str = ""
 ) -> Iterator[tuple[int, grade.Grade]]:
     """Verdicts as they come, noted in ``found``; every few seconds all are written to ``out``: a grader that is
     killed has no time to."""
@@ -113,9 +119,42 @@ def _noted(
         found[number] = verdict
         if out and time.monotonic() - kept > _KEPT_SECONDS:
             with contextlib.suppress(OSError):  # of the last report it is said
-                folders.report([found[one] for one in sorted(found)], out)
+                folders.report([found[one] for one in sorted(found)], out, note)
             kept = time.monotonic()
         yield number, verdict
+
+
+def _own_sources(files: list[folders.Submission]) -> dict[Path, tuple[exercises.Exercise, bytes]]:
+    """Those files that are exercises of this workbook itself, with their sources now."""
+    own = {one.path.resolve(): one for one in exercises.everything()}
+    paths = {file.path.resolve() for file in files} & own.keys()
+    return {path: (own[path], path.read_bytes()) for path in paths}
+
+
+def _remember(
+    files: list[folders.Submission],
+    grades: list[grade.Grade],
+    own: dict[Path, tuple[exercises.Exercise, bytes]],
+) -> None:
+    """Keep the verdicts on the workbook's ``own`` exercises, and in the history the edited ones' sources.
+
+    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
+    """
+    state = exercises.State() if own else None
+    for file, one in zip(files, grades, strict=True):
+        path = file.path.resolve()
+        if state is None or path not in own or not path.is_file():
+            continue
+        exercise, source = own[path]
+        if path.read_bytes() != source:
+            continue
+        state.remember(exercise, one.passed)
+        if shipped.edited(path):
+            history.keep(source, path.name)
+            verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
+            event = history.Event(path.stem, history.sha(source), "graded", "", verdict, reason)
+            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(event.source, verdict)]:
+                history.add(event)
 
 
 def _table(found: list[grade.Grade]) -> Table:

@@ -50,7 +50,7 @@ class Entry:
 
 
 def named(item: tuple[Any, ...]) -> str:
-    """An item in words: ``gemm_naive gemm-4096``."""
+    """An item in words: ``STEP PRESET``."""
     first, *at = item
     return " ".join([first.name, *map(str, at)])
 

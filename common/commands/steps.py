@@ -8,7 +8,7 @@ import json
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device
+from common.catalog import catalog, device, sources
 from common.catalog.catalog import Step
 from common.check import plan
 from common.commands import arguments, choosing, console, verdicts
@@ -123,7 +123,7 @@ def _diff(options: argparse.Namespace) -> int:
     old, new = (first, catalog.find(options.new)) if options.new else (catalog.find(str(first.builds_on)), first)
     say = console.say()
     colours = {"+": "green", "-": "red", "@": "cyan"}
-    lines = list(catalog.difference(old, new))
+    lines = list(sources.difference(old, new))
     for line in lines:
         colour = colours.get(line[0])
         say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)

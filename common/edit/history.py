@@ -11,9 +11,7 @@ import itertools
 import json
 import os
 import re
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +23,6 @@ from common.catalog.schema import Amount, Count, Digest, Name, Positive
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4
-_PLACED: list[tempfile.TemporaryDirectory[str]] = []  # they go with this process
 _counter = itertools.count()
 
 
@@ -90,18 +87,6 @@ def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
     return path
 
 
-def place(source: bytes, name: str) -> Path:
-    """A file of this name that holds ``source``: the stored one, or one that goes with this process where nothing can
-    be stored."""
-    try:
-        return keep(source, name)
-    except HistoryError:
-        _PLACED.append(tempfile.TemporaryDirectory(prefix="workbook-"))
-        path = Path(_PLACED[-1].name, name)
-        path.write_bytes(source)
-        return path
-
-
 def stored(name: str, digest: str) -> bytes:
     """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
     path = FOLDER / "sources" / digest / name
@@ -127,65 +112,58 @@ def events(step: str | None = None) -> list[Event]:
 
     A file that is no event is passed over: :func:`broken` names it.
     """
-    found = [(name, event) for name, event in _read_all(step) if isinstance(event, Event)]
+    found: list[tuple[str, Event]] = []
+    counts: dict[str, int] = {}
+    for path in _files(step):
+        try:
+            event = _event(path)
+        except HistoryError:
+            continue
+        counts[event.step] = counts.get(event.step, 0) + 1
+        found.append((path.name, replace(event, number=counts[event.step])))
     return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
 
 def broken(step: str | None = None) -> list[str]:
     """What is wrong with each file of a step's events, or of all, that is none."""
-    found = (error for _, error in _read_all(step) if isinstance(error, HistoryError))
-    return [f"{error}; move the file away to be without it" for error in found]
+    found = []
+    for path in _files(step):
+        try:
+            _event(path)
+        except HistoryError as error:
+            found.append(f"{error}; move the file away to be without it")
+    return found
 
 
-def _read_all(step: str | None) -> Iterator[tuple[str, Event | HistoryError]]:
-    """The names of the files of a step's events, or of all, each with its event, or why it is none.
-
-    Raises HistoryError at a folder that cannot be read.
-    """
+def _files(step: str | None) -> list[Path]:
+    """The files of a step's events, or of all; raises HistoryError at a folder that cannot be read."""
     folder = FOLDER / "runs"
     try:
-        names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        files = {name: sorted((folder / name).glob("*.json")) for name in names}
+        return sorted(folder.glob(f"{step or '*'}/*.json"))
     except OSError as error:
         raise HistoryError(f"{folder}: cannot be read: {store.reason(error)}") from None
-    for name, paths in files.items():
-        number = 0
-        for path in paths:
-            try:
-                event = _event(path, name, number + 1)
-            except HistoryError as error:
-                yield path.name, error
-                continue
-            number += 1
-            yield path.name, event
 
 
-def _event(path: Path, step: str, number: int) -> Event:
+def _event(path: Path) -> Event:
     try:
-        entry = store.read_json(path)
-        event = schema.read(entry, Event)
+        return replace(schema.read(store.read_json(path), Event), step=path.parent.name)
     except store.StoreError as error:
         raise HistoryError(str(error)) from None
     except schema.SchemaError as error:
         raise HistoryError(f"{store.shown(path)}: {error}") from None
-    missing = next((name for name in ("time", "verdict", "reason", "figures") if name not in entry), "")
-    if missing:
-        raise HistoryError(f"{store.shown(path)}: {missing} is missing")
-    return replace(event, step=step, number=number)
 
 
-def best(step: str, preset: str, shipped: str = "") -> Event | None:
-    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
-    timed = [e for e in events(step) if e.ratio is not None and e.figures.preset == preset]
-    timed = [event for event in timed if event.source != shipped or event.helpers]
-    return max(timed, key=lambda event: event.ratio or 0.0, default=None)
+def best(step: str, preset: str | None, shipped: str = "") -> Event | None:
+    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``.
 
-
-def leanest(step: str, shipped: str = "") -> Event | None:
-    """The right run whose multiply loop needed the fewest instructions for each multiply-add, as :func:`best`."""
-    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.loop_per_fma]
-    compiled = [event for event in compiled if event.source != shipped or event.helpers]
-    return min(compiled, key=lambda event: event.figures.loop_per_fma or 0.0, default=None)
+    Without a preset, the one whose multiply loop needed the fewest instructions for each multiply-add.
+    """
+    known = [event for event in events(step) if event.source != shipped or event.helpers]
+    if preset is None:
+        lean = [(event.figures.loop_per_fma, event) for event in known if event.verdict == "right"]
+        return min(((each, one) for each, one in lean if each), key=lambda pair: pair[0], default=(0, None))[1]
+    timed = [event for event in known if event.figures.preset == preset]
+    return max((one for one in timed if one.ratio), key=lambda one: one.ratio or 0.0, default=None)
 
 
 def save(path: Path) -> Path:

@@ -1,24 +1,27 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
-Processes work side by side. One compiles for a named compute capability, at a small shape and at the shape that is
-timed. One checks, first once at the small shape and then as :mod:`common.check.plan` has it; with a GPU it then
-times the file in turn with the shipped one, while a third traces what a GPU lets
-pass.
+Three lines of work go side by side, each task in a child process. One checks, first once at a small shape and then as
+:mod:`common.check.plan` has it. One compiles for a named compute capability. With a GPU, a third traces what a GPU
+lets pass; when all is done, the file is timed in turn with the shipped one.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from common.catalog import problems, schema
 from common.catalog.catalog import Step
+from common.catalog.problems import Problem
 from common.check import plan
 from common.edit import history, shipped
 from common.edit.history import Figures
@@ -33,12 +36,12 @@ from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
-_PATIENCE = 2.0
-
-_CHECK, _COMPILE, _TRACE = _PROCESSES = "check", "compile", "trace"
+_PATIENCE = 2.0  # so that an interrupt is seen everywhere
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
+
+Outcomes = Future[list[Outcome]]
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,6 @@ class Run:
     _kept: bool = True
     _path: Path = Path()
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
-    _workers: list[threading.Thread] = field(default_factory=list)
-    _answers: queue.Queue[tuple[str, tuple[ShapeTask[StepResult], StepResult] | None]] = field(
-        default_factory=queue.Queue
-    )
-    _cases: int = 0  # of the process that checks, after the first
-    _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
-    _open: set[str] = field(default_factory=set)  # processes that may answer yet
 
     def stages(self) -> Generator[Stage, None, None]:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
@@ -94,32 +90,31 @@ class Run:
         reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
         ran: list[Outcome] = []
         try:
-            for name, outcomes in self._outcomes(self._path):
-                ran += outcomes
-                stage = Stage(name, outcomes, time.monotonic() - began)
-                figures = _figured(figures, stage)
-                if stage.failed:
-                    self.verdict = stage.failed[0].status
-                    reason = _reason(stage.failed[0])
+            with closing(self._outcomes()) as found:
+                for name, outcomes in found:
+                    if self.stop.is_set():
+                        return
+                    if not outcomes:
+                        continue
+                    ran += outcomes
+                    stage = Stage(name, outcomes, time.monotonic() - began)
+                    figures = _figured(figures, stage)
+                    if stage.failed:
+                        self.verdict, reason = stage.failed[0].status, _reason(stage.failed[0])
+                        yield stage
+                        return
                     yield stage
-                    return
-                yield stage
-            if not self.stop.is_set():
-                self.verdict, reason = _ended(ran)
+            self.verdict, reason = _ended(ran)
         finally:
-            self.stop.set()
-            for worker in self._workers:
-                worker.join(_PATIENCE)  # it ends its process
             self._note(reason, figures)
 
     def _snapshot(self) -> Path:
         """The stored copy of the file, so that a verdict is of one source whatever is saved meanwhile."""
         source = history.read(self.step.path)
         self.source = history.sha(source)
-        name = self.step.name
         original = shipped.text(self.step.path)
         own = history.sha(original) if original is not None else ""
-        self.best = history.leanest(name, own) if self.simulator else history.best(name, self.preset, own)
+        self.best = history.best(self.step.name, None if self.simulator else self.preset, own)
         try:
             copies = keep_helpers(self.step)
             self.helpers = {name: copy.parent.name for name, copy in copies.items()}
@@ -131,162 +126,148 @@ class Run:
             return self.step.path
 
     def _note(self, reason: str, figures: Figures) -> None:
-        if not self._kept:
-            return
-        event = history.Event(self.step.name, self.source, "run", "", self.verdict, reason, figures, self.helpers)
-        try:
-            history.add(event)
-        except history.HistoryError as error:
-            self.warnings.append(f"this run is not kept: {error}")
+        if self._kept:
+            event = history.Event(self.step.name, self.source, "run", "", self.verdict, reason, figures, self.helpers)
+            self.warnings += _added(event)
 
-    def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
+    def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
+        """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        precision, algorithm = self.step.precision, self.step.algorithm
-        asked = [
-            messages.Check(**self._at(path, case.problem), **case.fields(), precision=precision, algorithm=algorithm)
-            for case in plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
-        ]
-        gpu = [task for task in asked if task.engine == "gpu"]
-        cpu = [replace(task, repeats=1) for task in asked if task.engine != "gpu"]
-        self._cases = len(cpu if self.simulator else gpu)
-        first = messages.Check(
-            **self._at(path, small), depth="once", seconds=FIRST_SECONDS, precision=precision, algorithm=algorithm
-        )
-        compiled = [self._compile(path, full)]
-        if self.simulator:
-            # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
-            at = 1 if small.form == "gemm" else 0
-            compiled.insert(at, self._compile(path, small))
-            checks: list[ShapeTask[StepResult]] = [first, *cpu]
-        else:
-            pair = messages.Pair(**self._at(path, full), against=self._rivals(), seconds=run.TIME_SECONDS)
-            checks = [replace(first, engine="gpu"), *gpu, pair]
-            self._start(_TRACE, [first, *cpu], True)
-        self._start(_COMPILE, compiled, False)
-        self._start(_CHECK, checks, self.simulator)
-        complete = {FIRST: self._first, CHECK: self._every, CODE: self._code, TIME: self._time}
-        for name, stage in complete.items():
-            while (outcomes := stage()) is None:
-                if not self._wait():
-                    return
-            if self.stop.is_set():
-                return
-            if outcomes:
-                yield name, outcomes
-
-    def _wait(self) -> bool:
-        """Take one answer; False when there are none to come."""
-        if not self._open:
-            return False
+        first = self._check(small, depth="once", seconds=FIRST_SECONDS)
+        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
+        gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
+        cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
+        # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
+        shapes = [full, small] if small.form == "gemm" else [small, full]
+        lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
         try:
-            who, answer = self._answers.get(timeout=_PATIENCE)  # so that an interrupt is seen everywhere
-        except queue.Empty:
-            return True
-        if answer is None:
-            self._open.discard(who)
-        else:
-            task, result = answer
+            compiled = [
+                compiling.submit(self._ran, [self._compile(shape)], False)
+                for shape in (shapes if self.simulator else [full])
+            ]
+            if self.simulator:
+                begun = checking.submit(self._ran, [first], True)
+                rest = checking.submit(self._ran, cpu, True)
+                yield FIRST, _first(begun, compiled[0])
+                yield CHECK, _told(_result(rest))
+            else:
+                begun = checking.submit(self._ran, [replace(first, engine="gpu")], False)
+                rest = checking.submit(self._ran, gpu, False)
+                traced = [tracing.submit(self._ran, tasks, True) for tasks in ([first], cpu)]
+                yield FIRST, _first_on_gpu(begun, traced[0])
+                yield CHECK, self._every_on_gpu(rest, traced[1])
+            code = [outcome for each in compiled for outcome in _result(each)]
+            broken = [outcome for outcome in code if not outcome.fine]
+            if not broken:
+                yield CODE, [outcome for outcome in code if outcome.problem == full]
+            elif self.simulator:  # with a GPU it ran, whatever this compiler says
+                yield CODE, broken
+            if not self.simulator:
+                pair = messages.Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
+                yield TIME, self._ran([pair], False)
+        finally:
+            self.stop.set()  # ends their processes
+            for line in lines:
+                line.shutdown(cancel_futures=True)
+
+    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> list[Outcome]:
+        """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
+        found: list[Outcome] = []
+        results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
+        for task, (_, result) in zip(tasks, results, strict=False):
             problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
-            if who == _COMPILE:
+            if isinstance(task, messages.Compile):
                 result["only_compiled"] = True
             else:
-                result = run.judged(problem, result, gpu=who == _TRACE)
-            self._found[who].append(Outcome(self.step, problem, self.preset, result))
-        return True
+                result = run.judged(problem, result, gpu=simulator and not self.simulator)
+            found.append(Outcome(self.step, problem, self.preset, result))
+            if not found[-1].fine:
+                break
+        return found
 
-    def _missing(self, who: str, count: int) -> bool:
-        return who in self._open and len(self._found[who]) < count
-
-    def _first(self) -> list[Outcome] | None:
-        """The first check and, without a GPU, the first compilation; the latter alone if it failed.
-
-        A check that ended without a result is not kept waiting for it.
-        """
-        checked, compiled = self._found[_CHECK][:1], self._found[_COMPILE][:1] if self.simulator else []
-        broken = [outcome for outcome in (*compiled, *checked) if not outcome.fine]
-        wrong = self.simulator and not compiled and any(o.status in ("wrong", "crashed") for o in broken)
-        if wrong and self._missing(_COMPILE, 1):
-            return None  # what does not compile may have been traced all the same: that is the cause then
-        if broken and not self.simulator:
-            if run.wants_trace(broken[0].result):
-                if self._missing(_TRACE, 1):
-                    return None
-                for seen in self._found[_TRACE]:
-                    run.add_faults(broken[0].result, seen.result, seen.problem)
-        elif not broken and (self._missing(_CHECK, 1) or (self.simulator and self._missing(_COMPILE, 1))):
-            return None
-        return broken[:1] or [*compiled, *checked]
-
-    def _every(self) -> list[Outcome] | None:
-        """Every case of the check; with a GPU those that are traced, too. The first that fails ends it."""
-        checked, seen = self._found[_CHECK][1 : 1 + self._cases], self._found[_TRACE][1:]
-        failed = next((outcome for outcome in (*checked, *seen) if not outcome.fine), None)
-        if failed is None:
-            waiting = self._missing(_CHECK, 1 + self._cases) or _TRACE in self._open
-            return None if waiting else [*checked, *seen]
-        if failed in checked and not self.simulator:
-            place = self._at(self._path, failed.problem)
-            again = messages.Check(**place, precision=self.step.precision, algorithm=self.step.algorithm)
-            run.retell(again, failed.problem, failed.result)
-        return [failed]
-
-    def _code(self) -> list[Outcome] | None:
-        """What the compiler made of it at full size. With a GPU it is no verdict, so only a right one is told."""
-        if self._missing(_COMPILE, 1 + self.simulator):
-            return None
-        found = self._found[_COMPILE]
-        broken = [outcome for outcome in found if not outcome.fine]
-        if broken:
-            return broken if self.simulator else []
-        return [outcome for outcome in found if outcome.problem == problems.preset(self.preset)]
-
-    def _time(self) -> list[Outcome] | None:
-        if not self.simulator and self._missing(_CHECK, 2 + self._cases):
-            return None
-        return self._found[_CHECK][1 + self._cases : 2 + self._cases]
+    def _every_on_gpu(self, checked: Outcomes, traced: Outcomes) -> list[Outcome]:
+        """The outcomes of the GPU and of the tracer, or the first that fails, traced again."""
+        found = _told(_result(checked))
+        if not found or found[0].fine:
+            return _told([*found, *_result(traced)])
+        run.retell(self._check(found[0].problem), found[0].problem, found[0].result)
+        return found
 
     def _rivals(self) -> dict[str, messages.Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
-        rivals = {}
+        rivals: dict[str, messages.Rival] = {}
         sources: dict[str, tuple[bytes | None, dict[str, bytes]]] = {"shipped": (shipped.text(self.step.path), {})}
         best = self.best
-        if best is not None and (best.source, best.helpers) != (self.source, self.helpers):
-            try:
+        try:
+            if best is not None and (best.source, best.helpers) != (self.source, self.helpers):
                 own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
                 sources["best"] = history.stored(self.step.path.name, best.source), own
-            except history.HistoryError as error:
-                self.warnings.append(str(error))
-        for rival, (source, own) in sources.items():
-            if source is None:
-                continue
-            path = history.place(source, self.step.path.name)
-            texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | own
-            copies = {
-                name: str(history.place(text, f"{name}.py")) for name, text in texts.items() if text is not None
-            }
-            rivals[rival] = messages.Rival(path=str(path), helpers=copies)
+            for rival, (source, own) in sources.items() if self._kept else ():
+                if source is None:
+                    continue
+                path = history.keep(source, self.step.path.name)
+                texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | own
+                copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
+                helpers = {name: str(copy) for name, copy in copies.items()}
+                rivals[rival] = messages.Rival(path=str(path), helpers=helpers)
+        except history.HistoryError as error:
+            self.warnings.append(str(error))
         return rivals
 
-    def _start(self, who: str, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> None:
-        def work() -> None:
-            try:
-                results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
-                for task, (_, result) in zip(tasks, results, strict=False):
-                    self._answers.put((who, (task, result)))
-            finally:
-                self._answers.put((who, None))
-
-        self._open.add(who)
-        self._workers.append(threading.Thread(target=work, daemon=True))
-        self._workers[-1].start()
-
-    def _compile(self, path: Path, problem: problems.Problem) -> messages.Compile:
-        return messages.Compile(
-            **self._at(path, problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True
+    def _check(self, problem: Problem, **more: Any) -> messages.Check:
+        return messages.Check(
+            **self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more
         )
 
-    def _at(self, path: Path, problem: problems.Problem) -> Place:
-        return {**at(self.step, problem, path), "home": str(self.step.path), "helpers": self._stand_ins}
+    def _compile(self, problem: Problem) -> messages.Compile:
+        return messages.Compile(**self._at(problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True)
+
+    def _at(self, problem: Problem) -> Place:
+        return {**at(self.step, problem, self._path), "home": str(self.step.path), "helpers": self._stand_ins}
+
+
+def _result(asked: Outcomes) -> list[Outcome]:
+    while True:
+        try:
+            return asked.result(_PATIENCE)
+        except futures.TimeoutError:
+            continue
+
+
+def _told(outcomes: list[Outcome]) -> list[Outcome]:
+    """The first that fails, or all."""
+    return [outcome for outcome in outcomes if not outcome.fine][:1] or outcomes
+
+
+def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
+    """The first check and the first compilation; one alone as soon as it failed.
+
+    What does not compile may have been traced all the same, and found wrong: then that it does not compile is told.
+    """
+    for each in futures.as_completed((checked, compiled)):
+        for outcome in each.result():
+            if not outcome.fine and (each is compiled or outcome.status not in ("wrong", "crashed")):
+                return [outcome]
+    return _told([*compiled.result(), *checked.result()])
+
+
+def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
+    """The first check; where a trace may know more of what is wrong, with what it says."""
+    found = _result(checked)
+    for outcome in found:
+        if not outcome.fine and run.wants_trace(outcome.result):
+            for seen in _result(traced):
+                run.add_faults(outcome.result, seen.result, seen.problem)
+    return found
+
+
+def _added(event: history.Event) -> list[str]:
+    """Write an event down; returns the warning where that fails."""
+    try:
+        history.add(event)
+    except history.HistoryError as error:
+        return [f"this run is not kept: {error}"]
+    return []
 
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
@@ -343,10 +324,7 @@ class Keeper:
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             ms = timed.result["timing"].median_ms if timed else None
             figures = Figures(preset=timed.preset if timed else None, median_ms=ms)
-            try:
-                history.add(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
-            except history.HistoryError as error:
-                self.warnings.append(f"this run is not kept: {error}")
+            self.warnings += _added(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
 
 
 def _present(step: Step) -> tuple[str, dict[str, str]]:

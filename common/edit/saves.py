@@ -1,18 +1,19 @@
-"""Tells when a file's bytes change: an edit was saved."""
+"""Tells when a file's bytes change: an edit was saved.
+
+Files are looked at ten times a second: this works on every file system, network's and Windows' included.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_SETTLE_SECONDS = 0.02
-_POLL_SECONDS = 0.5  # an interrupt is seen this soon; and the files are looked at this often where no event comes
-_DEBOUNCE_MS = 100  # an editor's several writes of one save come within this
+_LOOK_SECONDS = 0.1
+_SETTLE_SECONDS = 0.02  # an editor's several writes of one save come within this
 
 
 class Saves:
@@ -22,7 +23,7 @@ class Saves:
     """
 
     def __init__(self, files: Iterable[Path], on_save: Callable[[Path], None] = lambda path: None) -> None:
-        self._known = {path: _hash(path) for path in files}
+        self._known = {path: (_stamp(path), _hash(path)) for path in files}
         self._on_save = on_save
         self._found: queue.Queue[Path] = queue.Queue()
         self._stop = threading.Event()
@@ -34,57 +35,44 @@ class Saves:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(2 * _POLL_SECONDS)
+        self._thread.join()
 
     def wait(self, seconds: float | None = None) -> list[Path]:
         """The files saved since the last call, each once, in order; waits for one, at most ``seconds``."""
-        left = math.inf if seconds is None else seconds
-        while left > 0:
-            pause = min(left, _POLL_SECONDS)
-            try:
-                found = [self._found.get(timeout=pause)]
-            except queue.Empty:
-                left -= pause
-                continue
-            while not self._found.empty():
-                found.append(self._found.get())
-            return list(dict.fromkeys(found))
-        return []
+        ends = None if seconds is None else time.monotonic() + seconds
+        while self._found.empty():
+            if ends is not None and time.monotonic() > ends:
+                return []
+            time.sleep(_SETTLE_SECONDS)
+        found = [self._found.get()]
+        while not self._found.empty():
+            found.append(self._found.get())
+        return list(dict.fromkeys(found))
 
     def _watch(self) -> None:
-        for _ in self._changes():
-            for path, before in self._known.items():
-                now = _settled(path, before)
-                if now != before:
-                    self._known[path] = now
+        while not self._stop.wait(_LOOK_SECONDS):
+            for path, (stamp, content) in self._known.items():
+                now = _stamp(path)
+                if now == stamp:
+                    continue
+                time.sleep(_SETTLE_SECONDS)
+                if _stamp(path) != now:
+                    continue  # being written just now
+                new = _hash(path)
+                if new:
+                    self._known[path] = now, new
+                if new not in ("", content):
                     self._on_save(path)
                     self._found.put(path)
 
-    def _changes(self) -> Iterator[object]:
-        """Something whenever a file may have changed, until the context is closed."""
-        import watchfiles  # only `--watch` needs it
 
-        try:
-            yield from watchfiles.watch(
-                *{path.parent for path in self._known}, watch_filter=None, debounce=_DEBOUNCE_MS,
-                step=_DEBOUNCE_MS // 2, stop_event=self._stop, rust_timeout=int(1000 * _POLL_SECONDS),
-                yield_on_timeout=True, recursive=False, raise_interrupt=False,
-            )  # fmt: skip
-        except (OSError, RuntimeError):  # the system watches no more files: look at them instead
-            while not self._stop.wait(_POLL_SECONDS):
-                yield None
-
-
-def _settled(path: Path, before: str) -> str:
-    """The hash of a file that is not being written just now; ``before`` if there is none, or it is empty."""
-    now = _hash(path)
-    while now not in ("", before):
-        time.sleep(_SETTLE_SECONDS)
-        again = _hash(path)
-        if again == now:
-            return now
-        now = again
-    return before
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written or replaced; None while there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _hash(path: Path) -> str:

@@ -1,24 +1,20 @@
-"""What the workbook shipped: each step's file as it came, whatever was done to it since.
+"""What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
 
-A step is known by the hash of its code in the reference card's record (or in the machine-code record), which
-a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
-edits may be committed. Without git (a zip file), every file that still has that hash is copied to
-``.workbook/shipped`` when the history is first used. The hashes of helpers and exercises, and of steps that were
-shipped before they were timed anew, stand in ``lessons/shipped.json``, which ``python -m common ship`` writes.
+``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes
+from git: the newest version, from HEAD back, with that hash; so edits may be committed. Without git (a zip file),
+every file that still has that hash is copied to ``.workbook/shipped`` when the history is first used.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from common.catalog import catalog, problems, schema, sources, store
+from common.catalog import catalog, schema, sources, store
 from common.edit import history
-from common.records import records
-from common.records.entries import StepRow
 
 _GIT_SECONDS = 20
 _OLD_VERSIONS = 100
@@ -26,26 +22,26 @@ _NOTED, _COPIES = "shipped.json", "shipped"
 
 
 def files(lesson: str | None = None) -> list[Path]:
-    """The files of steps and experiments, of one lesson or of all: those that are there, and those that git has."""
-    folders = [catalog.LESSONS / lesson] if lesson else [catalog.LESSONS / name for name in catalog.lessons()]
-    found = set()
-    for folder in folders:
-        found |= {*folder.glob("*.py"), *folder.glob("experiments/*.py")}
-        found |= {path for path in _known() if path.parent in (folder, folder / "experiments")}
-    return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
+    """The files of steps and experiments, of one lesson or of all: those that are there, and those that were."""
+    folders = [catalog.LESSONS / name for name in ([lesson] if lesson else catalog.lessons())]
+    return _python([*folders, *(folder / "experiments" for folder in folders)])
 
 
 def helpers() -> list[Path]:
-    """The files that steps import: those that are there, and those that git has."""
-    return sorted({*catalog.helpers_by_name(catalog.LESSONS).values(), *filter(catalog.is_helper, _known())})
+    """The files that steps import: those that are there, and those that were."""
+    return sorted({*catalog.helpers_by_name(catalog.LESSONS).values(), *filter(catalog.is_helper, _noted())})
 
 
 def exercises() -> list[Path]:
-    """The files of exercises: those that are there, and those that git has."""
-    folders = [catalog.LESSONS / name / "exercises" for name in catalog.lessons()]
+    """The files of exercises: those that are there, and those that were."""
+    return _python([catalog.LESSONS / name / "exercises" for name in catalog.lessons()])
+
+
+def _python(folders: Iterable[Path]) -> list[Path]:
+    folders = set(folders)
     found = {path for folder in folders for path in folder.glob("*.py")}
-    found |= {path for path in _known() if path.parent in folders and path.suffix == ".py"}
-    return sorted(found)
+    found |= {path for path in _noted() if path.parent in folders and path.suffix == ".py"}
+    return sorted(path for path in found if not path.name.startswith("_"))
 
 
 def everything() -> list[Path]:
@@ -67,7 +63,7 @@ def find(name: str) -> Path:
 
 def text(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
-    wanted = _recorded().get(path.stem)
+    wanted = _wanted(path)
     newest = None
     for version in _versions(path):
         newest = newest or version
@@ -85,7 +81,7 @@ def edited(path: Path) -> bool:
     True when what was shipped is not known.
     """
     present = _code(history.read(path))
-    wanted = _recorded().get(path.stem)
+    wanted = _wanted(path)
     if wanted is not None and present == wanted:
         return False
     shipped = text(path)
@@ -105,45 +101,32 @@ def as_shipped(path: Path) -> bool:
 
 def keep_copies() -> None:
     """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails."""
-    recorded = _recorded()
-    for path in everything():
-        if path not in _tracked() and path.stem in recorded and path.is_file() and not _copy(path).exists():
+    for path, wanted in _noted().items():
+        if path not in _tracked() and path.is_file() and not _copy(path).exists():
             source = history.read(path)
-            if _code(source) == recorded[path.stem]:
+            if _code(source) == wanted:
                 history.write(_copy(path), source)
 
 
 def note() -> Path:
-    """Take helpers, exercises and steps for shipped as they are now; returns the file that says so.
-
-    A step that was timed as it is needs no note.
-    """
-    timed = _timed()
-    steps = [
-        path for path in files() if path.is_file() and timed.get(path.stem) not in (None, _code(history.read(path)))
-    ]
-    there = [*(path for path in (*helpers(), *exercises()) if path.is_file()), *steps]
+    """Take all files for shipped as they are now; returns the file that says so."""
+    there = [path for path in everything() if path.is_file()]
     hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
     history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
+    forget()
     return path
 
 
 def forget() -> None:
-    """Ask git and the records anew."""
+    """Ask git, and read what is noted, anew."""
     _tracked.cache_clear()
-    _recorded.cache_clear()
+    _noted.cache_clear()
 
 
 def _copy(path: Path) -> Path:
     inside = path.is_relative_to(catalog.LESSONS)
     return history.FOLDER / _COPIES / (path.relative_to(catalog.LESSONS) if inside else path.name)
-
-
-def _known() -> set[Path]:
-    """The files below lessons/ that git has, or a copy."""
-    folder = history.FOLDER / _COPIES
-    return {*_tracked(), *(catalog.LESSONS / path.relative_to(folder) for path in folder.rglob("*.py"))}
 
 
 def _code(source: bytes) -> str | None:
@@ -155,28 +138,21 @@ def _code(source: bytes) -> str | None:
 
 
 @cache
-def _recorded() -> dict[str, str]:
-    """The code hash of each file as recorded, by its name."""
-    found = {name: entry.source for name, entry in records.load_code().steps.items()} | _timed()
-    noted = catalog.LESSONS / _NOTED  # has the last word
-    if noted.exists():
-        try:
-            hashes = schema.read(store.read_json(noted), dict[str, schema.Name])
-        except (store.StoreError, schema.SchemaError) as error:
-            shown = "" if isinstance(error, store.StoreError) else f"{store.shown(noted)}: "
-            raise records.RecordError(f"{shown}{error}; python -m common ship writes it anew") from None
-        found |= {Path(name).stem: value for name, value in hashes.items()}
-    return found
+def _noted() -> dict[Path, str]:
+    """The code hash of each file as shipped; raises HistoryError where the file that has them cannot be read."""
+    path = catalog.LESSONS / _NOTED
+    try:
+        hashes = schema.read(store.read_json(path), dict[str, schema.Name]) if path.exists() else {}
+    except (store.StoreError, schema.SchemaError) as error:
+        raise history.HistoryError(
+            f"{store.shown(path)}: {error}; delete it: python -m common ship writes it"
+        ) from None
+    return {catalog.LESSONS / name: value for name, value in hashes.items()}
 
 
-def _timed() -> dict[str, str]:
-    """The code hash of each step in the reference card's record."""
-    found: dict[str, str] = {}
-    record = records.other(records.REFERENCE_GPU)
-    for preset in problems.PRESETS if record else ():
-        rows = record.rows(preset) if record else {}
-        found.update({name: row.source for name, row in rows.items() if isinstance(row, StepRow)})
-    return found
+def _wanted(path: Path) -> str | None:
+    """The code hash that the file of this name had as shipped; None if it was not shipped."""
+    return next((value for known, value in _noted().items() if known.name == path.name), None)
 
 
 @cache

@@ -1,36 +1,39 @@
-"""A folder of other people's files: what is in it, each file's bytes as they were at the start, and its report."""
+"""Files to grade: what a folder of other people's files holds, each file's text, and the report of the verdicts."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import stat
+import tokenize
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 from common.catalog import catalog, exercises, store
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise
-from common.grade import source
-from common.grade.source import in_one_line, printable
 from common.report.table import Table, markdown
 
+SOURCE_BYTES = 1 << 18  # the largest file that is read
 REPORTS = ("grades.json", "grades.md")
-_HIDDEN = (".", "__")  # how names begin that a listing leaves out
+
+
+class SourceError(ValueError):
+    """A file is not one that is graded; says why in one sentence, without the file's name."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One file to grade, and whose it is. ``data`` are its bytes once it is taken, ``refusal`` why it has none."""
+    """One file to grade, and whose it is. ``text`` is what it holds once it is read, ``refusal`` why it has none."""
 
     path: Path
     student: str = ""
-    file: str = ""
-    data: bytes | None = None
+    file: str = ""  # its path in the folder that is graded
+    text: str | None = None
     refusal: str = ""
 
     @property
@@ -39,15 +42,36 @@ class Submission:
         return known().get(self.path.stem)
 
     def taken(self) -> Submission:
-        """The same with its bytes: what is graded is the file as it is now, whatever becomes of it later."""
-        if self.data is not None or self.refusal:
+        """The same with its text: what is graded is the file as it is now, whatever becomes of it later."""
+        if self.text is not None or self.refusal:
             return self
         try:
-            # a link in a folder leads to somebody else's file; one that was named by hand is meant
-            path = self.path if self.file else self.path.resolve()
-            return Submission(self.path, self.student, self.file, source.take(path))
-        except source.SourceError as error:
-            return Submission(self.path, self.student, self.file, None, str(error))
+            return replace(self, text=_text(self.path))
+        except SourceError as error:
+            return replace(self, refusal=str(error))
+
+
+def _text(path: Path) -> str:
+    """The text of a file in UTF-8, its lines ended by ``\\n`` alone. Raises SourceError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SOURCE_BYTES + 1)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise SourceError(error.strerror or "cannot be read") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SourceError(f"line {line}: not UTF-8") from None
+    except SyntaxError as error:
+        raise SourceError(f"not readable as Python: {error.msg}: a file must be UTF-8") from None
+    if len(data) > SOURCE_BYTES:
+        raise SourceError(f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
+    if "\0" in text:
+        raise SourceError("source code cannot contain null bytes")
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raise SourceError(f"its first lines say that it is written in {encoding}: a file must be UTF-8")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def known() -> dict[str, Exercise | Step]:
@@ -59,27 +83,18 @@ def known() -> dict[str, Exercise | Step]:
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     """Python files of a folder, and of its sub-folders, which are named after students; and what is left out.
 
-    In a hidden folder only files with an exercise's or a step's name are graded, and the others counted.
+    Hidden files, and what lies in hidden folders, are passed over unless they have an exercise's or a step's name.
     """
     found: list[Submission] = []
     left_out: list[str] = []
-    hidden: Counter[str] = Counter()
     names = {f"{name}.py" for name in known()}
     for path, problem in _files(folder):
         inside = path.relative_to(folder)
-        shown = printable(inside.as_posix())
-        if problem:
-            left_out.append(f"{shown}: {problem}")
-            continue
-        secret = next((n for n, part in enumerate(inside.parts, 1) if part.startswith(_HIDDEN)), 0)
-        if path.suffix == ".py" and (not secret or path.name in names):
+        hidden = any(part.startswith((".", "__")) for part in inside.parts)
+        if not problem and path.suffix == ".py" and (not hidden or path.name in names):
             found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
-        elif secret:
-            hidden[printable("/".join(inside.parts[:secret]))] += 1
-        elif path.name not in REPORTS or len(inside.parts) > 1:
-            left_out.append(f"{shown}: its name does not end in .py")
-    for name, count in hidden.items():
-        left_out.append(f"{name}: hidden, with {count} file{'s' * (count > 1)} named after no exercise")
+        elif problem or not (hidden or inside.as_posix() in REPORTS):
+            left_out.append(f"{printable(inside.as_posix())}: {problem or 'its name does not end in .py'}")
     return found, sorted(left_out)
 
 
@@ -100,32 +115,26 @@ def _files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def doubles(files: list[Submission]) -> dict[int, str]:
-    """By a file's number, what a reader should know: another of its name, or a student of nearly the same name."""
-    said: dict[int, str] = {}
-    first: dict[tuple[str, str], int] = {}
-    alike: dict[str, str] = {}
-    for number, file in enumerate(files):
-        other = first.setdefault((file.student, file.path.stem), number)
-        if other != number:
-            text = "there are several files of this name by this student: each has its own verdict"
-            said[number] = said[other] = text
-        name = alike.setdefault(normalize("NFKC", file.student).casefold(), file.student)
-        if name != file.student:
-            said[number] = f"the student's name is nearly that of another, {printable(name)}"
-    return said
+    """What a reader should know, by the file's number: a student has several files of one name."""
+    count = Counter((file.student, file.path.stem) for file in files)
+    text = "there are several files of this name by this student: each has its own verdict"
+    return {number: text for number, file in enumerate(files) if count[file.student, file.path.stem] > 1}
 
 
-def report(grades: list[Any], folder: Path) -> tuple[Path, Path]:
-    """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths. What lies there under these
-    names is replaced and, if it is a link, not followed. Raises OSError."""
+def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:
+    """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths.
+
+    What lies there under these names is replaced and, if it is a link, not followed. Raises OSError.
+    """
     as_json, as_table = (folder / name for name in REPORTS)
     store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
     rows = []
     for grade in grades:
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
+    below = f"\n{cell(note)}\n" if note else ""
     header = ["student", "file", "passed", "why"]
-    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n")
+    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n" + below)
     return as_json, as_table
 
 
@@ -133,3 +142,15 @@ def cell(text: str) -> str:
     """A text in a cell of a Markdown table: a student's words must not make a row, a link or a mark of their own."""
     shown = re.sub(r"[|<>\[\]`&*~\\#!$@]|(?<=\w):(?=//)", lambda sign: f"&#{ord(sign[0])};", in_one_line(text))
     return re.sub(r"\bwww\.", "www&#46;", shown, flags=re.IGNORECASE)
+
+
+def printable(text: str) -> str:
+    """A text that any file or terminal takes: controls, and marks that turn, hide or break a line, are written as
+    their codes, and so are bytes that are not Unicode."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def in_one_line(text: str, most: int = 1000) -> str:
+    """As :func:`printable`, with blanks and line ends made one blank each; what is longer than ``most`` is cut."""
+    text = printable(re.sub(r"\s+", " ", text).strip())
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from common.catalog import occupancy
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
 from common.check.check import Finding
-from common.grade import ptx_plan
-from common.grade.ptx_plan import Plan, PlanLaunch
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.trace import trace
@@ -102,56 +100,53 @@ def _told(found: Trace) -> float:
     return found.main.fma / max(found.main.fma, needed, 1)
 
 
-def text_figures(texts: Collection[str]) -> dict[str, float]:
-    """What PTX tells without an assembler."""
-    return {
-        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts),
-        OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts),
-    }
-
-
-def count(
-    plan: Plan,
-    folder: Path,
-    problem: Problem,
-    names: Collection[str],
-    least: Collection[str] = (),
-    architecture: str = ARCHITECTURE,
+def compiled(
+    module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
 ) -> dict[str, float]:
     """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
 
     Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least``: which does
-    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler.
+    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler, and
+    what Numba raises for a kernel that does not compile.
     """
+    launches = codegen.launches(module, problem)
+    if not launches:
+        return {}
     texts = {
-        entry["kernel"]: Path(folder, f"{entry['kernel']}.ptx").read_text(encoding="utf-8")
-        for entry in plan["launch"]
+        _kernel(launch): codegen.ptx(launch, [architecture])[architecture] for launch in codegen.distinct(launches)
     }
-    overall = text_figures(texts.values())
-    if not texts or set(names) <= set(overall):
-        return overall if texts else {}
+    overall: dict[str, float] = {
+        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
+        OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts.values()),
+    }
+    if set(names) <= set(overall):
+        return overall
     loops = any(name in OF_THE_LOOP for name in names)
     codes = {
-        digest: codegen.assemble(text, digest, architecture, ptx_plan.entry(text)[1] or None, loops)
-        for digest, text in texts.items()
+        _kernel(launch): codegen.assemble(
+            texts[_kernel(launch)], launch.name, architecture, launch.kernel.targetoptions.get("max_registers"), loops
+        )
+        for launch in codegen.distinct(launches)
     }
     overall["stack_bytes"] = max(code.stack_bytes for code in codes.values())
-    working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
-    each = [
-        _counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem, architecture) for entry in working
-    ]
+    working = [launch for launch in launches if "fma.rn.f32" in texts[_kernel(launch)]] or launches
+    each = [_of_launch(one, texts[_kernel(one)], codes[_kernel(one)], problem, architecture) for one in working]
     found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
-    asked = {*names, *([OF_INTEGERS] if "float64" in names else [])}
-    return {name: value for name, value in found.items() if name in asked}
+    return {name: value for name, value in found.items() if name in {*names, OF_INTEGERS}}
 
 
-def _counted(
-    entry: PlanLaunch, text: str, code: MachineCode, problem: Problem, architecture: str
+def _kernel(launch: codegen.Launch) -> tuple[int, str]:
+    """What is compiled once."""
+    return id(launch.kernel), str(launch.signature)
+
+
+def _of_launch(
+    launch: codegen.Launch, text: str, code: MachineCode, problem: Problem, architecture: str
 ) -> dict[str, float]:
     """The figures of one launch; those of a multiply loop are 0 without one."""
     loop = code.hot
-    block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
-    shared = code.shared_bytes + entry["shared"]  # what the launch asks for comes on top
+    block, grid = launch.threads, int(np.prod(launch.grid))
+    shared = code.shared_bytes + launch.dynamic_shared_bytes
     outputs = int(np.prod(problem.output_shape))
     return {
         "registers": code.registers,

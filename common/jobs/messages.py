@@ -220,19 +220,6 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     most_seconds: float = timing.MAX_SECONDS
 
 
-class Turn(Task[Result], frozen=True, kw_only=True, tag="jobs.turn"):
-    """Get ready for the tasks that follow, without touching the GPU.
-
-    ``ladder``, ``shape``, ``seed``  the operands that are needed; without a shape none are
-    ``libraries``  are cuBLAS and cuDNN needed
-    """
-
-    ladder: str = ""
-    shape: dict[str, int] | None = None
-    seed: int = 0
-    libraries: bool = False
-
-
 class Prepare(FileTask[PrepareResult], frozen=True, kw_only=True, tag="jobs.prepare"):
     """Compile a file's kernels ahead.
 

@@ -14,18 +14,18 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, occupancy, problems, schema
+from common.catalog import cache, catalog, device, occupancy, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
-from common.check import budget, check, plan, shapes
+from common.check import check, plan, shapes
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
 from common.machine_code.messages import CodeCard
 from common.run import isolate
-from common.run.messages import Result, Task, at
+from common.run.messages import Result, at
 from common.timing import clocks, profiler, sanitizer, timing
 from common.timing.ceilings import Ceilings
 from common.timing.timing import Timing
@@ -545,7 +545,7 @@ def measure(
     ceilings: bool = False,
     quick: bool = False,
 ) -> Generator[tuple[str, Any], None, None]:
-    """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
+    """Measure on the GPU.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
@@ -556,66 +556,48 @@ def measure(
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
     room = inspect_device()[1]
-    groups: list[tuple[Task[Result], Sequence[Task[Result]]]] = []
     if ceilings:
-        groups.append((messages.Turn(), [messages.Ceilings(room_bytes=room)]))
-    known = {(step.name, preset): step for step, preset in pairs}
+        ((_, found),) = isolate.run([messages.Ceilings(room_bytes=room)], False, TIME_SECONDS)
+        yield "ceilings", found
+    timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
     for preset in dict.fromkeys(preset for _, preset in pairs):
-        problem = problems.preset(preset)
-        mine = [step for step, name in pairs if name == preset]
-        ready = messages.Turn(ladder=problem.ladder, shape=_fitted(problem, room).shape())
-        times = [
+        steps = {step.name: step for step, name in pairs if name == preset}
+        tasks = [
             messages.Time(
-                **at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER),
-                beside="" if quick else _beside(step, problem), room_bytes=room,
+                **at(step, problems.preset(preset), file), preset=preset, kernels=str(kernelcache.FOLDER),
+                beside="" if quick else _beside(step, problems.preset(preset)), room_bytes=room,
                 most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
             )
-            for step in mine
+            for step in steps.values()
         ]  # fmt: skip
-        groups.append((ready, times))
-    named = [(preset, problems.preset(preset)) for preset in libraries]
-    peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name, room_bytes=room) for name, p in named]
-    if peers:
-        groups.append((messages.Turn(libraries=True), peers))
-    timings: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
-    for _, task, result in _with_repeats(groups, timings):
-        if isinstance(task, messages.Time):
-            step, timed = known[task.step, task.preset], schema.read(result, StepResult)
-            problem = problems.from_shape(step.ladder, timed.get("shape") or problems.preset(task.preset).shape())
-            if "timing" in timed and not _beside(step, problem):
-                timings.append((task, timed["timing"]))
-            yield "step", Outcome(step, problem, task.preset, timed)
-        elif isinstance(task, messages.Peer):
-            yield "library", (task.preset, result)
-        else:
-            yield "ceilings", result
+        for task, (_, result) in zip(tasks, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+            outcome = _timed(steps[task.step], task, result)
+            if "timing" in result and not _beside(outcome.step, outcome.problem):
+                timed.append((task, result["timing"]))
+            yield "step", outcome
+    for preset in libraries:
+        problem = problems.preset(preset)
+        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
+        ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
+        yield "library", (preset, library)
+    slow = clocks.slow([timing.sm_mhz for _, timing in timed])
+    again = [task for (task, _), behind in zip(timed, slow, strict=True) if behind]
+    for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
+        yield "step", _timed(catalog.find(task.step), task, result)
     for step, preset in left_out:
         refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
         yield "step", Outcome(step, problems.preset(preset), preset, refused)
 
 
+def _timed(step: Step, task: messages.Time, result: StepResult) -> Outcome:
+    """The outcome at the size that ran, which may be smaller than the preset's."""
+    shape = result.get("shape") or problems.preset(task.preset).shape()
+    return Outcome(step, problems.from_shape(step.ladder, shape), task.preset, result)
+
+
 def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Without those that were timed again (:func:`measure`), in their order."""
     return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
-
-
-def _with_repeats(
-    groups: list[tuple[Task[Result], Sequence[Task[Result]]]], timings: list[tuple[messages.Time, Timing]]
-) -> Iterator[tuple[int, Task[Result], Result]]:
-    """The groups' tasks and results; then again those of ``timings`` whose clock was far below the others'."""
-    yield from isolate.run_in_turn(groups, TIME_SECONDS)
-    slow = clocks.slow([timing.sm_mhz for _, timing in timings])
-    again = [task for (task, _), behind in zip(timings, slow, strict=True) if behind]
-    if again:
-        yield from isolate.run_in_turn([(messages.Turn(), again)], TIME_SECONDS)
-
-
-def _fitted(problem: Problem, room: int) -> Problem:
-    """The problem as it fits the card; as it is if nothing does, which its tasks say."""
-    try:
-        return budget.fitted(problem, room)
-    except budget.NoRoomError:
-        return problem
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import catalog, device, ledger, limits, occupancy, problems, sources
+from common.catalog import boundstep, catalog, device, ledger, limits, occupancy, problems, sources
 from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import faults
@@ -194,10 +194,10 @@ def check_task(task: messages.Check) -> StepResult:
         _held.drop()
         _let_go()
         budget.require_large(problem, _room(task))
-        from common.check import large
+        from common.check import fullsize
 
         try:
-            verdict = large.check_large(module, problem)
+            verdict = fullsize.check_large(module, problem)
         finally:
             _let_go()
     else:
@@ -341,7 +341,7 @@ def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: m
 def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = _module(task)
-    return (module, tile) if catalog.takes_tile(module, tile) else (_module(task, tile=tile), {})
+    return (module, tile) if boundstep.takes_tile(module, tile) else (_module(task, tile=tile), {})
 
 
 class _Held:
@@ -349,19 +349,8 @@ class _Held:
 
     def __init__(self) -> None:
         self._key: Any = None
-        self._drawn: fullsize.Drawn | None = None
         self._operands: fullsize.Operands | None = None
         self._stopwatch: timing.Stopwatch | None = None
-
-    def draw(self, problem: problems.Problem, seed: int) -> fullsize.Drawn:
-        """The problem's operands on the host, drawn now unless they are held."""
-        from common.check import fullsize
-
-        if self._drawn is None or (self._drawn.problem, self._drawn.seed) != (problem, seed):
-            self._drawn = None
-            with ledger.stage("inputs"):
-                self._drawn = fullsize.draw(problem, seed)
-        return self._drawn
 
     def operands(
         self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
@@ -373,9 +362,8 @@ class _Held:
         key = problem, seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(problem, seed)
             with ledger.stage("inputs"):
-                self._operands = fullsize.Operands(drawn, _room(task))
+                self._operands = fullsize.Operands(fullsize.draw(problem, seed), _room(task))
             self._key = key
         return self._operands
 
@@ -450,19 +438,6 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
     action()
     cuda.synchronize()
     return (time.perf_counter() - start) * 1e3 + spent.saved_ms
-
-
-def turn_task(task: messages.Turn) -> Result:
-    """Get ready for the tasks that follow without touching the GPU."""
-    from common.timing import timing  # noqa: F401
-
-    if task.shape is not None:
-        _held.draw(problems.from_shape(task.ladder, task.shape), task.seed)
-    elif task.libraries:
-        from common.timing import peers
-
-        peers.get_ready()
-    return {"status": "right"}
 
 
 def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
@@ -599,6 +574,7 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
 
     from common.timing import peers, timing
 
+    _held.drop()
     cuda.current_context()
     problem = _fit(task)
     lacking: list[str] = []
@@ -614,6 +590,7 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
     from common.timing import fusing, peers, timing
 
+    _held.drop()
     cuda.current_context()
     problem, ways = _fit(task), importlib.import_module(task.ways)
     stopwatch = timing.Stopwatch(device.l2_bytes())
@@ -631,6 +608,7 @@ def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
     from common.timing import ceilings, timing
 
+    _held.drop()
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
     measured = ceilings.measure(stopwatch, gpu.multiprocessors, _room(task), gpu.compute_capability)
@@ -641,6 +619,7 @@ def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
     """Measure the errors of steps on matrices, and of cuBLAS."""
     from common.timing import accuracy
 
+    _held.drop()
     files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
     steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
     code = {name: sources.provenance(path) for name, (path, _) in files.items()}

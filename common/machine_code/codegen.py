@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import operator
 import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,19 +157,17 @@ def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> di
 
     ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack.
 
-    The kernel is lowered once for all of them, but anew where lowering it asked for the compute capability and would
-    have heard something else.
+    The kernel is lowered once for those below 8.0 and once for the others: nothing in Numba or in a lesson's helper
+    asks for more of the compute capability.
     """
     texts: dict[str, str] = {}
-    lowered: list[tuple[Any, list[_Asked]]] = []
+    lowered: dict[bool, Any] = {}
     for architecture in architectures:
         major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
-        cc = major, minor
-        target = (*cc, "a") if architecture.endswith("a") else cc
-        library = next((known for known, asked in lowered if all(one.same(cc) for one in asked)), None)
+        target = (major, minor, "a") if architecture.endswith("a") else (major, minor)
+        library = lowered.get(major >= 8)
         if library is None:
-            library, asked = _lowered(launch, cc, lines)
-            lowered.append((library, asked))
+            library = lowered[major >= 8] = _lowered(launch, (major, minor), lines)
         found = library.get_asm_strs(cc=target)
         if len(found) != 1:
             raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
@@ -286,19 +282,19 @@ def _unescaped(path: str) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, list[_Asked]]:
-    """The kernel's code library, and what lowering it asked of the compute capability."""
+def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
+    """The kernel's code library, lowered for a compute capability."""
     from numba.cuda import compiler
 
     wanted = launch.kernel.targetoptions
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
     tracing = _source_lines() if lines else contextlib.nullcontext()
-    with _without_device(cc, lines), _watched_capability() as asked, tracing, uncollected():
+    with _without_device(cc, lines), tracing, uncollected():
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
-    return library, asked
+    return library
 
 
 @contextmanager
@@ -311,69 +307,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """One comparison of the compute capability, or None where it was used in another way; and its outcome."""
-
-    compare: Callable[[Any, Any], bool] | None
-    with_what: Any = None
-    outcome: bool = False
-
-    def same(self, cc: tuple[int, int]) -> bool:
-        return self.compare is not None and bool(self.compare(cc, self.with_what)) == self.outcome
-
-
-def _noted(compare: Callable[[Any, Any], bool]) -> Any:
-    """The comparison of a :class:`_Capability` with something."""
-
-    def ask(self: _Capability, other: Any) -> bool:
-        outcome = bool(compare(tuple(tuple.__iter__(self)), other))
-        self.asked.append(_Asked(compare, other, outcome))
-        return outcome
-
-    return ask
-
-
-class _Capability(tuple[int, ...]):
-    """A compute capability that notes what is asked of it."""
-
-    asked: list[_Asked]
-
-    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = map(
-        _noted, (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
-    )
-    __hash__ = tuple.__hash__
-
-    def __iter__(self) -> Iterator[int]:
-        self.asked.append(_Asked(None))
-        return tuple.__iter__(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        self.asked.append(_Asked(None))
-        return tuple.__getitem__(self, index)
-
-
-@contextmanager
-def _watched_capability() -> Iterator[list[_Asked]]:
-    """What is asked of the target's compute capability meanwhile, Numba's bookkeeping left out."""
-    from numba.cuda import flags
-    from numba.cuda.core import targetconfig
-
-    known = flags.CUDAFlags.compute_capability
-    asked: list[_Asked] = []
-
-    def read(self: Any) -> Any:
-        found = known.fget(self)
-        if sys._getframe(1).f_globals["__name__"] == targetconfig.__name__:
-            return found
-        watched = _Capability(found)
-        watched.asked = asked
-        return watched
-
-    with replaced(flags.CUDAFlags, compute_capability=property(read, known.fset, known.fdel)):
-        yield asked
 
 
 @contextmanager

@@ -27,12 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import cache, packages
+from common.catalog import cache, sources
 from common.catalog.patching import replaced
 from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"
-WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
 
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
@@ -48,7 +47,7 @@ def _environment() -> str:
     from numba.cuda.core import config
 
     settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), packages.versions(cache.PACKAGES), settings], sort_keys=True)
+    return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
 class _Description:
@@ -56,8 +55,7 @@ class _Description:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._seen: dict[int, int] = {}
-        self._kept: list[Any] = []  # ids stay unique while their objects live
+        self._seen: dict[int, tuple[int, Any]] = {}  # with the values: ids are unique while these live
         self._files: set[Path] = set()
 
     def say(self, *parts: object) -> None:
@@ -74,24 +72,17 @@ class _Description:
         """Raises UncachableError for what is neither code nor a plain value."""
         if value is None or value is Ellipsis or isinstance(value, bool | int | float | complex | str | bytes):
             self.say(type(value).__name__, value if isinstance(value, bytes) else repr(value))
-            return
-        if id(value) in self._seen:
-            self.say("again", self._seen[id(value)])
-            return
-        self._seen[id(value)] = len(self._seen)
-        self._kept.append(value)
-        self._compound(value)
+        elif id(value) in self._seen:
+            self.say("again", self._seen[id(value)][0])
+        else:
+            self._seen[id(value)] = len(self._seen), value
+            self._compound(value)
 
     def _compound(self, value: Any) -> None:
-        kind = type(value)
-        if isinstance(value, tuple | list):
-            self.say(kind.__name__, len(value))
-            for item in value:
-                self.value(item)
-        elif isinstance(value, dict):
-            self.say("dict", len(value))
-            for key, item in value.items():
-                self.value(key)
+        if isinstance(value, tuple | list | dict):
+            items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+            self.say(type(value).__name__, len(items))
+            for item in items:
                 self.value(item)
         elif isinstance(value, np.ndarray | np.generic):
             if np.asarray(value).dtype.hasobject:
@@ -103,7 +94,7 @@ class _Description:
         elif isinstance(value, python.CodeType):
             self.code(value)
         elif isinstance(value, np.dtype | enum.Enum):
-            self.say(kind.__qualname__, repr(value))
+            self.say(type(value).__qualname__, repr(value))
         else:
             self._of_package(value)
 
@@ -112,42 +103,38 @@ class _Description:
         from llvmlite import ir  # type: ignore[import-untyped]
         from numba.cuda import dispatcher, extending, types
 
+        kind = type(value)
         if isinstance(value, dispatcher.CUDADispatcher):
             self.dispatcher(value)
         elif isinstance(value, extending._Intrinsic):
             self.say("intrinsic", value._prefer_literal, repr(sorted(value._ctor_kwargs.items())))
             self.value(value._defn)
-        elif isinstance(value, functools._lru_cache_wrapper | functools.partial):
-            inner = value.__wrapped__ if hasattr(value, "__wrapped__") else (value.func, value.args, value.keywords)
-            self.say(type(value).__name__)
-            self.value(inner)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.value(value.__wrapped__)
+        elif isinstance(value, functools.partial):
+            self.value((value.func, value.args, value.keywords))
         elif isinstance(value, types.Type | ir.Type):
-            self.say(type(value).__qualname__, value)
+            self.say(kind.__qualname__, value)
         elif isinstance(value, python.ModuleType) and _trusted(value.__name__):
             names = value.__name__.split(".")  # Numba renames modules that it replaces with its own
             self.say("module", names[0], names[-1])
         elif isinstance(value, type | python.BuiltinFunctionType) and _trusted(value.__module__ or "builtins"):
             self.say("name", value.__module__, value.__qualname__)
-        elif _trusted(type(value).__module__) and hasattr(value, "__name__"):
-            self.say("object", type(value).__qualname__, value.__name__)
+        elif _trusted(kind.__module__) and hasattr(value, "__name__"):
+            self.say("object", kind.__qualname__, value.__name__)
         else:
-            raise UncachableError(f"{type(value).__name__} {getattr(value, '__name__', '')}")
+            raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
 
     def function(self, function: python.FunctionType) -> None:
         """Its code, its defaults and the values of all names that it reads."""
         if _trusted(function.__module__ or ""):
             self.say("function", function.__module__, function.__qualname__)
             return
-        self.code(function.__code__)
-        self.value(function.__defaults__)
-        self.value(function.__kwdefaults__)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self.say("closure", name)
-            self.value(cell.cell_contents)
-        for name in sorted(_names(function.__code__)):
-            if name in function.__globals__:
-                self.say("global", name)
-                self.value(function.__globals__[name])
+        code, cells = function.__code__, function.__closure__ or ()
+        closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
+        read = {name: function.__globals__[name] for name in sorted(_names(code)) if name in function.__globals__}
+        for part in (code, function.__defaults__, function.__kwdefaults__, closure, read):
+            self.value(part)
 
     def code(self, code: python.CodeType) -> None:
         self.say("code", code.co_name, code.co_code, code.co_flags, code.co_argcount, code.co_kwonlyargcount)
@@ -162,10 +149,7 @@ class _Description:
         options = dict(dispatcher.targetoptions)
         if options.pop("link", None) or options.pop("extensions", None):
             raise UncachableError("a kernel that links other files")
-        self.say("dispatcher")
-        for name, option in sorted(options.items()):
-            self.say(name)
-            self.value(option)
+        self.value(dict(sorted(options.items())))
         self.value(dispatcher.py_func)
 
 
@@ -196,45 +180,31 @@ class Cache:
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
         self._key: str | None = None
-        self._lock = contextlib.ExitStack()
         self._began = 0.0
 
     def load_overload(self, signature: Any, _: Any) -> Any:
-        """The kernel, or None: then it is to be compiled, and no other process compiles it meanwhile."""
+        """The kernel, or None: then it is to be compiled."""
         from numba.cuda.core import sigutils
 
         began = time.perf_counter()
         arguments, _ = sigutils.normalize_signature(signature)
         capability = _current_capability()
         self._key = key(self._dispatcher, arguments, capability)
-        if self._key is not None:
-            kernel = self._load(arguments, capability)
-            if kernel is None:
-                self._lock.enter_context(_locked(self._folder, self._key))
-                kernel = self._load(arguments, capability)
-            if kernel is not None:
-                SPENT.found(time.perf_counter() - began, kernel.compile_ms)
-                return kernel
+        found = _read(self._folder / f"{self._key}.kernel") if self._key else None
         self._began = time.perf_counter()
-        return None
-
-    def save_overload(self, _: Any, kernel: Any) -> None:
-        elapsed = 1e3 * (time.perf_counter() - self._began)
-        SPENT.compiled(elapsed)
-        if self._key is not None:
-            store(self._folder, self._key, kernel, _current_capability(), elapsed)
-
-    def release(self) -> None:
-        """The compilation has ended, whichever way."""
-        self._lock.close()
-
-    def _load(self, arguments: tuple[Any, ...], capability: _Capability) -> Any:
-        found = _read(self._folder / f"{self._key}.kernel")
         if found is None:
             return None
         kernel = _rebuilt(*found, arguments, capability)
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
+        SPENT.loading_ms += 1e3 * (time.perf_counter() - began)
+        SPENT.elsewhere_ms += float(found[0]["ms"])
         return kernel
+
+    def save_overload(self, _: Any, kernel: Any) -> None:
+        elapsed = 1e3 * (time.perf_counter() - self._began)
+        SPENT.here_ms += elapsed
+        if self._key is not None:
+            store(self._folder, self._key, kernel, _current_capability(), elapsed)
 
 
 class Spent:
@@ -245,13 +215,6 @@ class Spent:
 
     def start(self) -> None:
         self.here_ms = self.elsewhere_ms = self.loading_ms = 0.0
-
-    def found(self, seconds: float, compile_ms: float) -> None:
-        self.loading_ms += 1e3 * seconds
-        self.elsewhere_ms += compile_ms
-
-    def compiled(self, milliseconds: float) -> None:
-        self.here_ms += milliseconds
 
     @property
     def saved_ms(self) -> float:
@@ -279,12 +242,8 @@ def install(folder: Path = FOLDER) -> None:
 
     @functools.wraps(compile_kernel)
     def compiled(self: Any, signature: Any) -> Any:
-        try:
-            with uncollected():
-                return compile_kernel(self, signature)
-        finally:
-            if isinstance(self._cache, Cache):
-                self._cache.release()
+        with uncollected():
+            return compile_kernel(self, signature)
 
     constructed.kernels_kept = True  # type: ignore[attr-defined]
     dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
@@ -301,16 +260,15 @@ def compile_for(
     found = key(dispatcher, argument_types, capability)
     if found is None or not _made(folder):
         return False
-    with _locked(folder, found), _for_capability(capability):
-        if _read(folder / f"{found}.kernel") is None:
-            from numba.cuda.dispatcher import _Kernel
+    if _read(folder / f"{found}.kernel") is not None:
+        return True
+    from numba.cuda.dispatcher import _Kernel
 
-            began = time.perf_counter()
-            with uncollected():
-                kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
-                kernel._codelibrary.get_cubin()
-            return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
-    return True
+    began = time.perf_counter()
+    with _for_capability(capability), uncollected():
+        kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
+        kernel._codelibrary.get_cubin()
+    return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
 
 
 def store(folder: Path, found: str, kernel: Any, capability: _Capability, compile_ms: float) -> bool:
@@ -336,7 +294,7 @@ def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
     try:
         line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
         header = json.loads(line)
-        if len(code) != header["bytes"] or not isinstance(header["entry"], str):
+        if len(code) != header["bytes"] or not isinstance(header["entry"], str) or float(header["ms"]) < 0:
             return None
         return header, code
     except (OSError, ValueError, KeyError, TypeError):
@@ -344,7 +302,7 @@ def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _rebuilt(header: dict[str, Any], code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
-    """A kernel as the dispatcher's compilation would have returned it, with ``compile_ms``."""
+    """A kernel as the dispatcher's compilation would have returned it."""
     from cuda.core import ObjectCode  # type: ignore[import-untyped]
     from numba.cuda import codegen, types
     from numba.cuda.descriptor import cuda_target
@@ -353,12 +311,10 @@ def _rebuilt(header: dict[str, Any], code: bytes, arguments: tuple[Any, ...], ca
     library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header["entry"], header["entry"])
     library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
     library._finalized = True
-    kernel = _Kernel._rebuild(
+    return _Kernel._rebuild(
         cooperative=False, name=header["entry"], signature=types.void(*arguments), codelibrary=library, debug=False,
         lineinfo=header["lineinfo"], call_helper=None, extensions=[],
     )  # fmt: skip
-    kernel.compile_ms = float(header["ms"])
-    return kernel
 
 
 def _current_capability() -> _Capability:
@@ -386,21 +342,4 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
         replaced(dispatcher, get_current_device=lambda: device),
         replaced(codegen.CUDACodeLibrary, _ensure_cc=named),
     ):
-        yield
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, found: str) -> Iterator[None]:
-    """One process at a time; where nothing can be locked, or one takes too long, all at once."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, ImportError):
-            import fcntl  # not on Windows
-
-            handle = stack.enter_context((folder / f"{found}.lock").open("ab"))
-            deadline = time.monotonic() + WAIT_SECONDS
-            while time.monotonic() < deadline:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(0.02)
         yield

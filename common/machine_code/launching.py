@@ -51,18 +51,6 @@ def allow(function: Any, dynamic: int) -> None:
         _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", dynamic)
 
 
-def configuration(function: Any, grid: tuple[int, ...], block: tuple[int, ...], shared: int, cluster: int) -> Any:
-    """The configuration of launches of a kernel, as Numba's driver has it, which is told of clusters.
-
-    ``grid`` is in blocks; ``shared`` in bytes, which :func:`allow` allows. Raises LaunchLimitError if the GPU cannot
-    launch that.
-    """
-    from numba.cuda import dispatcher
-
-    with _gathered(function, grid, cluster):
-        return dispatcher.LaunchConfig(grid=grid, block=block, shmem_size=shared)
-
-
 @contextmanager
 def _gathered(function: Any, grid: tuple[int, ...], cluster: int) -> Iterator[None]:
     """Launch configurations made meanwhile for this kernel have clusters of so many blocks along x.

@@ -8,7 +8,7 @@ A sweep, which compares its own tiles, holds as long as the code.
 
 from __future__ import annotations
 
-from common.catalog import catalog, packages, problems, sources
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
@@ -129,7 +129,7 @@ def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
 def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
     """By this driver, these packages, and the way a time is taken now?"""
     run = record.run_of(entry)
-    versions = packages.versions(names)
+    versions = sources.versions(names)
     same = all(run.packages.get(name) == versions.get(name) for name in names)
     return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, packages, schema
+from common.catalog import catalog, schema, sources
 from common.catalog.catalog import Step
 from common.catalog.sources import Code
 from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
@@ -25,7 +25,7 @@ def record_code(outcomes: list[Outcome]) -> None:
     known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
-    records.save_code(MachineCode(tools=packages.versions(tools), steps=steps))
+    records.save_code(MachineCode(tools=sources.versions(tools), steps=steps))
 
 
 def _earlier(before: StepCode, now: StepCode) -> list[Code]:

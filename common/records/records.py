@@ -23,7 +23,7 @@ from typing import TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, device, packages, problems, schema, sources, store
+from common.catalog import catalog, device, problems, schema, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
@@ -115,7 +115,7 @@ class Record:
             driver=self.data.gpu.driver,
             cuda=self.data.gpu.cuda,
             python=platform.python_version(),
-            packages=packages.versions(_PACKAGES),
+            packages=sources.versions(_PACKAGES),
         )
         return key
 

@@ -2,10 +2,10 @@
 
 Module by module:
 
-    isolate       starts child processes, hands them tasks, and ends those that are late
+    isolate       hands tasks to child processes; the one that owns the GPU
+    process       starts, follows and ends a child process
     child         what a child process does: tasks, one by one
-    limits        what a child may take: memory, file sizes, time
-    overdue       which of a task's stages takes too long, and what may be said of it
+    limits        what a child may take: memory, file sizes, and time, by stage
     preload       imported once by the process that children are forked from
     messages      what all tasks and results have
 """

@@ -7,7 +7,6 @@ Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here
 
 from __future__ import annotations
 
-import builtins
 import faulthandler
 import functools
 import importlib
@@ -17,12 +16,11 @@ import pickle
 import re
 import shutil
 import signal
-import stat
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
@@ -35,7 +33,7 @@ from msgspec import to_builtins
 import common
 from common.catalog import catalog, ledger
 from common.explain import faults
-from common.run import limits, overdue
+from common.run import limits
 from common.run.messages import FileTask, Result, Task
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what it prints
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
-_DOES = "_task"
 
 
 @dataclass(frozen=True)
@@ -57,19 +54,14 @@ class Options:
     file_bytes: int
 
 
-def _layers() -> Iterator[str]:
-    """The packages of the workbook that have tasks."""
-    yield from (path.parent.name for path in sorted(Path(common.__path__[0]).glob("*/tasks.py")))
-
-
 def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
 def _of_every_layer(name: str) -> None:
     """Call the function of this name of those layers whose tasks have one."""
-    for layer in _layers():
-        getattr(_tasks_of(layer), name, lambda: None)()
+    for path in sorted(Path(common.__path__[0]).glob("*/tasks.py")):
+        getattr(_tasks_of(path.parent.name), name, lambda: None)()
 
 
 @functools.cache
@@ -91,18 +83,14 @@ def main(line: Connection, options: Options) -> None:
     threading.Thread(target=_end_with_parent, args=(Path(options.folder),), daemon=True).start()
     warm()
     _of_every_layer("ready")
-    answers = _Answers(line.send_bytes)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=line.close)  # a file's own fork answers for nobody
-    answers.say({"ready": True})
+    say = _speaker(line.send_bytes)
+    say({"ready": True})
     while True:
         try:
-            data = line.recv_bytes()
+            number, task = pickle.loads(line.recv_bytes())
         except (EOFError, OSError):
             os._exit(0)
-        number, task = pickle.loads(data)
-        limits.end_in_time(task.within or overdue.ALL * task.seconds)
-        answers.answer(number, task)
+        answer(number, task, say)
 
 
 def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
@@ -111,9 +99,9 @@ def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
     warm()
     _of_every_layer("ready")
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
-        answers = _Answers(lambda data: file.write(data + b"\n"))
+        say = _speaker(lambda data: file.write(data + b"\n"))
         for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):
-            if answers.answer(number, task).get("fatal"):
+            if answer(number, task, say).get("fatal"):
                 break
 
 
@@ -143,111 +131,65 @@ def _end_with_parent(folder: Path) -> None:
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
-    remove(folder)
-    end_group(os.getpid(), folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    end_group(os.getpid())
     os._exit(1)
 
 
-class _Answers:
-    """Gives one answer to each task, in order; that of a late task comes from another thread.
-
-    Only this process answers: one that was forked from it ends when it would.
-    """
-
-    def __init__(self, send: Callable[[bytes], object]) -> None:
-        self._send = send
-        self._lock = threading.Lock()
-        self._due = -1  # the number of the task that has no answer yet
-        # a step file may change these
-        self._encode, self._pid, self._getpid = json.JSONEncoder(default=to_builtins).encode, os.getpid(), os.getpid
-
-    def say(self, words: dict[str, object]) -> None:
-        if self._getpid() != self._pid:
-            os._exit(1)
-        self._send(self._encode(words).encode())
-
-    def answer(self, number: int, task: Task[Result]) -> Result:
-        """Do a task, and answer it."""
-        path, seconds = _path(task), task.seconds
-        assert seconds is not None  # whoever sends it says for how long
-        self._due = number
-
-        def give(result: Result) -> None:
-            with self._lock:
-                if self._due == number:
-                    self._due = -1
-                    self.say({"number": number, "result": result})
-
-        def sign(stage: str) -> None:
-            with self._lock:
-                self.say({"at": stage})
-
-        with limits.due(overdue.Watch(path, seconds, task.within), give, sign):
-            result = _attempt(task)
-        give(result)
-        return result
+def end_group(pid: int) -> None:
+    """End the process of this number with all of its group, whose first it is."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
 
 
-_BUILTINS = dict(vars(builtins))
-_ANYTHING = BaseException  # which a step file may have deleted
+Say = Callable[[dict[str, object]], None]
+
+
+def _speaker(send: Callable[[bytes], object]) -> Say:
+    """Sends messages as JSON, one at a time, from any thread."""
+    encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
+
+    def say(words: dict[str, object]) -> None:
+        with lock:
+            send(encode(words).encode())
+
+    return say
+
+
+def answer(number: int, task: Task[Result], say: Say) -> Result:
+    """Do a task, and answer it: with what came of it, or, from another thread, that it took too long."""
+    assert task.seconds is not None  # whoever sends it says for how long
+    once, answered = threading.Lock(), False
+
+    def give(result: Result) -> None:
+        nonlocal answered
+        with once:
+            if not answered:
+                answered = True
+                say({"number": number, "result": result})
+
+    watch = limits.Watch(_path(task), task.seconds, task.within)
+    with limits.due(watch, give, lambda stage: say({"at": stage})):
+        result = attempt(task)
+    give(result)
+    return result
 
 
 def _path(task: Task[Result]) -> Path:
     return Path(task.path if isinstance(task, FileTask) else "")
 
 
-def _attempt(task: Task[Result]) -> Result:
-    path = _path(task)
+def attempt(task: Task[Result]) -> Result:
+    """Do a task in this process; what came of it, whatever is raised."""
     try:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
-            result: Result = getattr(_tasks_of(layer), name + _DOES)(task)
-        if said := _goes_on(path):
-            return {"status": "unusable", "message": said, "fatal": True}
+            result: Result = getattr(_tasks_of(layer), f"{name}_task")(task)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
-    except _ANYTHING as error:
-        changed = _restore_builtins()
-        if changed:
-            fault = faults.of_changed_builtins(changed, path)
-            return {"status": "crashed", "message": fault.what, "faults": [fault.as_dict()]}
-        return failure(_speaking(error), path)
-    finally:
-        _restore_builtins()
-
-
-def _goes_on(path: Path) -> str:
-    """What is said of threads that the file has started and that still run its code; empty if there are none.
-
-    They share Python with all that is done here: nothing would be done in time, and no time would be the kernel's.
-    """
-    at = []
-    for ident, frame in sys._current_frames().items():
-        lines = [
-            one.f_lineno for one, _ in traceback.walk_stack(frame) if Path(one.f_code.co_filename).name == path.name
-        ]
-        if path.name and lines and ident != threading.get_ident():
-            at.append(lines[0])
-    what = "thread that it has started goes" if len(at) == 1 else "threads that it has started go"
-    return f"{len(at)} {what} on after the launch, at {path.name}:{min(at)}" if at else ""
-
-
-def _speaking(error: BaseException) -> BaseException:
-    """The error, or one in its place if it has no words: a file's own may raise when it is asked for them."""
-    try:
-        str(error)
-    except Exception:
-        name = type(error).__name__
-        return RuntimeError(f"a {name}, which raises when asked what it says").with_traceback(error.__traceback__)
-    return error
-
-
-def _restore_builtins() -> list[str]:
-    """Give Python its names back; those that were gone or changed."""
-    now = builtins.__dict__
-    changed = [name for name in _BUILTINS if name != "_" and (name not in now or now[name] is not _BUILTINS[name])]
-    now.update(_BUILTINS)
-    return changed
+    except BaseException as error:  # a file may raise SystemExit, too
+        return failure(error, _path(task))
 
 
 def failure(error: BaseException, path: Path) -> Result:
@@ -275,23 +217,19 @@ def failure(error: BaseException, path: Path) -> Result:
 
 
 def _blame(error: BaseException, path: Path) -> tuple[str, str]:
-    """' at file:line' of the step file's innermost frame, and that line's text if the error arose right there."""
+    """' at file:line' of the step file's innermost frame, and that line's text if the error arose right there.
+
+    Of an error of the compiler it is the kernel's line that Numba was working on.
+    """
     line, said = "", ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:
         if path.name and Path(frame.filename).name == path.name:
             line = f" at {path.name}:{frame.lineno}"
             said = (frame.line or "").strip() if frame is frames[-1] else ""
-    return _compiled_line(error, path) or line, said
-
-
-def _compiled_line(error: BaseException, path: Path) -> str:
-    """' at file:line' of the kernel's line that Numba was working on when it gave up."""
-    found = ""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        line = faults.kernel_line(frame, path)
-        found = found if line is None else f" at {path.name}:{line}"
-    return found
+    compiled = [faults.kernel_line(frame, path) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [number for number in compiled if number is not None]
+    return (f" at {path.name}:{lines[-1]}" if lines else line), said
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:
@@ -310,49 +248,3 @@ def _one_line(error: BaseException) -> str:
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
     text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
     return faults.cut(text, 600)
-
-
-def end_group(pid: int, folder: Path | None = None) -> None:
-    """End the process of this number with all of its group, whose first it is; and what it, or another that works in
-    its folder, has started in a group of its own."""
-    if os.name != "posix":
-        return
-    others = _came_of(pid, folder)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    for other in others:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(other, signal.SIGKILL)
-
-
-def _came_of(pid: int, folder: Path | None) -> set[int]:
-    """The processes that one has started, and those that they have, as far as /proc tells; those that have lost their
-    parent are known by the folder for their temporary files."""
-    parents, found = {}, set()
-    mark = f"TMPDIR={folder}/".encode()
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError):
-            number = int(place.name)
-            parents[number] = int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            if folder is not None and mark in (place / "environ").read_bytes():
-                found.add(number)
-    before = -1
-    while before != len(found):
-        before = len(found)
-        found |= {number for number, parent in parents.items() if parent in found or parent == pid}
-    return found - {pid, os.getpid()}
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder and all below it, what nobody may read included."""
-
-    def open_up(path: str) -> None:
-        with suppress(OSError):
-            if not os.path.islink(path):
-                os.chmod(path, stat.S_IRWXU)
-
-    open_up(str(folder))
-    for path, names, _ in os.walk(folder):
-        for name in names:
-            open_up(os.path.join(path, name))
-    shutil.rmtree(folder, ignore_errors=True)

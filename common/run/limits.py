@@ -1,17 +1,46 @@
-"""What a child process may take: memory, file sizes, processor time; and a time limit for each task."""
+"""What a child process may take: memory, file sizes, and time, by the stage that takes it.
+
+What counts is the time that a task itself takes: its process's processor time, or the clock while a GPU's kernel
+runs and while the process sleeps of its own accord. So a machine that is busy is not taken for a kernel that does not
+end. Only a kernel that ran, or the file's own Python code, is suspected of that.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 
-from common.run import overdue
+from common.catalog import device, ledger
+from common.explain import faults
 from common.run.messages import SIGN_SECONDS, Result
 
-SPARE_SECONDS = 60  # of processor time beyond what a task can take, after which nobody is there to end it
+TICK_SECONDS = 0.1
+ALL = 4  # times a stage's limit: that of a task with all its stages
+SPARE_SECONDS = 2  # of processor time beyond a stage's limit; then the system ends the process
+_MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
+_ASLEEP, _ASLEEP_TICKS = 0.02, 10  # a process that uses less of the clock for so many ticks sleeps
+_WAITING = "waiting"
+_WORDS = {
+    ledger.KERNEL: "the kernel", ledger.ORACLE: "the oracle", ledger.COMPILE: "the compiler",
+    ledger.IMPORTS: "the import", "inputs": "the drawing of operands", _WAITING: "the wait for another process",
+}  # fmt: skip
+# Frames that say what Python is at: functions, or any (empty), of files whose names end so.
+_AT: dict[str, tuple[tuple[str, str], ...]] = {
+    _WAITING: (("store.py", "locked"),),
+    ledger.COMPILE: (("dispatcher.py", "compile"), ("kernelcache.py", ""), ("codegen.py", ""), ("compiler.py", "")),
+    ledger.IMPORTS: (("<frozen importlib._bootstrap>", ""),),
+}
+
+
+def said(stage: str) -> str:
+    """A stage in words."""
+    return _WORDS.get(stage, f"the stage {stage!r}" if stage else "the task")
 
 
 def confine(memory_bytes: int, file_bytes: int) -> None:
@@ -26,35 +55,39 @@ def confine(memory_bytes: int, file_bytes: int) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (limit, limit))
 
 
-def end_in_time(seconds: float) -> None:
-    """Let the system end this process if a task of so many seconds outlives whoever waits for it."""
+def _end_after(seconds: float) -> None:
+    """Let the system end this process after so many more seconds of processor time, by SIGXCPU.
+
+    A loop in C code lets no other thread of Python's speak: this ends it all the same.
+    """
     if os.name != "posix":
         return
     import resource
 
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    most = used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1) + SPARE_SECONDS
+    most = int(time.process_time() + seconds + SPARE_SECONDS) + 1
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (int(most), resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 @contextmanager
-def due(watch: overdue.Watch, answer: Callable[[Result], None], sign: Callable[[str], None]) -> Iterator[None]:
+def due(watch: Watch, answer: Callable[[Result], None], sign: Callable[[str], None]) -> Iterator[None]:
     """Watch what happens meanwhile: ``answer`` is given, by another thread, what took too long, with its stage and
     line; until then ``sign`` is told the stage now and then."""
     done = threading.Event()
 
     def look() -> None:
         told = time.monotonic()
-        while not done.wait(overdue.TICK_SECONDS):
+        while not done.wait(TICK_SECONDS):
             late = watch.tick()
             if late and not done.is_set():
                 answer(late)
                 return
             if time.monotonic() - told > SIGN_SECONDS:
                 told = time.monotonic()
+                _end_after(watch.seconds)
                 sign(watch.stage)
 
+    _end_after(watch.seconds)
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
@@ -62,3 +95,116 @@ def due(watch: overdue.Watch, answer: Callable[[Result], None], sign: Callable[[
     finally:
         done.set()
         thread.join()  # it says nothing any more
+
+
+class Watch:
+    """The time of one task on the file at ``path``, done by the thread that makes this.
+
+    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.ledger.advance`)
+    ``within``   for all stages together; None: a few times as much
+    """
+
+    def __init__(self, path: Path, seconds: float, within: float | None = None) -> None:
+        self.stage, self.seconds = "", seconds
+        self._path = path
+        self._within = ALL * seconds if within is None else within
+        self._thread = threading.get_ident()
+        self._traced = device.gpu_count() == 0
+        self._clock, self._spent = time.monotonic(), time.process_time()
+        self._sign = -1
+        self._own = self._all = 0.0
+        self._idle: list[float] = []  # of the last ticks, the clock's, in which the process did next to nothing
+
+    def tick(self) -> Result | None:
+        """Count what was spent since; the result if it is too much."""
+        stage, sign, line = self._stage()
+        clock, spent = time.monotonic(), time.process_time()
+        passed = min(clock - self._clock, _MOST_OF_A_TICK * TICK_SECONDS)
+        used = spent - self._spent
+        self._clock, self._spent = clock, spent
+        if (stage, sign) != (self.stage, self._sign):  # what was spent since may be of either
+            self.stage, self._sign, self._own = stage, sign, 0.0
+        taken = self._taken(stage, passed, used)
+        self._own += taken
+        self._all += taken
+        if self._own > self.seconds and (stage == ledger.KERNEL or line is not None):
+            return self._endless(line)
+        if self._own > self.seconds or self._all > self._within:
+            return self._unjudged()
+        return None
+
+    def _stage(self) -> tuple[str, int, int | None]:
+        """The stage that the task is at, the number of its last sign, and the line of its file that runs, if one."""
+        stage, sign = ledger.now()
+        frames = list(_frames(sys._current_frames().get(self._thread)))
+        own = [number for number, frame in enumerate(frames) if _named(frame) == self._path.name]
+        line = frames[own[0]].f_lineno if own else None
+        if own and stage != ledger.KERNEL and frames[own[-1]].f_code.co_name == "<module>":
+            stage = ledger.IMPORTS
+        for kind, known in _AT.items():
+            if any(_is(frame, known) for frame in frames[: own[0] if own else None]):
+                return kind, sign, None  # the file waits for it
+        return stage, sign, line
+
+    def _taken(self, stage: str, passed: float, used: float) -> float:
+        """Of a tick's seconds, those that the task took itself."""
+        if stage == ledger.KERNEL and not self._traced:
+            return passed
+        if used >= _ASLEEP * passed:
+            self._idle = []
+            return used
+        if stage == _WAITING:
+            return 0.0
+        self._idle.append(passed)
+        if len(self._idle) < _ASLEEP_TICKS:
+            return 0.0
+        slept, self._idle = sum(self._idle[_ASLEEP_TICKS - 1 :]), self._idle[: _ASLEEP_TICKS - 1]
+        return slept
+
+    def _endless(self, line: int | None) -> Result:
+        """A kernel, or the file's own code, that took its time without an end in sight."""
+        what = "the import" if self.stage == ledger.IMPORTS else "the kernel"
+        fault = faults.of_time_out(self.seconds, self._path, line, what)
+        where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
+        skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
+        return {
+            "status": "timed_out",
+            "message": f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}",
+            "faults": [fault.as_dict()],
+            "fatal": True,
+            "seconds": round(self._all, 3),
+        }
+
+    def _unjudged(self) -> Result:
+        spent = self._own if self._own > self.seconds else self._all
+        return {
+            "status": "unjudged",
+            "message": f"{said(self.stage)} was not done after {spent:.0f} s; values were not compared",
+            "fatal": True,
+            "late": True,
+            "seconds": round(self._all, 3),
+        }
+
+
+def silent(stage: str) -> Result:
+    """The result of a task whose process was ended while it gave no sign of life, last at ``stage``."""
+    if stage in ("", ledger.IMPORTS, ledger.KERNEL):
+        return {"status": "timed_out", "message": "no sign of life: one operation that does not end?", "fatal": True}
+    message = f"no sign of life, last from {said(stage)}; values were not compared"
+    return {"status": "unjudged", "message": message, "late": True, "fatal": True}
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _named(frame: FrameType) -> str:
+    return Path(frame.f_code.co_filename).name
+
+
+def _is(frame: FrameType, known: tuple[tuple[str, str], ...]) -> bool:
+    code = frame.f_code
+    return any(code.co_filename.endswith(name) and function in ("", code.co_name) for name, function in known)

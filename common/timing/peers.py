@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
 from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
-from common.check import check
+from common.check import findings
 from common.timing.timing import Paired, Stopwatch, Timing
 
 
@@ -296,7 +296,7 @@ class _Oracle:
     """What a result of FP32 sums is, and how far it may be off, at random positions."""
 
     def __init__(self, problem: Problem, x: Any, weight: Any, seed: int) -> None:
-        self._positions = check.sample_positions(problem, 2000, seed)
+        self._positions = findings.sample_positions(problem, 2000, seed)
         x, weight = x.cpu().numpy(), weight.cpu().numpy()
         self._expected = reference.at(problem, x, weight, self._positions)
         magnitude = reference.at(problem, np.abs(x), np.abs(weight), self._positions)

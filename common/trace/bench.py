@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog.problems import Problem
-from common.check import blank
-from common.check.check import Bench, Guarded
+from common.check import arrays
+from common.check.arrays import Guarded
+from common.check.check import Bench
 from common.trace.trace import Launch, Tracer, in_place_of_the_device
 
 
@@ -19,7 +20,7 @@ class _Output(Guarded):
 
     def blank(self) -> None:
         self.array.poison()
-        blank.bits(np.asarray(self.array))[...] = blank.pattern(self.dtype)
+        arrays.bits(np.asarray(self.array))[...] = arrays.pattern(self.dtype)
 
 
 class TracedBench(Bench):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common.book import story
-from common.catalog import catalog
+from common.catalog import catalog, sources
 from common.records import records
 from common.report import figures
 
@@ -53,11 +53,11 @@ def test_a_chapter_has_the_record_s_figures(page):
 def test_the_first_chapter_has_the_whole_kernel(page):
     first = story.chapters()[0]
     said = [text for _, text in _code(_chapter(page, first.name))]
-    assert said == catalog.without_docstring(first.path)
+    assert said == sources.without_docstring(first.path)
 
 
 def test_the_code_is_that_of_the_command_diff(page):
     for step in story.chapters()[1:]:
-        lines = list(catalog.difference(catalog.find(step.builds_on), step))
+        lines = list(sources.difference(catalog.find(step.builds_on), step))
         wanted = [(line[0], line[2:]) for line in lines if not line.startswith("@@")]
         assert _code(_chapter(page, step.name)) == wanted

@@ -143,7 +143,7 @@ def test_versions_count_and_what_the_repository_keeps_has_none_of_this_machine(m
     assert cache.key([NAIVE.path]) != here
     assert cache.key([NAIVE.path], versions=()) == shared
     again = cache.key([NAIVE.path])
-    monkeypatch.setattr(cache.packages, "versions", lambda names: {"numba-cuda": "99"})
+    monkeypatch.setattr(cache.sources, "versions", lambda names: {"numba-cuda": "99"})
     assert cache.key([NAIVE.path]) != again
 
 

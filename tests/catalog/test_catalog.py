@@ -1,6 +1,5 @@
 """Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
 
-import importlib
 import os
 import re
 import sys
@@ -13,7 +12,6 @@ from common.catalog import catalog, exercises, lessontext, sources, store
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import DEFAULT_PRESET, LADDERS, PRESETS, parse_shape, timed_presets
 from common.catalog.sources import Code
-from common.edit import shipped
 from common.trace import trace
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
@@ -60,13 +58,6 @@ def test_no_step_file_is_left_out():
         if path.stem != "__main__"
     ]
     assert sorted(names) == sorted(files)
-
-
-def test_every_experiment_varies_a_step_of_its_ladder():
-    ladders = {step.name: step.ladder for step in catalog.steps()}
-    for experiment in catalog.experiments():
-        assert experiment.experiment
-        assert ladders[experiment.predecessor] == experiment.ladder
 
 
 def test_every_title_is_a_sentence_and_every_docstring_says_how_to_run():
@@ -228,25 +219,7 @@ def test_a_step_runs_where_its_requirement_is_met(second, requires, runs):
     assert [name for name in ("7.5", "8.0", "9.0", "10.0") if step.runs_on(name)] == runs.split()
 
 
-@pytest.mark.parametrize(
-    ("requires", "targets"),
-    [
-        (None, "7.5 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0a", "9.0a 9.0a 9.0a"), ("10.0", "10.0 10.0 10.0"),
-    ],
-)  # fmt: skip
-def test_what_is_compiled_for_is_what_a_step_requires(requires, targets):
-    assert [catalog.target(requires, name) for name in ("7.5", "9.0", "10.0")] == targets.split()
-
-
 # --- trees of our own ---
-
-
-def test_order_follows_the_chain_not_the_file_names(tree):
-    root = tree(
-        {"01_one/gemm_z": "none", "02_two/gemm_a": "gemm_z", "01_one/gemm_m": "gemm_a", "01_one/conv3d_x": "none"}
-    )
-    assert [step.name for step in catalog.steps(root)] == ["gemm_z", "gemm_a", "gemm_m", "conv3d_x"]
-    assert catalog.lessons(root) == ["01_one", "02_two"]
 
 
 def test_a_file_written_twice_within_a_tick_of_the_clock_is_read_twice(tree, write):
@@ -302,12 +275,6 @@ def test_an_experiment_says_which_step_it_varies(tree):
     assert catalog.find("gemm_x_slow", root) == variant
 
 
-def test_an_experiment_of_an_unknown_step_is_refused(tree):
-    tree({"01_a/gemm_x": "none"})
-    with pytest.raises(CatalogError, match="gemm_slow"):
-        catalog.experiments(tree({"01_a/experiments/gemm_slow": "gemm_lost"}, key="Variant of"))
-
-
 def test_one_name_in_two_lessons_is_refused(tree):
     with pytest.raises(CatalogError, match="gemm_x"):
         catalog.steps(tree({"01_a/gemm_x": "none", "02_b/gemm_x": "gemm_x"}))
@@ -321,7 +288,7 @@ def diff(write, old, new):
     for name, text in (("gemm_a", old), ("gemm_b", new)):
         path = write(f"{name}.py", header(name, "none") + text)
         steps.append(catalog.Step(name, "01_x", "gemm", None, path, "", False))
-    return list(catalog.difference(*steps))
+    return list(sources.difference(*steps))
 
 
 def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
@@ -385,20 +352,6 @@ def test_a_constant_that_the_file_has_not_is_named(write):
         catalog.load(write("student.py", SWEPT), "gemm", constants={"WPT": 4, "DEPTH": 2})
 
 
-@pytest.mark.parametrize(
-    ("launch", "takes"),
-    [
-        ("launch(a, b, c)", False),
-        ("launch(a, b, c, TILE=1)", False),
-        ("launch(a, b, c, TILE=1, WPT=2)", True),
-        ("launch(a, b, c, **tile)", True),
-    ],
-)
-def test_a_tile_is_taken_by_keyword_or_is_the_files_constants(write, launch, takes):
-    module = catalog.load(write("student.py", f"def {launch}: ...\n"), "gemm")
-    assert catalog.takes_tile(module, {"TILE": 4, "WPT": 2}) is takes
-
-
 # --- grids ---
 
 
@@ -410,59 +363,6 @@ def test_helpers_are_found_through_each_other():
     assert [path.stem for path in found] == ["minimal_filtering", "one_channel_pairs", "tiling", "unrolled", "wide"]
     assert found[0].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
     assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("import lessons.wide", ["wide"]),
-        ("from lessons import wide, unrolled", ["unrolled", "wide"]),
-        ("def launch(a, b, c):\n    from lessons.wide import VECTOR", ["wide"]),
-        ("from lessons import nothing\nimport lessons", []),
-        ("import lessons.wide as", []),
-        (
-            "NAME = 'lessons.05_implicit_gemm.helpers.minimal_filtering'",
-            ["minimal_filtering", "tiling", "unrolled", "wide"],
-        ),
-        ("NAME = 'lessons.05_implicit_gemm.helpers.nothing'", []),
-        ("NAME = 'lessons.05_implicit_gemm.conv2d_layer_dispatch'", []),  # a step: imported_steps has it
-    ],
-)
-def test_helpers_are_read_from_the_source(write, text, found):
-    assert [path.stem for path in sources.imported_helpers(write("student.py", text + "\n"))] == found
-
-
-@pytest.mark.parametrize(
-    ("files", "says"),
-    [
-        (("02_b/helpers/wide", "wide"), "lessons/wide.py and lessons/02_b/helpers/wide.py are helpers of one name"),
-        (
-            ("02_b/helpers/wide", "01_a/helpers/wide"),
-            "lessons/01_a/helpers/wide.py and lessons/02_b/helpers/wide.py are helpers of one name",
-        ),
-        (("02_b/helpers/_wide", "02_b/helpers/narrow", "wide"), ""),
-    ],
-    ids=["of all and a lesson's own", "of two lessons", "none"],
-)
-def test_two_helpers_of_one_name_are_refused_by_their_paths(write, tmp_path, monkeypatch, files, says):
-    for name in files:
-        write(f"lessons/{name}.py", "")
-    root = tmp_path / "lessons"
-    monkeypatch.setattr(catalog, "LESSONS", root)
-    mine = write("student.py", "def launch(a, b, c): pass\n")
-    stand_in = {"wide": str(write("kept/wide.py", ""))}
-    calls = (lambda: catalog.steps(root), lambda: catalog.load(mine, "gemm", None, stand_in), shipped.helpers)
-    for call in calls:
-        if says:
-            with pytest.raises(CatalogError, match=re.escape(says)):
-                call()
-        else:
-            call()
-    if not says:
-        assert {name: path.parent.name for name, path in catalog.helpers_by_name(root).items()} == {
-            "narrow": "helpers",
-            "wide": "lessons",
-        }
 
 
 def test_a_helper_can_be_stood_in_for_in_one_file(write):
@@ -479,29 +379,6 @@ def test_a_helper_can_be_stood_in_for_in_one_file(write):
     assert (sys.modules["lessons.unrolled"], lessons.unrolled) == (unrolled, unrolled)
     assert (sys.modules["lessons.tiling"], lessons.tiling) == (tiling, tiling)
     assert catalog.load(path, "gemm").launch(0, 0, 0) == (unrolled, unrolled.load2)
-
-
-def test_a_lesson_s_own_helper_can_be_stood_in_for(write):
-    name = "lessons.05_implicit_gemm.helpers.minimal_filtering"
-    before = importlib.import_module(name)
-    path = write(
-        "student.py", f"import importlib\nX = importlib.import_module({name!r})\ndef launch(a, b, c): return X\n"
-    )
-    stand_in = write("kept/minimal_filtering.py", "MINE = 1\n")
-    module = catalog.load(path, "gemm", None, {"minimal_filtering": str(stand_in)}).launch(0, 0, 0)
-    assert (module.MINE, module.__file__) == (1, str(stand_in))
-    assert sys.modules[name] is before
-    assert catalog.load(path, "gemm").launch(0, 0, 0) is before
-
-
-def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
-    from lessons import wide
-
-    path = write("student.py", "from lessons.wide import VECTOR\ndef launch(a, b, c): ...\n")
-    with pytest.raises(ZeroDivisionError):
-        catalog.load(path, "gemm", None, {"wide": str(write("kept/wide.py", "1 / 0\n"))})
-    assert sys.modules["lessons.wide"] is wide
-    catalog.load(path, "gemm")
 
 
 def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):

@@ -1,9 +1,6 @@
 """Files are written whole or not at all, and what is read is named where it is not as it must be."""
 
-import json
 import os
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
@@ -11,7 +8,7 @@ from typing import Annotated, Literal, TypedDict
 import pytest
 from msgspec import Meta, Struct
 
-from common.catalog import catalog, exercises, schema, store
+from common.catalog import schema, store
 from common.catalog.schema import Count, Digest, Name, Number, SchemaError, Tally
 from common.catalog.store import StoreError
 
@@ -39,28 +36,6 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, sta
         assert str(caught.value).endswith("page.md: cannot be written: No space left on device")
     assert path.read_text() == "old"
     assert files(tmp_path) == ["page.md"]
-
-
-def test_folders_are_made_as_they_are_needed(tmp_path):
-    store.write(tmp_path / "a/b/page.md", "x")
-    store.append(tmp_path / "c/d/all.jsonl", "x")
-    with store.locked(tmp_path / "e/f"):
-        pass
-    assert files(tmp_path) == ["a/b/page.md", "c/d/all.jsonl"]
-
-
-def test_a_file_of_the_checkout_is_named_relative_to_it(tmp_path):
-    assert store.shown(catalog.ROOT / "results" / "a.json") == "results/a.json"
-    assert store.shown(tmp_path / "a.json") == str(tmp_path / "a.json")
-
-
-@POSIX
-def test_a_link_is_replaced_and_its_target_kept(tmp_path):
-    target, link = tmp_path / "target", tmp_path / "link"
-    target.write_text("kept")
-    link.symlink_to(target)
-    store.write(link, "new")
-    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("kept", "new", False)
 
 
 @POSIX
@@ -168,18 +143,6 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
         with store.locked(tmp_path, 0.05):
             pass
     assert files(tmp_path) == []
-
-
-def test_hints_at_once_lose_none(tmp_path):
-    one = next(one for one in exercises.everything() if len(one.hints) >= 3)
-    code = (
-        "import sys; from pathlib import Path; from common.catalog import exercises\n"
-        "print(exercises.State(Path(sys.argv[1])).hint(exercises.find(sys.argv[2]))[0])\n"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]
-    asked = [subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert sorted(int(program.communicate()[0]) for program in asked) == [1, 2, 3]
-    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.name: 3}
 
 
 class _A(Struct):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog, problems
-from common.check import check, fullsize
+from common.check import arrays, check, fullsize
 from common.jobs import messages, tasks
 
 PROBLEM = problems.Gemm(M=18, N=37, K=36)  # c has the shape of no operand
@@ -96,8 +96,8 @@ def test_integers_and_normals_come_back_whole(drawn):
 @pytest.mark.parametrize("store", [None, "c[m, n] = acc + 1"], ids=["right", "wrong"])
 def test_a_right_kernel_of_the_edit_loop_brings_no_output_to_the_host(write, monkeypatch, store):
     brought = []
-    get = check.Guarded.get
-    monkeypatch.setattr(check.Guarded, "get", lambda self: brought.append(self.array.shape) or get(self))
+    get = arrays.Guarded.get
+    monkeypatch.setattr(arrays.Guarded, "get", lambda self: brought.append(self.array.shape) or get(self))
     monkeypatch.setattr(tasks.device, "free_bytes", lambda: ROOMY)
     monkeypatch.setattr(tasks.device, "current_gpu", lambda: SimpleNamespace(name="a card"))
     monkeypatch.setattr(tasks, "_held", tasks._Held())

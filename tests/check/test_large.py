@@ -5,7 +5,7 @@ import pytest
 
 from common.catalog import catalog, reference
 from common.catalog.problems import RAGGED
-from common.check import large, shapes
+from common.check import fullsize, shapes
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -16,13 +16,13 @@ FIRST = {
 
 
 def operand(problem, shape, seed):
-    return large.values(problem, np.arange(np.prod(shape)), seed).reshape(shape).astype(problem.input_dtype)
+    return fullsize.hashed(problem, np.arange(np.prod(shape)), seed).reshape(shape).astype(problem.input_dtype)
 
 
 @pytest.mark.parametrize("ladder", ["hgemm", "hconv3d"])
 def test_sums_that_float16_must_hold_cannot_overflow(ladder):
     for problem in shapes.large(ladder):
-        largest = np.abs(large.numbers(problem)).max()
+        largest = np.abs(fullsize.numbers(problem)).max()
         assert 0 < largest <= 4
         assert largest**2 * problem.reduction < float(np.finfo(np.float16).max)
 
@@ -31,7 +31,7 @@ def test_sums_that_float16_must_hold_cannot_overflow(ladder):
 def test_the_oracle_without_arrays_is_the_oracle(problem):
     positions = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
     x, weight = operand(problem, problem.input_shape, 0), operand(problem, problem.weight_shape, 1)
-    assert np.array_equal(large.expected(problem, positions), reference.at(problem, x, weight, positions))
+    assert np.array_equal(fullsize.hashed_sums(problem, positions), reference.at(problem, x, weight, positions))
 
 
 @pytest.mark.filterwarnings("ignore:.*overflow encountered:RuntimeWarning")  # the hash wraps, as it does on a GPU
@@ -39,11 +39,11 @@ def test_the_oracle_without_arrays_is_the_oracle(problem):
 def test_a_right_kernel_is_right_and_a_wrong_one_is_not(ladder):
     problem = min(RAGGED[ladder], key=lambda one: abs(one.flops - 5000))
     module = catalog.load(catalog.find(FIRST[ladder]).path, ladder)
-    assert large.check_large(module, problem, samples=20).findings == []
+    assert fullsize.check_large(module, problem, samples=20).findings == []
     module.launch = lambda x, weight, y, *rest: y.copy_to_device(np.ones(y.shape, np.float32))
-    assert [finding.kind for finding in large.check_large(module, problem, samples=20).findings] == ["wrong"]
+    assert [finding.kind for finding in fullsize.check_large(module, problem, samples=20).findings] == ["wrong"]
     module.launch = lambda *_: None
-    assert "unwritten" in [finding.kind for finding in large.check_large(module, problem, samples=20).findings]
+    assert "unwritten" in [finding.kind for finding in fullsize.check_large(module, problem, samples=20).findings]
 
 
 @pytest.mark.parametrize("ladder", FIRST)

@@ -51,7 +51,7 @@ COMPILED = """
 from numba import cuda, float32, float64, int64, types
 from common.check import gpuoracle
 
-for name, axes in (("gemm", 2), ("conv2d", 4), ("conv3d", 5), ("dgrad", 5), ("wgrad", 5)):
+for name, axes in (("gemm", 2), ("conv3d", 5), ("dgrad", 5), ("wgrad", 5)):
     operand = types.Array(float32, axes, "C")
     geometry = (types.UniTuple(int64, 3),) * 4 if axes == 5 else ()
     signature = types.void(operand, operand, types.Array(float64, 1, "C"), int64, *geometry)

@@ -7,7 +7,7 @@ import pytest
 
 from common.catalog import reference
 from common.catalog.problems import FLOAT16, LADDERS, RAGGED, Gemm, Hgemm, on_ladder
-from common.check import check, inputs
+from common.check import check, findings, inputs
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -108,7 +108,7 @@ def on_normals(problem, compute, precision="fp32", seed=2):
     """What is said of normals alone."""
     x, weight = inputs.normals(problem, seed)
     got = np.asarray(compute(x, weight)).astype(problem.output_dtype)
-    return check._precision(problem, x, weight, got, precision, exact=True)
+    return findings.precision(problem, x, weight, got, precision, exact=True)
 
 
 def shapes(kind):

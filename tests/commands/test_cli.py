@@ -267,7 +267,7 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
         "hangs.py",
         "import signal, subprocess, time\n"
         "for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n    signal.signal(each, signal.SIG_IGN)\n"
-        f"child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"child = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(began)!r}, 'w').write(str(child.pid))\ntime.sleep(600)\n",
     )
     folder = tmp_path / "tmp"

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.commands import bench, choosing, edits, everything, lessons, parts, pictures
+from common.commands import bench, choosing, edits, everything, exercising, lessons, parts, pictures
 from common.edit import history, shipped
 from common.explain import faults
 from common.grade import folders, grade
@@ -244,7 +244,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(shipped, "text", None)
     note(folders, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
-    note(grade, "remember")
+    note(exercising, "_remember")
     for module, name in (
         (pictures, "redraw"), (pictures, "_redraw"), (pictures, "_retrace"), (pictures, "draw_photo"),
         (lessons, "_lesson"), (lessons, "_watch"), (edits, "keep_shipped"), (edits, "name_edited_helpers"),

@@ -9,13 +9,9 @@ import sys
 import pytest
 
 from common import cli
-from common.catalog import catalog, device, exercises, problems, sources, store
+from common.catalog import catalog, exercises, sources, store
 from common.edit import history, shipped
 from common.edit.history import Event, HistoryError
-from common.jobs import run
-from common.records import records
-from common.records.entries import StepRow
-from common.records.records import Record
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -130,18 +126,9 @@ def test_restoring_names_the_helpers_that_it_ran_with(call, lessons, git):
 
 def test_what_is_noted_as_shipped_is_so():
     noted = json.loads((catalog.LESSONS / "shipped.json").read_text())
-    record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-    rows = {name: row.source for preset in problems.PRESETS for name, row in record.rows(preset).items()
-            if isinstance(row, StepRow)}  # fmt: skip
-    older = [path for path in shipped.files() if rows.get(path.stem, "") not in ("", sources.source_hash(path))]
-    files = (*shipped.helpers(), *shipped.exercises(), *older)
-    assert noted == {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in files}, (
-        "python -m common ship"
-    )
-
-
-def test_a_step_shipped_before_it_is_timed_is_no_edit():
-    assert [path.name for path in shipped.files() if shipped.edited(path)] == []
+    files = {path.relative_to(catalog.LESSONS).as_posix(): path for path in shipped.everything()}
+    assert {name: sources.source_hash(path) for name, path in files.items()} == noted, "python -m common ship"
+    assert [path.name for path in files.values() if shipped.edited(path)] == []
 
 
 @pytest.mark.parametrize("name", ["wide", STEP, "gemm_two_tiles"])
@@ -161,42 +148,6 @@ def test_without_git_an_exercise_that_was_solved_first_is_not_taken_for_shipped(
     shipped.keep_copies()
     code, said = call("reset", "gemm_one_dimension")
     assert "left as it is: neither git nor .workbook has the shipped version" in " ".join(said.split())
-
-
-def test_without_git_a_helper_is_kept_while_it_is_as_shipped(call, lessons):
-    helper = lessons / "wide.py"
-    original = helper.read_bytes()
-    assert shipped.edited_helpers() == []
-    shipped.keep_copies()
-    edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
-    shipped.keep_copies()
-    assert shipped.edited_helpers() == [helper]
-    call("reset", "wide")
-    assert helper.read_bytes() == original
-    call("restore", "wide")
-    assert helper.read_bytes() == edited
-
-
-@GIT
-def test_one_step_is_reset_alone(call, lessons, git):
-    path, other = path_of(lessons), path_of(lessons, "gemm_wide_loads")
-    original, kept = path.read_bytes(), edit(other, "TILE = 32", "TILE = 16")
-    edit(path)
-    assert call("reset", STEP)[0] == RIGHT
-    assert (path.read_bytes(), other.read_bytes()) == (original, kept)
-
-
-@GIT
-def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
-    path = path_of(lessons)
-    first = edit(path)
-    call("reset", "03")
-    edit(path, "WPT = 8", "WPT = 2")
-    call("reset", "03")
-    path.write_bytes(first)
-    call("reset", "03")
-    call("restore", STEP)
-    assert path.read_bytes() == first
 
 
 @GIT
@@ -228,27 +179,6 @@ def test_what_is_no_python_and_was_never_run_comes_back_too(call, lessons, git):
     assert path.read_bytes() != AS_TYPED
     assert call("restore", STEP)[0] == RIGHT
     assert path.read_bytes() == AS_TYPED
-
-
-@GIT
-def test_restoring_saves_what_stands_there(call, lessons, git):
-    path = path_of(lessons)
-    edit(path)
-    call("reset", "03")
-    never_run = edit(path, "WPT = 8", "WPT = 2")
-    call("restore", STEP, "1")  # the first edit, over the second
-    assert path.read_bytes() != never_run
-    assert call("restore", STEP, history.sha(never_run)[:6])[0] == RIGHT
-    assert path.read_bytes() == never_run
-
-
-@GIT
-def test_only_the_lesson_named_is_reset(call, lessons, git):
-    other = path_of(lessons, "gemm_naive")
-    edited = edit(other, "float32(0.0)", "float32(1.0)")
-    code, said = call("reset", "03")
-    assert (code, other.read_bytes()) == (RIGHT, edited)
-    assert "as shipped: conv2d_coarsened, gemm_coarsened, gemm_wide_loads" in " ".join(said.split())
 
 
 @GIT
@@ -285,15 +215,6 @@ def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
     assert path.read_bytes() == original
     call("restore", STEP)
     assert path.read_bytes() == edited
-
-
-def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, workbook):
-    monkeypatch.setattr(run, "check_steps", lambda *_, **__: iter([]))
-    monkeypatch.setattr(device, "gpu_count", lambda: 0)
-    cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
-    kept = {path.name: path.read_bytes() for path in (workbook / "shipped").rglob("*.py")}
-    assert kept[f"{STEP}.py"] == path_of(lessons).read_bytes()
-    assert len(kept) >= 19
 
 
 def test_what_was_edited_before_any_copy_was_kept_is_left_alone(call, lessons):
@@ -369,7 +290,7 @@ def test_the_best_is_the_highest_ratio_on_the_preset(workbook):
     assert best.source[0] == "1"
     assert history.best("gemm_a", "gemm-2048", best.source) != best  # the shipped version is no student's best
     assert history.best("gemm_a", "photo") is None
-    assert history.leanest("gemm_a") is None
+    assert history.best("gemm_a", None) is None  # none was compiled
 
 
 def test_runs_at_once_lose_nothing(workbook):
@@ -475,15 +396,3 @@ def test_a_folder_that_cannot_be_written_is_named(workbook):
         history.keep(b"x", "gemm_x.py")
     with pytest.raises(HistoryError, match=r"cannot be written: "):
         history.add(Event("gemm_x", "1" * 64, "run"))
-    # what is only to be run is put elsewhere
-    assert history.place(b"x", "gemm_x.py").read_bytes() == b"x"
-
-
-def test_a_write_that_fails_half_way_leaves_no_half(workbook, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(store.os, "fsync", full)
-    with pytest.raises(HistoryError, match="No space left"):
-        history.keep(b"long enough", "gemm_x.py")
-    assert [path for path in workbook.rglob("*") if path.is_file()] == []

@@ -105,7 +105,7 @@ def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
 
 
 def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
-    monkeypatch.setattr(isolate, "_Child", lambda *_: pytest.fail("a process is started"))
+    monkeypatch.setattr("common.run.process.Child", lambda *_: pytest.fail("a process is started"))
     (outcome,) = run.check_steps([catalog.find("gemm_naive")], True, problems.Gemm(M=4096, N=4096, K=4096))
     assert outcome.status == "unjudged"
     assert "one launch takes the tracer at least 69 s, more than 20 s" in outcome.reasons[0]
@@ -133,7 +133,7 @@ def test_a_hopeless_step_starts_nothing(write, monkeypatch):
     hopeless = threading.Event()
     hopeless.set()
     group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
-    monkeypatch.setattr(isolate, "_Child", lambda *_: pytest.fail("a process is started"))
+    monkeypatch.setattr("common.run.process.Child", lambda *_: pytest.fail("a process is started"))
     assert group.run(threading.Event(), hopeless) == []
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from msgspec import to_builtins
 
-from common.catalog import cache, catalog, device, packages, problems, sources
+from common.catalog import cache, catalog, device, problems, sources
 from common.catalog.sources import Code
 from common.commands import bench as benches
 from common.commands import console, everything, verdicts
@@ -124,8 +124,8 @@ def test_another_way_of_timing_loses_all(record, steps, monkeypatch):
 
 @pytest.mark.parametrize("package", ["numba", "numba-cuda", "numpy"])
 def test_other_packages_lose_all(record, steps, monkeypatch, package):
-    versions = packages.versions
-    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), package: "9.9"})
+    versions = sources.versions
+    monkeypatch.setattr(sources, "versions", lambda names: {**versions(names), package: "9.9"})
     assert held(again(record), steps) == []
 
 
@@ -148,12 +148,12 @@ def test_a_step_for_tensor_cores_is_timed_in_turn_with_the_library_of_now(
     record.rows("gemm-2048")["gemm_plain"].beside = beside
     for one in record.data.runs.values():
         one.packages["torch"] = "2"
-    versions = packages.versions
+    versions = sources.versions
 
     def now(names):
         return {**versions(names), **({"torch": version} if "torch" in names else {})}
 
-    monkeypatch.setattr(packages, "versions", now)
+    monkeypatch.setattr(sources, "versions", now)
     assert held(record, steps) == ["gemm_plain", "gemm_aided"]  # FP32 times hold alone
     rounded = [dataclasses.replace(steps[0], precision="tf32"), steps[1]]
     assert held(record, rounded) == (["gemm_plain"] if holds else []) + ["gemm_aided"]
@@ -200,8 +200,8 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
     row.shape = shape
     assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
-    versions = packages.versions
-    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), "torch": "9.9"})
+    versions = sources.versions
+    monkeypatch.setattr(sources, "versions", lambda names: {**versions(names), "torch": "9.9"})
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
 
 

@@ -241,7 +241,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
 
     def answer(tasks, without_gpu, seconds):
         asked.append((tasks[0].shape, without_gpu))
-        return iter([(tasks[0], child._attempt(tasks[0]))])
+        return iter([(tasks[0], child.attempt(tasks[0]))])
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)
     monkeypatch.setattr("common.catalog.device.gpu_count", lambda: 0)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import some
 
-from common.catalog import catalog, problems
+from common.catalog import boundstep, catalog, problems
 from common.catalog.problems import Conv2d, Gemm
 from common.check import check
 from common.trace.bench import TracedBench
@@ -135,7 +135,7 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
         tile = {**shipped, name: other}
         tracer = Tracer()
         try:
-            if catalog.takes_tile(module(step), tile):
+            if boundstep.takes_tile(module(step), tile):
                 bench = TracedBench(module(step), problem, tracer, tile)
             else:
                 loaded = catalog.load(step.path, step.ladder, constants=tile)

@@ -2,12 +2,9 @@
 
 import json
 import os
-import random
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections import Counter
 from pathlib import Path
@@ -15,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 from made import counters, kernel
-from matplotlib import pyplot as plt
 from rich.console import Console
 from sampling import some
 
@@ -28,7 +24,7 @@ from common.jobs.messages import Card, Compile
 from common.machine_code import cards, codegen, loops, sass
 from common.machine_code.loops import HotLoop
 from common.records import entries, records
-from common.report import cardtables, charts, pages
+from common.report import cardtables, pages
 from common.run import isolate
 from common.timing import profiler
 from common.trace import trace
@@ -106,12 +102,6 @@ def test_a_block_that_fits_nowhere(threads, registers, shared, why):
     assert (found.blocks, found.warps, found.fraction, found.limited_by) == (0, 0, 0.0, [why])
 
 
-def test_an_unused_resource_limits_nothing():
-    assert occupancy.occupancy("7.5", 32, 0, 0).block_limits == {
-        "threads": 32, "registers": None, "shared memory": None, "blocks": 16,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -124,68 +114,6 @@ def test_an_unused_resource_limits_nothing():
 def test_occupancy_of_nonsense(arguments, says):
     with pytest.raises(ValueError, match=says):
         occupancy.occupancy(*arguments)
-
-
-def test_occupancy_agrees_with_nvidias_calculator(tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    headers = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/**/cuda_occupancy.h"))
-    if not compiler or not headers:
-        pytest.skip("needs a C compiler and cuda_occupancy.h (pip: nvidia-cuda-nvcc)")
-    pick = random.Random(0)
-    cases = [
-        (cc, pick.randrange(1, 1057), pick.randrange(1, 257), pick.choice((0, pick.randrange(1, 49152))))
-        for cc in ALL_CC
-        for _ in range(300)
-    ]
-    source = tmp_path / "oracle.c"
-    source.write_text(ORACLE, encoding="utf-8")
-    program = tmp_path / "oracle"
-    subprocess.run([compiler, "-w", f"-I{headers[0].parent}", str(source), "-o", str(program)], check=True)
-    lines = []
-    for cc, threads, registers, shared in cases:
-        has = LIMITS[cc]
-        numbers = (*cc.split("."), has.threads, has.shared_bytes, has.reserved_bytes, threads, registers, shared)
-        lines.append(" ".join(map(str, numbers)))
-    done = subprocess.run([str(program)], input="\n".join(lines), capture_output=True, text=True, check=True)
-    wanted = [int(line) for line in done.stdout.split()]
-    assert [occupancy.occupancy(*case).blocks for case in cases] == wanted
-    assert len(set(wanted)) > 10
-
-
-ORACLE = """
-#include <stdio.h>
-#include <limits.h>
-#include <string.h>
-#include <stddef.h>
-typedef struct cudaOccResult cudaOccResult;
-typedef struct cudaOccDeviceProp cudaOccDeviceProp;
-typedef struct cudaOccFuncAttributes cudaOccFuncAttributes;
-typedef struct cudaOccDeviceState cudaOccDeviceState;
-#include <cuda_occupancy.h>
-int main(void) {
-  int major, minor, resident, threads, registers;
-  long shared_sm, reserved, shared;
-  while (scanf("%d %d %d %ld %ld %d %d %ld", &major, &minor, &resident, &shared_sm, &reserved, &threads, &registers,
-               &shared) == 8) {
-    struct cudaOccDeviceProp card = {major, minor, 1024, resident, 65536, 65536, 32, 49152, shared_sm, 1,
-                                     shared_sm - reserved, reserved};
-    struct cudaOccFuncAttributes kernel;
-    struct cudaOccDeviceState state;
-    struct cudaOccResult result;
-    memset(&kernel, 0, sizeof kernel);
-    memset(&state, 0, sizeof state);
-    memset(&result, 0, sizeof result);
-    kernel.maxThreadsPerBlock = INT_MAX;
-    kernel.numRegs = registers;
-    kernel.sharedSizeBytes = shared;
-    kernel.numBlockBarriers = 1;
-    state.carveoutConfig = -1;
-    if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &card, &kernel, &state, threads, 0)) return 1;
-    printf("%d\\n", registers > 255 ? 0 : result.activeBlocksPerMultiprocessor);
-  }
-  return 0;
-}
-"""
 
 
 # --- disassemblies, recorded from nvdisasm ---
@@ -273,28 +201,6 @@ def test_every_class_has_members_and_no_name_has_two():
     assert sass.multiply_adds({"HMMA.16816": 2, "HMMA.1688": 1, "HMMA.884": 1, "LDSM": 9}) == 2 * 64 + 32 + 8
     # 64 x 256 x 16 and 64 x 128 x 8 products of four warps
     assert sass.multiply_adds({"HGMMA.64x256x16": 1, "HGMMA.64x128x8": 2, "WARPGROUP": 3}) == 2048 + 2 * 512
-
-
-ASYNCHRONOUS = """
-.L_x_1:
-        /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR8], R13 ;
-        /*0020*/                   @!P1 BRA `(.L_x_1) ;
-.L_x_2:
-        /*0030*/                   UTMALDG.2D [UR8], [UR4], desc[UR14] ;
-        /*0040*/                   HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24 ;
-        /*0050*/                   HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24, gsb0 ;
-        /*0060*/                   @P0 BRA `(.L_x_2) ;
-        /*0070*/                   EXIT ;
-"""
-
-
-def test_the_loop_of_a_warpgroup_multiplies_and_its_copies_have_no_width():
-    listing = sass.parse(ASYNCHRONOUS)
-    what, span = sass.hot_span(listing)
-    hot = HotLoop.counted(listing.instructions[slice(*span)], what)
-    assert (what, span) == (sass.MULTIPLY_LOOP, (2, 6))  # not the loop that waits
-    assert (hot.multiply_adds, hot.mix) == (4096, {"multiply-add": 2, "global load": 1, "control": 1})
-    assert hot.widths == {}
 
 
 TENSOR = """
@@ -426,20 +332,6 @@ def test_a_card_in_full_and_side_by_side():
     spilled = made_card(stack_bytes=64)
     assert "a stack frame of 64 bytes" in "".join(shown(part) for part in cardtables.full("k", spilled))
     assert "66, spilled" in shown(cardtables.short([("k", spilled, None)]))
-
-
-def test_a_long_loop_is_cut_and_says_so():
-    group = {"file": "k.py", "line": 7, "text": "acc += x", "instructions": [["0010", "FFMA R1, R1, R1, R1"]] * 20}
-    other = {**group, "line": 8, "instructions": group["instructions"][:2]}
-    card = {"hot": {"what": "loop", "groups": [group, other] * 30, "total": 660}}
-    text = shown(cardtables.hot_listing(card))
-    assert len(text.splitlines()) <= cardtables.LISTED_ROWS + 10
-    assert "... 16 more of this line" in text
-    left = re.search(r"and (\d+) more instructions: --sass shows all", text)
-    assert 0 < int(left[1]) < 660
-    whole = list(cardtables.whole([{**group, "hot": True}, {**other, "hot": False}]))
-    assert whole[0] == "  // k.py:7  acc += x"
-    assert [line[0] for line in whole].count("|") == 20
 
 
 def test_a_line_per_kernel_has_a_place_for_traffic():
@@ -679,16 +571,12 @@ def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
     assert "candidate" not in compiled[name]["message"]
 
 
-# Prints how often each kernel is lowered and what its PTX has, in a process with real Numba CUDA.
+# The same kernels for several compute capabilities at once and one by one, in a process with real Numba CUDA.
 LOWERING = """
 import json, sys
 from pathlib import Path
 from common.catalog import catalog, problems
 from common.machine_code import codegen
-
-lowered = []
-known = codegen._lowered
-codegen._lowered = lambda launch, cc, lines: lowered.append(launch.name) or known(launch, cc, lines)
 module = catalog.load(Path(sys.argv[1]), "gemm")
 found = {}
 for launch in codegen.launches(module, problems.preset("gemm-4096")):
@@ -696,11 +584,12 @@ for launch in codegen.launches(module, problems.preset("gemm-4096")):
     alone = {cc: codegen.ptx(launch, [cc])[cc] for cc in texts}
     found[launch.name] = {cc: ["cp.async.cg" in text, f".target sm_{cc.replace('.', '')}" in text,
                                text.count(chr(10)) == alone[cc].count(chr(10))] for cc, text in texts.items()}
-print(json.dumps({"lowered": lowered, "found": found}))
+print(json.dumps(found))
 """
 
 
-def test_a_kernel_is_lowered_anew_only_where_the_compute_capability_matters(write):
+def test_a_kernel_for_several_architectures_is_that_for_each(write):
+    """One of them has copies that are asynchronous from 8.0 on."""
     path = write("gemm_two.py", TWO_KERNELS)
     done = subprocess.run(
         [sys.executable, "-c", LOWERING, str(path)], cwd=catalog.ROOT, env=device.environment(False),
@@ -708,11 +597,9 @@ def test_a_kernel_is_lowered_anew_only_where_the_compute_capability_matters(writ
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     seen = json.loads(done.stdout)
-    # three alone, and once or twice together: 8.6 and 9.0 answer its question alike
-    assert Counter(seen["lowered"]) == {"fetch": 5, "product": 4}
     asynchronous = {"7.5": False, "9.0": True, "8.6": True}
-    assert seen["found"]["fetch"] == {cc: [found, True, True] for cc, found in asynchronous.items()}
-    assert seen["found"]["product"] == {cc: [False, True, True] for cc in asynchronous}
+    assert seen["fetch"] == {cc: [found, True, True] for cc, found in asynchronous.items()}
+    assert seen["product"] == {cc: [False, True, True] for cc in asynchronous}
 
 
 # --- the command ---
@@ -791,12 +678,6 @@ def test_one_card_or_two_side_by_side(call, made):
     assert len(made) == 2
 
 
-def test_a_file_stands_in_for_the_step(call, made, write):
-    path = write("gemm_mine.py", "x = 1\n")
-    assert call("gemm_coarsened", "--file", str(path))[0] == 0
-    assert made[0].path == str(path)
-
-
 def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
     """Its folder's name, and the file of a line as ptxas and nvdisasm have it."""
     folder = tmp_path / "a \"quoted\" 'one' \u8ab2"
@@ -869,14 +750,6 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
     assert "fma.rn.f32" in out
 
 
-def test_a_missing_tool_leaves_a_lesson_without_cards_and_not_without_times(monkeypatch, capsys, kept):
-    missing = {"status": "unusable", "missing_tool": True, "message": "ptxas was not found: pip install it"}
-    monkeypatch.setattr(isolate, "run_groups", lambda groups, *_: ((task, missing) for task in groups[0]))
-    verdicts.print_cards(run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
-    said = capsys.readouterr().out
-    assert "registers and occupancy are left out: ptxas was not found" in " ".join(said.split())
-
-
 def test_cards_that_nobody_waits_for_are_not_made(monkeypatch, kept):
     stop = threading.Event()
     stop.set()
@@ -905,12 +778,6 @@ def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monk
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
-
-
-def test_cards_are_for_this_gpu_if_its_limits_are_known(monkeypatch):
-    for found, used in (("8.6", "8.6"), ("6.1", "9.0"), (None, "9.0")):
-        monkeypatch.setattr(device, "compute_capability", lambda found=found: found)
-        assert run.card_architecture() == used
 
 
 # --- records, charts and pages ---
@@ -982,25 +849,6 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
     assert trace.main_kernel({"kernels": [{"fma": 0}, {"fma": 8, "name": "a"}, {"fma": 8}]})["name"] == "a"
 
 
-def test_the_useful_fraction_is_drawn_from_the_record(code, tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(charts, "save", lambda figure, stem: drawn.setdefault(stem, figure))
-    charts.draw_code(code, tmp_path)
-    # gemm's record is of an older workbook, conv3d has none
-    assert [stem.relative_to(tmp_path).as_posix() for stem in drawn] == ["machine-code/useful-conv2d"]
-    (figure,) = drawn.values()
-    first, second = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["conv2d_naive", "conv2d_unrolled"]
-    said = [[text.get_text() for text in axes.texts] for axes in (first, second)]
-    assert said == [["28%  16 of 58", "28%  16 of 58"], ["28%  16 of 58", "31%  8 of 26"]]
-    # the parts of a bar make up the whole
-    bars = [bar for bar in first.patches if bar.get_y() + bar.get_height() / 2 == 0]
-    assert sum(bar.get_width() for bar in bars) == pytest.approx(1)
-    widths = {58 * bar.get_width() for bar in bars}
-    assert {round(width) for width in widths} == {16, 18, 0, 23, 1}
-    plt.close(figure)
-
-
 def test_the_markers_of_machine_code(code):
     def inline(words):
         return re.search(r"-->(.*)<!--/-->", pages.rendered(f"<!--= {words} -->?<!--/-->", None, code))[1]
@@ -1045,9 +893,3 @@ def test_the_shipped_record_has_every_kernels_mix(step):
     assert HotLoop.recorded(kernel).multiply_adds > 0
     for preset in problems.timed_presets(step.ladder):
         assert HotLoop.recorded(records.main_kernel(found, step.name, preset)).total > 0
-
-
-@pytest.mark.parametrize("ladder", dict.fromkeys(step.ladder for step in catalog.steps()))
-def test_the_charts_of_the_shipped_record_are_there(ladder):
-    for ending in ("png", "svg"):
-        assert (charts.CHARTS / "machine-code" / f"useful-{ladder}.{ending}").is_file(), "python -m common charts"

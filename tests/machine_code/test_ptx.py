@@ -89,20 +89,6 @@ def test_compiles_without_float64_stack_or_spills(step):
     assert any((HotLoop.compiled(kernel).per_multiply_add() or 0) >= 1 for kernel in code["kernels"])
 
 
-@pytest.mark.parametrize("step", [step for step in FILES if step.requires == "8.0"], ids=lambda step: step.name)
-def test_what_requires_8_0_is_compiled_for_all_but_7_5(step, monkeypatch):
-    tasks = []
-
-    def noted(given, *_):
-        tasks.extend(given)
-        return iter(())
-
-    monkeypatch.setattr(isolate, "run", noted)
-    list(run.compile_steps([step], codegen.ARCHITECTURES, False))
-    (task,) = tasks
-    assert task.architectures == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
-
-
 def test_every_step_on_tensor_cores_says_what_it_requires():
     for step in FILES:
         on_them = catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
@@ -223,14 +209,6 @@ def test_count_instructions_leaves_the_padding_out():
     assert counted(LISTING + PADDING) == counted(LISTING)
 
 
-def test_count_instructions_without_a_loop():
-    straight = "\n".join(line for line in LISTING.splitlines() if "`(" not in line)
-    body, loop = counted(straight)
-    assert loop == {}
-    assert body["FFMA"] == 3
-    assert counted("") == ({}, {})
-
-
 def test_a_float64_accumulator_counts_as_a_multiply_loop():
     listing = (
         ".L_x_0:\n"
@@ -249,14 +227,3 @@ def test_a_float64_accumulator_counts_as_a_multiply_loop():
 
 def read(listing):
     return codegen.MachineCode("k", "9.0", 32, 0, 0, 0, sass.parse(listing))
-
-
-def test_loads_and_constant_loads_of_the_loop_are_counted_apart():
-    loop = {"FFMA": 8, "LDG": 3, "LDS": 2, "LDL": 1, "LDC": 4, "ULDC": 5, "IMAD": 9}
-    names = [name for name, count in loop.items() for _ in range(count)]
-    lines = [f"        /*{16 * i:04x}*/                   {name} R0 ;" for i, name in enumerate(names)]
-    back = "        /*0900*/               @P0 BRA `(.L_x_0) ;"
-    hot = read("\n".join([".L_x_0:", *lines, back])).hot
-    assert (hot.total, hot.loads, hot.constant_loads) == (33, 6, 9)
-    assert hot.per_multiply_add() == 4.125
-    assert hot.per_multiply_add(hot.loads) == 0.75

@@ -106,7 +106,7 @@ for capability, static, size in (
 print(json.dumps([[one[4] for one in launched], told, refused]))
 """
 # Launches of kernels that declare clusters, on cards with and without them, and on a driver that wants to hear of
-# clusters at the launch; then the same by the launch configuration of a plan.
+# clusters at the launch.
 CLUSTERS = """
 import json
 from types import SimpleNamespace
@@ -120,7 +120,7 @@ def tell(attribute, value, handle, card):
         raise driver.CudaAPIError(1, "CUDA_ERROR_INVALID_VALUE")
     told.append([attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_"), value])
 
-def told_by(capability, launch_bounds, grid, size, ignored=False, planned=False):
+def told_by(capability, launch_bounds, grid, size, ignored=False):
     global deaf
     told.clear()
     deaf = ignored
@@ -129,10 +129,7 @@ def told_by(capability, launch_bounds, grid, size, ignored=False, planned=False)
     library = SimpleNamespace(get_cufunc=lambda: function)
     kernel = SimpleNamespace(_codelibrary=library, launch_bounds=launch_bounds)
     try:
-        if planned:
-            made = launching.configuration(function, grid, (32, 1, 1), size, limits.cluster_of(launch_bounds))
-        else:
-            made = dispatcher._Kernel.launch(kernel, (), grid, (32, 1, 1), 0, size)
+        made = dispatcher._Kernel.launch(kernel, (), grid, (32, 1, 1), 0, size)
     except limits.LaunchLimitError as error:
         return str(error)
     return [told[:], made]
@@ -150,12 +147,9 @@ print(json.dumps({
     "pairs": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0),
     "large": told_by((9, 0), (128, 1, 4), (8, 2, 1), 200_000),
     "at the launch": told_by((9, 0), (128, 1, 2), (6, 2, 1), 200_000, ignored=True),
-    "planned": told_by((9, 0), (128, 1, 2), (6, 1, 1), 200_000, planned=True),
-    "planned, at the launch": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0, ignored=True, planned=True),
     "odd": told_by((9, 0), (128, 1, 2), (5, 1, 1), 0),
     "sixteen": told_by((9, 0), (128, 1, 16), (16, 1, 1), 0),
     "old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0),
-    "planned, old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0, planned=True),
 }))
 """
 # What is captured of a kernel that declares clusters, what its PTX says of it, and what a kept kernel remembers.
@@ -223,7 +217,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled, inst
 
 
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
-    step = catalog._read(scratch(SETMAXNREG), "01_scratch")
+    step = catalog._header(path := scratch(SETMAXNREG), "01_scratch", path.read_text(encoding="utf-8"))
     assert step.requires == "9.0a"
     assert run._allowed(step, codegen.ARCHITECTURES) == run._allowed(step, ["12.0"]) == ["9.0a"]
     assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
@@ -258,7 +252,7 @@ def test_kernels_that_declare_clusters_are_launched_in_clusters():
     def launch(grid, shared, **cluster):
         return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
 
-    numba, planned = {"is_cooperative": False}, {}
+    numba = {"is_cooperative": False}
     pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
     fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
     large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
@@ -269,12 +263,9 @@ def test_kernels_that_declare_clusters_are_launched_in_clusters():
         "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
         # there the grid is counted in clusters
         "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
-        "planned": [pairs, launch([6, 1, 1], 200_000, **planned)],
-        "planned, at the launch": [[], launch([3, 1, 1], 0, cluster=[2, 1, 1], **planned)],
         "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
         "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
         "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
-        "planned, old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
     }
 
 
@@ -291,7 +282,7 @@ def test_a_grid_that_is_no_multiple_of_its_cluster_is_refused_without_a_gpu(scra
     path = scratch(SETMAXNREG)
     text = path.read_text(encoding="utf-8").replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)")
     path.write_text(text.replace("c.shape[0], 128, 0", f"{rows}, 128, 0"), encoding="utf-8")
-    step = catalog._read(path, "01_scratch")
+    step = catalog._header(path, "01_scratch", path.read_text(encoding="utf-8"))
     (outcome,) = run.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
     assert outcome.fine == (status == "right"), outcome.reasons
     if not outcome.fine:

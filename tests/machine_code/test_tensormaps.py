@@ -1,16 +1,11 @@
 """Tensor maps as arguments of kernels: captured, compiled, planned, encoded anew; scratch steps, no GPU."""
 
-import copy
-import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from common.catalog import catalog, device
-from common.grade import ptx_plan
+from common.catalog import catalog
 from common.jobs import run
 from common.machine_code import tensormaps
 from lessons import hopper
@@ -46,55 +41,6 @@ def launch(a, prepared, c):
 '''
 SHAPE = "M=16 N=64 K=64"
 
-# What is captured without a driver, with what its PTX takes; then the plan, and its launch's arguments.
-CAPTURED = """
-import json, re, sys
-from pathlib import Path
-from types import SimpleNamespace
-import numpy as np
-from common.catalog import catalog, problems
-from common.machine_code import codegen, tensormaps
-from common.grade import audit, ptx_plan, ptx_run
-from lessons import hopper
-
-problem = problems.parse_shape("hgemm", sys.argv[2])
-module = catalog.load(Path(sys.argv[1]), "hgemm")
-(launch,) = codegen.launches(module, problem)
-text = codegen.ptx(launch, ["9.0a"])["9.0a"]
-recorder = ptx_plan.Recorder(module, "hgemm", audit.Audit(sys.argv[1]))
-try:
-    plan = recorder.record(problem, np.ones(problem.weight_shape, np.float16), "9.0a")
-except ptx_plan.PlanError as error:
-    print(json.dumps({"refused": str(error)}))
-    sys.exit()
-for buffer in plan["buffers"]:
-    buffer["data"] = None
-(sent,) = ptx_plan.checked(json.loads(json.dumps(plan)))["launch"]
-told = []
-hopper._encoded = lambda one, address: told.append([address, one.kind]) or np.zeros(128, np.uint8)
-words = iter((0xA000, 0xB000, 0xC000))
-hopper.cuda.to_device = lambda _: SimpleNamespace(__cuda_array_interface__={"data": (next(words), False)})
-places = [0x1000 * (number + 1) for number in range(len(plan["buffers"]))]
-maps = ptx_run.maps_of(sent, places)
-arguments = ptx_run.arguments_of(sent, places, maps)
-print(json.dumps({
-    "types": list(map(str, launch.signature.args)), "parameters": len(re.findall(r"\\.param .u", text)),
-    "cluster": sent["cluster"], "notes": list(recorder.audit.notes), "plan": plan,
-    "maps": [one[1:] for one in sent["arguments"] if one[0] == "map"],
-    "arguments": arguments, "told": told, "kept": len(maps),
-}))
-"""
-
-
-def real(script, *words):
-    """What a script prints in a process of its own, without a tracer."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
 
 @pytest.fixture
 def scratch(tmp_path):
@@ -109,39 +55,8 @@ def scratch(tmp_path):
     return write
 
 
-def test_maps_are_bytes_to_a_kernel_and_boxes_of_the_plans_arrays(scratch):
-    found = real(CAPTURED, str(scratch()), SHAPE)
-    assert found["types"] == ["array(float16, 2d, C)"] * 3 + ["array(uint8, 1d, C)"] * 3
-    assert (found["cluster"], found["notes"], found["kept"]) == (2, [], 3)
-    corners = {"lower": [-1, -1, -1], "upper": [0, 0, 0], "channels": 32, "pixels": 64, "strides": [1, 2, 2]}
-    x = {"kind": "im2col", "shape": [1, 2, 8, 8, 64], "dtype": "float32", "box": corners, "tf32": False}
-
-    def tiled(rows, columns):
-        return {
-            "kind": "tiled", "shape": [16, 64], "dtype": "float16", "box": {"box": [rows, columns]}, "tf32": False,
-        }  # fmt: skip
-
-    assert found["maps"] == [[0, 0, tiled(32, 64)], [1, 0, {**tiled(64, 64), "shape": [64, 64]}], [3, 0, x]]
-    # encoded for the runner's own arrays, and handed over as 128 bytes each
-    assert found["told"] == [[0x1000, "tiled"], [0x2000, "tiled"], [0x4000, "im2col"]]
-    maps = found["arguments"][-21:]
-    assert [maps[n : n + 7] for n in (0, 7, 14)] == [
-        [0, 0, 128, 1, place, 128, 1] for place in (0xA000, 0xB000, 0xC000)
-    ]
-    assert len(found["arguments"]) == found["parameters"]
-
-
-def test_a_map_of_an_array_that_is_not_the_runs_is_refused(scratch):
-    path = scratch("FOREIGN")
-    words = "raw = np.zeros(8208, np.uint8)\nstart = -raw.ctypes.data % 16\n"
-    words += "FOREIGN = raw[start : start + 8192].view(np.float16).reshape(64, 64)\n\n\n@jit"
-    path.write_text(path.read_text(encoding="utf-8").replace("@jit", words, 1), encoding="utf-8")
-    found = real(CAPTURED, str(path), SHAPE)
-    assert found == {"refused": "a kernel is given an array that was not made by cuda.to_device or cuda.device_array"}
-
-
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
-    step = catalog._read(scratch(), "01_scratch")
+    step = catalog._header(path := scratch(), "01_scratch", path.read_text(encoding="utf-8"))
     (outcome,) = run.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.result["kernels"]] == ["9.0a"]
@@ -253,53 +168,3 @@ def test_the_youngest_maps_are_kept(monkeypatch):
     assert hopper.tensor_map(others[0], (8, 64)) is not made[1]
     array = np.zeros((8, 64), np.float16)  # of the host's, whose place another array may take
     assert hopper.tensor_map(array, (8, 64)) is not hopper.tensor_map(array, (8, 64))
-
-
-TILED = {"kind": "tiled", "shape": [8, 64], "dtype": "float16", "box": {"box": [8, 64]}, "tf32": False}
-IM2COL = {
-    "kind": "im2col", "shape": [1, 1, 2, 2, 8], "dtype": "float32", "tf32": True,
-    "box": {"lower": [-1, -1, -1], "upper": [0, 0, 0], "channels": 8, "pixels": 4, "strides": [1, 1, 1]},
-}  # fmt: skip
-
-
-def plan(described, place=0, offset=0, size=1024):
-    launch = {
-        "kernel": "a" * 64, "name": "k", "grid": [2, 1, 1], "block": [128, 1, 1], "cluster": 2, "shared": 0,
-        "arguments": [["map", place, offset, described]],
-    }  # fmt: skip
-    return {"buffers": [{"role": "y", "bytes": size, "data": None}], "prepare": [], "launch": [launch]}
-
-
-@pytest.mark.parametrize("described", [TILED, IM2COL], ids=["tiled", "im2col"])
-def test_a_proper_map_is_taken(described):
-    assert ptx_plan.checked(plan(described))["launch"]
-
-
-@pytest.mark.parametrize(
-    ("spoilt", "said"),
-    [
-        (plan(TILED, place=1), "must lie in one of the plan's buffers"),
-        (plan(TILED, offset=-16), "must lie in one of the plan's buffers"),
-        (plan(TILED, offset=16), "reaches beyond its buffer: [8, 64] of float16 do not fit 1008 bytes"),
-        (plan({**IM2COL, "shape": [9, 1, 2, 2, 8]}), "reaches beyond its buffer"),
-        (plan({**TILED, "kind": "gather"}), "be one of tiled, im2col"),
-        (plan({**TILED, "address": 4096}), "a map must have kind, shape, dtype, box, tf32"),
-        (plan(None), "a map must have"),
-        (plan({**TILED, "shape": [8, 0]}), "2 positive extents"),
-        (plan({**TILED, "shape": [8]}), "2 positive extents"),
-        (plan({**IM2COL, "shape": [8, 8]}), "5 positive extents"),
-        (plan({**TILED, "dtype": "float64"}), "float16 or float32"),
-        (plan({**TILED, "box": [8, 64]}), "the box of a map must have box"),
-        (plan({**TILED, "box": {"box": [8, 64], "swizzle": 0}}), "the box of a map must have box"),
-        (plan({**TILED, "box": {"box": [8, 64.0]}}), "of whole numbers"),
-        (plan({**TILED, "tf32": 1}), "the box of a map must have box"),
-        (plan({**TILED, "box": 8}), "the box of a map must have box"),
-        (plan({**TILED, "shape": (8, 64)}), "2 positive extents"),  # JSON has lists
-        (plan({**IM2COL, "box": {**IM2COL["box"], "pixels": "4"}}), "of whole numbers"),
-        (plan({**IM2COL, "box": {**IM2COL["box"], "lower": [-1, -1]}}), "of whole numbers"),
-    ],
-)
-def test_a_spoilt_map_is_refused(spoilt, said):
-    with pytest.raises(ptx_plan.PlanError) as caught:
-        ptx_plan.checked(copy.deepcopy(spoilt))
-    assert said in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, packages, problems, sources, store
+from common.catalog import catalog, problems, sources, store
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.jobs import run
@@ -86,7 +86,7 @@ def test_a_row_says_how_its_time_was_taken_and_in_what_precision(record, precisi
 def test_compiled_steps_are_renewed_in_the_machine_code_and_the_others_kept(tmp_path, monkeypatch):
     for function in (records.load_code, records.save_code):
         monkeypatch.setattr(function, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    monkeypatch.setattr(sources, "versions", lambda names: dict.fromkeys(names, "1"))
     old, experiment = StepCode(source="old", kernels=[]), catalog.experiments()[0]
     names = ("gemm_naive", "gemm_tuned", "gemm_lost", experiment.name)
     records.save_code(MachineCode(steps=dict.fromkeys(names, old)))
@@ -131,6 +131,15 @@ def test_round_trip(record, tmp_path):
     assert again.ceilings.copy_gbs == 1000.0
     assert again.run_of(again.row("gemm-2048", "gemm_naive")).date == key[:10]
     assert files(tmp_path) == ["nvidia-test-9.json"]
+
+
+def test_opening_again_adds_to_what_is_there(record, tmp_path):
+    key = record.start_run()
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    again = Record.open(Gpu(**{**GPU, "driver": "9.9"}), tmp_path)
+    assert again.row("gemm-2048", "gemm_naive") is not None
+    assert again.data.gpu.driver == "9.9"
+    assert again.data.runs[key].driver == "1.2"  # the row was measured under the old one
 
 
 def test_a_replaced_row_goes_to_the_history_with_its_provenance(record, tmp_path):

@@ -2,16 +2,16 @@
 
 import importlib
 import pickle
-from typing import TypedDict, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
-from common.catalog import catalog, device, problems, schema
-from common.jobs import messages, tasks
+from common.catalog import catalog, device
+from common.jobs import messages
 from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
-from common.run import child, isolate
+from common.run import child
 from common.run import messages as run_messages
-from common.run.messages import FileTask, ShapeTask, Task, at, typed
+from common.run.messages import FileTask, ShapeTask, Task, typed
 from common.trace.messages import Trace, TraceOptions
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
@@ -77,50 +77,11 @@ def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task
     assert says in found["message"]
 
 
-def test_a_status_that_nobody_knows_is_an_error(monkeypatch):
-    monkeypatch.setattr(tasks, "device_task", lambda task: {"status": "fine"})
-    result = typed(messages.Device(), child._attempt(messages.Device()))
-    assert result["status"] == "crashed"
-    assert "timed_out, is 'fine'" in result["message"]
-
-
-class Named(TypedDict, total=False):
-    status: str
-    message: str
-    seconds: str
-
-
-class Misread(ShapeTask[Named], frozen=True, kw_only=True, tag="jobs.tunables"):
-    """Takes what is answered for something else."""
-
-
-def test_who_waits_for_a_result_that_does_not_fit_is_told_so():
-    result = child._attempt(Tunables(**at(NAIVE, problems.FIRST["gemm"])))
-    found = typed(Misread(**at(NAIVE, problems.FIRST["gemm"])), result)
-    assert found["message"].startswith("jobs.tunables gave no result: seconds must be text, is ")
-
-
-@pytest.mark.parametrize("name", STRUCTS)
-def test_every_status_is_taken_from_every_task(name):
-    """msgspec reads a TypedDict's words in the module of its subclass, whose own names they may meet."""
-    kind = run_messages._found(STRUCTS[name])
-    assert [schema.read({"status": one}, kind)["status"] for one in run_messages.STATUSES] == [*run_messages.STATUSES]
-
-
 @pytest.mark.parametrize("name", STRUCTS)
 def test_a_task_answers_with_what_its_struct_names(name):
     layer, _, function = name.partition(".")
-    does = getattr(child._tasks_of(layer), function + child._DOES)
+    does = getattr(child._tasks_of(layer), f"{function}_task")
     assert get_type_hints(does)["return"] is run_messages._found(STRUCTS[name])
-
-
-def test_results_of_the_compiler_arrive_whole():
-    place = at(NAIVE, problems.FIRST["gemm"])
-    asked = [Compile(**place, architectures=["9.0"]), messages.Launches(**place), Tunables(**place)]
-    found = [result for _, result in isolate.run(asked, False, 60.0)]
-    assert [result["status"] for result in found] == ["right", "right", "right"]
-    assert found[0]["kernels"][0]["architecture"] == "9.0"
-    assert found[1]["launches"][0]["block"]
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---
@@ -139,7 +100,7 @@ def test_a_copy_has_its_own_helpers(kind, write):
     helpers = {"wide": str(write("wide.py", "NAME = 'OWN'\n"))}
     home = str(catalog.LESSONS / "01_naive" / "gemm_helped.py")
     path = str(write("gemm_helped.py", HELPED))
-    result = child._attempt(kind(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
+    result = child.attempt(kind(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
     assert result["status"] == "right", result
     if kind is Tunables:
         assert (result["tunables"], result["shipped"]) == ({"OWN": [1, 2]}, {"OWN": len(home)})

@@ -39,7 +39,7 @@ def checked(path, problem=ONE_BLOCK, **options):
     """What a check says of a file at one shape."""
     tasks._kept.clear()  # the file is another one each time
     shape = problem.shape()
-    result = child._attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
+    result = child.attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
     return result["status"], [Fault.of(one) for one in result.get("faults", [])]
 
 

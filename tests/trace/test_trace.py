@@ -90,7 +90,7 @@ def here(monkeypatch):
 
     def run(tasks, without_gpu, seconds):
         for task in tasks:
-            yield task, child._attempt(task)
+            yield task, child.attempt(task)
 
     monkeypatch.setattr(isolate, "run", run)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.catalog import device, ledger
-from common.run import overdue
+from common.run import limits
 
 LIMIT = 30.0
 
@@ -27,14 +27,14 @@ class Clocks:
 def after(monkeypatch):
     """What a watch says, and when by the clock, of a stage that goes on."""
 
-    def after(stage, share=1.0, seconds=1000.0, gpu=False, signs=False, **limits):
+    def after(stage, share=1.0, seconds=1000.0, gpu=False, signs=False, **more):
         clocks = Clocks(share)
-        monkeypatch.setattr(overdue, "time", clocks)
+        monkeypatch.setattr(limits, "time", clocks)
         monkeypatch.setattr(device, "gpu_count", lambda: int(gpu))
-        watch = overdue.Watch(Path("step.py"), LIMIT, **limits)
+        watch = limits.Watch(Path("step.py"), LIMIT, **more)
         with ledger.stage(stage):
             while clocks.now < seconds:
-                clocks.now += overdue.TICK_SECONDS
+                clocks.now += limits.TICK_SECONDS
                 if signs:
                     ledger.advance()
                 if result := watch.tick():

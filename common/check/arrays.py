@@ -1,0 +1,88 @@
+"""Arrays on the device between margins: what nobody has written holds a NaN that no arithmetic makes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.catalog.problems import FLOAT16, FLOAT32
+
+Array = NDArray[Any]
+
+MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
+# Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point").
+_PATTERNS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF)}
+# All ones in infinities and in every NaN, the patterns among them.
+_EXPONENTS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00)}
+
+
+def pattern(dtype: np.dtype[Any]) -> Any:
+    """The bits of an element that nobody has written, an unsigned integer as wide as ``dtype``."""
+    return _PATTERNS[dtype]
+
+
+def exponent(dtype: np.dtype[Any]) -> Any:
+    """The bits of the exponent, as :func:`pattern` gives its."""
+    return _EXPONENTS[dtype]
+
+
+def bits(array: Array) -> Array:
+    """The array's elements as unsigned integers."""
+    return array.view(_PATTERNS[array.dtype].dtype)
+
+
+def filled(count: int, dtype: np.dtype[Any]) -> Array:
+    """``count`` elements that nobody has written."""
+    return np.full(count, pattern(dtype)).view(dtype)
+
+
+def words(array: Any) -> Any:
+    """A device array as a flat one of its elements' bits."""
+    return array.reshape(array.size).view(_PATTERNS[np.dtype(array.dtype)].dtype)
+
+
+class Guarded:
+    """A device array between two margins whose every element holds the unwritten pattern.
+
+    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
+        from numba import cuda
+
+        self.size, self.margin, self.dtype = math.prod(shape), margin, dtype
+        self._flat = cuda.device_array(self.size + 2 * margin, dtype)
+        if margin:
+            edge = filled(margin, dtype)
+            self._flat[:margin].copy_to_device(edge)
+            self._flat[margin + self.size :].copy_to_device(edge)
+        self.array = self._flat[margin : margin + self.size].reshape(shape)
+
+    def set(self, values: Array) -> None:
+        start = self.margin
+        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values, self.dtype).reshape(-1))
+
+    def blank(self) -> None:
+        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
+        piece = filled(min(self.size, 1 << 24), self.dtype)
+        for start in range(0, self.size, len(piece)):
+            stop = min(start + len(piece), self.size)
+            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
+
+    def get(self) -> Array:
+        return np.asarray(self.array.copy_to_host())
+
+    def trespasses(self) -> list[int]:
+        """Offsets written in the margins: negative before the array, from ``size`` on after it."""
+        margins = (self._flat[: self.margin], self._flat[self.margin + self.size :])
+        before, after = (np.asarray(part.copy_to_host()) for part in margins)
+        return written_outside(before, after, self.size)
+
+
+def written_outside(before: Array, after: Array, size: int) -> list[int]:
+    """Offsets written in the margins before and after an array of ``size`` elements."""
+    low, high = (np.flatnonzero(bits(part) != pattern(part.dtype)) for part in (before, after))
+    return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
