@@ -34,14 +34,14 @@ from common.edit import history
 from common.jobs import run
 from common.run import isolate, process
 from common.timing import profiler, sanitizer
-from common.trace import lanes
+from common.trace.state import TraceError
 
 _COMMANDS = (everything, steps, bench, measuring, inspecting, tracing, edits, exercising, pictures)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
-    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, history.HistoryError,
+    profiler.ProfileError, sanitizer.SanitizerError, TraceError, history.HistoryError,
 )  # fmt: skip
 
 

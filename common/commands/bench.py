@@ -26,10 +26,10 @@ from common.records import current, recording, records
 from common.records.records import Record
 from common.report import tables
 from common.timing import peers, profiler, sanitizer, timing
-from common.trace import lanes
+from common.trace.state import TraceError
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
-_FAILURES = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, TimeoutError)
+_FAILURES = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, TraceError, TimeoutError)
 _UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
 
 

@@ -19,7 +19,7 @@ from common.check.check import Finding
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.trace import trace
-from common.trace.trace import Trace
+from common.trace.result import Trace
 
 # Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
 # counted for that.

@@ -82,7 +82,7 @@ class _Judging:
 
     def works_on_the_host(self) -> list[Finding]:
         """Does ``launch`` itself read or write elements, or make arrays? No kernel runs meanwhile."""
-        from common.trace import trace
+        from common.trace import device_arrays, trace
 
         said: list[str] = []
         launches: list[trace.Launch] = []
@@ -101,7 +101,7 @@ class _Judging:
             said.append("the output changed while no kernel ran: launch wrote it from the host")
         for launch in launches:
             arrays = [one for one in launch.arguments if isinstance(one, np.ndarray) and one.ndim]
-            if not all(isinstance(one, trace.DeviceArray) for one in arrays):
+            if not all(isinstance(one, device_arrays.DeviceArray) for one in arrays):
                 name = launch.function.__name__
                 said.append(f"launch hands {name} an array that neither prepare nor workspace made")
         return [Finding("host_access", message) for message in dict.fromkeys(said)]
@@ -140,8 +140,8 @@ class _Judging:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""
         from common.explain import faults
         from common.report import tracewords
-        from common.trace import lanes
         from common.trace.bench import TracedBench
+        from common.trace.state import MistakeError, TraceError
 
         task = self.task
         module, tracer = self._loaded(path)
@@ -152,10 +152,10 @@ class _Judging:
                 verdict = check.check_once(bench, task.seed, "", task.precision, task.algorithm)
             else:
                 verdict = check.check_bench(bench, task.seed, 1, task.precision, task.algorithm)
-        except lanes.MistakeError as error:
+        except MistakeError as error:
             told = faults.of_mistake(str(error), Path(path), error.line)
             return [Finding("crashed", f"at {problem}: {told.what}; look at: {told.look_at}")]
-        except lanes.TraceError as error:
+        except TraceError as error:
             self._compiles(module, problem)
             return [Finding("unjudged", f"cannot be judged here: {error}")]
         unsound = [tracewords.fault_sentence(fault.as_dict()) for fault in tracer.faults()[:TOLD]]
@@ -216,12 +216,13 @@ class _Judging:
         """At the size that is counted: does the middle block make what is right, with no multiply-adds for show?"""
         if not self.task.counted:
             return []
-        from common.trace import lanes, trace
+        from common.trace import trace
+        from common.trace.state import TraceError
 
         problem = problems.from_shape(self.task.ladder, self.task.counted_shape)
         try:
             found = trace.run(self.module, problem, seed=self.task.seed)
-        except lanes.TraceError as error:
+        except TraceError as error:
             text = f"what it does on {problem} cannot be looked at: {error}"
             return [Finding("unjudged", f"cannot be judged here: {text}")]
         flat = np.asarray(found.output).reshape(-1)
@@ -245,7 +246,7 @@ def _watched(said: list[str]) -> Iterator[None]:
     """Note what is done meanwhile on the host with elements of device arrays, and which are made."""
     from numba import cuda
 
-    from common.trace.trace import DeviceArray
+    from common.trace.device_arrays import DeviceArray
 
     def noting(owner: Any, name: str, text: str, always: bool = True) -> Any:
         before = getattr(owner, name)

@@ -33,7 +33,7 @@ from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.machine_code.messages import CodeCard, Compiled
 from common.run.messages import FileTask, Result, ShapeTask, Task
-from common.trace.memory import MOST_PRINTED
+from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def check_task(task: messages.Check) -> StepResult:
     found: list[Fault] = []
     told, depth = "", task.depth
     if engine == "traced":
-        from common.trace.lanes import TraceError
+        from common.trace.state import TraceError
 
         tracer.forget()
         try:
@@ -257,7 +257,7 @@ def _traced_verdict(
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
     from common.check import check, shapes
-    from common.trace import card, lanes
+    from common.trace import card, executor
     from common.trace.bench import TracedBench, widest
 
     if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
@@ -268,7 +268,7 @@ def _traced_verdict(
 
     if task.budget is not None:
         budget = check.Budget(task.budget)
-        with replaced(lanes, done_with=budget.groups):
+        with replaced(executor, done_with=budget.groups):
             return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
     with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
         verdict = _verdict(task, make)
@@ -277,7 +277,7 @@ def _traced_verdict(
 
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    from common.trace.lanes import MistakeError
+    from common.trace.state import MistakeError
 
     told = None
     if isinstance(error, MistakeError):
@@ -785,13 +785,14 @@ def launches_task(task: messages.Launches) -> messages.LaunchesResult:
 
 def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
-    from common.trace import lanes, trace
+    from common.trace import trace
+    from common.trace.state import TraceError
 
     try:
         module, tile = _tiled(task, task.options.tile or {})
         problem = problems.from_shape(task.ladder, task.shape)
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
-    except lanes.TraceError as error:
+    except TraceError as error:
         return {"status": "unusable", "message": str(error)}
     return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
 

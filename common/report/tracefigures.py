@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from common.catalog import catalog
 from common.report.canvas import BLUE, MUTED, ORANGE, SKY, VERMILION, gridded, new_figure
 from common.trace import trace
-from common.trace.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
+from common.trace.cost import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
 from common.trace.messages import TracedAccess
 
 if TYPE_CHECKING:

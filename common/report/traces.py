@@ -20,7 +20,7 @@ from common.catalog.schema import Amount, Count, Digest, Extent, Name
 from common.report import tracewords
 from common.run import isolate
 from common.trace import trace
-from common.trace.memory import WORD_BYTES, served_together, wavefronts
+from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 
 FOLDER = catalog.ROOT / "results" / "traces"
@@ -45,7 +45,7 @@ class Request(Struct, array_like=True, omit_defaults=True):
 
 
 class Access(Struct):
-    """As :class:`common.trace.trace.Access`."""
+    """As :class:`common.trace.result.Access`."""
 
     line: Extent
     space: Name
@@ -77,7 +77,7 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.trace.KernelTrace`.
+    """What one kernel did in the traced block; the names as in :class:`common.trace.result.KernelTrace`.
 
     ``file``: from the checkout's root, or where it lies outside, whole.
     """

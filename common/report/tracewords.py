@@ -11,8 +11,8 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.explain.faults import UNSOUND, Fault, FaultFields, telling
 from common.run import isolate
-from common.trace import pipeline as stages
 from common.trace import trace
+from common.trace.hopper import pipeline as stages
 from common.trace.messages import Traced, TracedKernel
 
 _QUICK_SECONDS = 20.0

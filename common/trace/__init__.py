@@ -1,28 +1,30 @@
-"""The microscope: the tracer, all blocks on the CPU, access by access.
+"""The tracer: runs a kernel's blocks on the CPU and finds its faults and costs, access by access.
 
-Module by module:
+Module by module; each imports from itself and from those below it:
 
-    trace         runs the blocks, adds up what they access
-    bench         a step on the tracer, as a check's bench
-    card          another card than an H200, as far as a step asks
-    lockstep      translates a kernel to run all its threads at once
-    lanes         the threads' registers, branches, barriers
-    fragments     what a warp holds of the matrices that tensor cores multiply
-    intrinsics    what cuda.* and the lessons' helpers do
-    hopper        what the helpers of lessons/hopper.py do
-    engines       what runs beside the threads of an asynchronous kernel
-    teams         warpgroups that take turns, and deadlocks
-    mbarriers     barriers that count arrivals and bytes
-    clocks        what each warp knows to be done
-    tiles         shared memory that threads, copies and wgmma access
-    bulk          boxes of tensor maps on their way
-    wgmma         descriptors, and products that are under way
-    pipeline      when each stage is filled, full, multiplied and free
-    values        arithmetic as Numba types it
-    spaces        global, shared, constant and local arrays
-    shadow        who touched each element of global memory: races of threads and of blocks
-    rounds        races around the end of a loop
-    memory        sectors, wavefronts, and the kinds of faults
-    boxes         what copies and wgmma find where: boxes, swizzled tiles, descriptors
-    messages      what a child process can be asked to trace, and answers
+    bench          a step on the tracer, as a check's bench
+    card           a card with few multiprocessors, as far as a step asks
+    trace          runs a step's blocks, or all launches of a program
+    result         what a trace found, and figures made of it
+    device_arrays  device arrays of the tracer, and arguments of launches
+    executor       runs a translated kernel: masks, branches, loads and stores, products
+    functions      what a kernel's names stand for: functions, modules, types, constants
+    translate      turns a kernel's AST into code that runs all threads at once
+    liveness       which variables a kernel's statements may read later
+    hopper/        what works beside the threads of a Hopper kernel
+    helpers        the lessons' helpers, as kernels call them
+    cuda_names     what cuda.* does
+    intrinsics     the registry of both; arrays, ranges, atomic operations
+    fragments      what a warp holds of the matrices that tensor cores multiply
+    copies         asynchronous copies to shared memory
+    shared         shared and local arrays
+    memory         global and constant arrays
+    races          accesses that nothing orders; barriers of a block
+    unwritten      who read what nothing has written, and what came of it
+    views          arrays as a kernel sees them, and their indices
+    state          the threads that run, and how a fault of one is reported
+    events         what threads did and when
+    values         arithmetic as Numba types it
+    cost           sectors, wavefronts, and the ledger of a kernel
+    messages       what a child process can be asked to trace, and answers
 """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace.memory import WARP, Ints
+from common.trace.cost import WARP, Ints
 from common.trace.values import FLOAT32, Value, spread
 
 Array = NDArray[Any]

@@ -1,244 +1,296 @@
-"""What a warp's memory request costs: sectors of global memory, wavefronts of shared memory.
-
-Rules, with their sources:
-
-- Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
-  C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
-- An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
-  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load.
-  NVIDIA does not document it; it was inferred from counters of two convolutions, one of either kind, in which
-  neighbouring rows of a tile share pixels.
-- Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
-  C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
-- A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
-  as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
-  with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
-  (tests/microscope/test_memory.py, ``python -m common trace --agree``).
-- A copy by TMA is one request. It touches each sector of its box once, and takes a wavefront for every 128 bytes of
-  it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
-"""
+"""The memories that all threads of a block share, global and constant: each access is checked and recorded."""
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.explain.faults import Fault
-from common.trace.messages import TracedEvent, TracedSpan
+from common.catalog import limits
+from common.trace import unwritten
+from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key, Request
+from common.trace.events import Log
+from common.trace.races import Shadow
+from common.trace.state import Mask, State
+from common.trace.values import Value, cast, choose, uniform
+from common.trace.views import Offsets, View, beyond
 
-WARP = 32
-SECTOR_BYTES = 32
-BANKS = 32
-WORD_BYTES = 4
-MOST_PRINTED = 10  # lines of what a kernel prints that are kept
-PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
+Array = NDArray[Any]
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-_FAR = np.int64(2**62)
-
-
-class Cost(NamedTuple):
-    """Of one instruction over some warps.
-
-    ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do: of global memory, the sectors that the
-    requested bytes would fill if they were neighbours; of shared memory, the passes that the access's width takes
-    without any bank conflict. ``distinct`` counts the addresses that the lanes of each request differ in.
-    """
-
-    requests: int
-    moved: int
-    ideal: int
-    distinct: int
+_WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
+POISON = 0xA5  # every byte of an integer that nothing has written
 
 
-def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
-    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
+class Storage:
+    """Elements of one dtype, and which of them hold a value (None: all do)."""
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``past_l1``: it is
-    an asynchronous copy that leaves L1 out.
-    """
-    rows, _ = _active_rows(addresses, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
-    rows.sort(axis=1)
-    distinct = _changes(rows)
-    ideal = -(-distinct * width_bytes // SECTOR_BYTES)
-    if past_l1:
-        parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
-        fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
-    else:
-        fetched = _changes(rows // SECTOR_BYTES)
-    return Cost(len(rows), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
+    space = ""
+    unset_look_at = ""  # what one who reads what nothing has written is to look at
 
+    def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
+        self.data, self.written, self.alignment = data, written, alignment
+        self.dtype = data.dtype
 
-def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
-    """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
-    rows, used = _active_rows(words, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
-    turns, passes = _served(rows, used, width, WARP // width)
-    if width > 1 and not write:
-        together = _agree(rows, used, 1) | _agree(rows, used, 2)
-        fewer_turns, fewer_passes = _served(rows, used, width, 2 * WARP // width)
-        turns, passes = np.where(together, fewer_turns, turns), np.where(together, fewer_passes, passes)
-    distinct = _changes(np.sort(rows, axis=1))
-    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
+    def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
+        """A fault unless the accessed elements start at a multiple of their size in bytes."""
+        size = width * self.dtype.itemsize
+        bad = (self._position(place) % size) != 0
+        lanes = _lanes(bad, state.mask)
+        if self.alignment % size and not lanes:
+            text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
+            state.fault("misaligned", line, view.name, text)
+        elif lanes:
+            first = state.first(place - view.start, bad)
+            text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
+            state.fault("misaligned", line, view.name, text, bad)
 
+    def _position(self, place: Offsets) -> Any:
+        """Bytes from a boundary that the storage's alignment vouches for."""
+        return place * self.dtype.itemsize
 
-def served_together(words: Ints, active: Bools, width: int, write: bool = False) -> int:
-    """How many lanes of one request, of shape (1, 32), share a pass; arguments as in :func:`wavefronts`."""
-    rows, used = _active_rows(words, active)
-    paired = width > 1 and not write and len(rows) and (_agree(rows, used, 1) | _agree(rows, used, 2)).all()
-    return WARP // width * (2 if paired else 1)
+    @property
+    def blank(self) -> Any:
+        """What stands where nothing was written, as far as a value can tell."""
+        return np.nan if self.dtype.kind == "f" else 0
 
-
-def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
-    """The warps with an active lane; the others' lanes hold a copy of an active lane's value."""
-    some = active.any(axis=1)
-    values, active = values[some], active[some]
-    if not active.all():
-        stand_in = np.where(active, values, _FAR).min(axis=1, initial=_FAR)
-        values = np.where(active, values, stand_in[:, None])
-    return values, active
+    def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
+        """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
+        if self.written is None:
+            return
+        have = self.written.take(at, mode="clip")
+        if np.count_nonzero(have) < np.size(have):
+            lanes = state.mask.bits & ~have
+            if np.count_nonzero(lanes):
+                nan = self.dtype.kind == "f" and not changes
+                unwritten.read(state, line, view, place - view.start, lanes, nan)
 
 
-def _changes(rows: Ints) -> Ints:
-    """Different values in each sorted row."""
-    return np.asarray(1 + np.count_nonzero(np.diff(rows, axis=1), axis=1))
+class Global(Storage):
+    """One allocation in global memory. ``address`` is its first byte's."""
+
+    space = "global"
+    unset_look_at = "what this line reads: a launch finds in its output, and in what it allocates, nothing of use"
+
+    def __init__(self, data: Array, written: Bools | None, address: int) -> None:
+        super().__init__(data, written, 256)
+        self.address = address
+        self._log: Log | None = None  # of the launch
+        self._shadow: Shadow | None = None
+        self._watched = False  # may the kernel write here
+        self.read_only = False  # an input of the step
+
+    def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
+        """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
+        if self.read_only:
+            text = f"{view.name} is an input of the step, which kernels only read"
+            state.fault("input-written", line, view.name, text, lane=lane)
+
+    def begin(self, log: Log, watched: bool) -> None:
+        """A launch begins that may write here, if ``watched``, through one of its arguments."""
+        if self._log is not log:
+            self._log, self._shadow, self._watched = log, None, False
+            if self.written is not None and self.written.all():
+                self.written = None
+        self._watched = self._watched or watched
+
+    def forget(self) -> None:
+        """The launch begins anew."""
+        self._log = self._shadow = None
+
+    def shadow(self, state: State) -> Shadow:
+        if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
+            self.begin(state.log, True)
+        if self._shadow is None:
+            assert self._log is not None
+            self._shadow = Shadow(len(self.data), self._log)
+        return self._shadow
+
+    def _position(self, place: Offsets) -> Any:
+        return self.address + place * self.dtype.itemsize
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
+        op: str = "read",
+    ) -> list[Value]:  # fmt: skip
+        wrong = beyond(state, view, place, width, wrong, line, "read")
+        self.record(state, view, place, width, op, line, wrong)
+        places = [place + v for v in range(width)] if width > 1 else [place]
+        if self._watched:
+            lanes = state.among(wrong)
+            for at in places:
+                self.shadow(state).read(state, view, picked(at, lanes), lanes, line)
+        if self.written is not None:
+            for at in places:
+                self._missing(state, view, at, at, line)
+        values = [self.data.take(at, mode="clip") for at in places]
+        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+
+    def write(
+        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        wrong = beyond(state, view, place, len(values), wrong, line, "written")
+        self.record(state, view, place, len(values), "write", line, wrong)
+        lanes = state.among(wrong)
+        self._watched = True
+        self.require_writable(state, view, line)
+        for v, value in enumerate(values):
+            unwritten.reveal(state, value, line, view)
+            places, chosen = ordered(state, place + v, value, lanes, self.dtype)
+            self._put(state, view, places, lanes, chosen, line)
+
+    def note_box(self, state: State, view: View, places: Ints, lane: int, line: int) -> None:
+        """A copy that a thread has begun reads these elements."""
+        if self._watched:
+            self.shadow(state).read(state, view, places, np.full(len(places), lane), line)
+
+    def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
+        """A copy that a thread has begun writes these elements."""
+        self.require_writable(state, view, line, lane)
+        self._watched = True
+        self._put(state, view, places, np.full(len(places), lane), values, line)
+
+    def _put(self, state: State, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
+        self.shadow(state).write(state, view, places, lanes, values, self.data, line)
+        self.data[places] = values
+        if self.written is not None:
+            self.written[places] = True
+
+    def begin_atomic(
+        self, state: State, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
+    ) -> Ints:
+        """Note an atomic operation; returns the elements by lane."""
+        self.record(state, view, place, 1, "atomic", line, wrong)
+        self._watched = True
+        self.require_writable(state, view, line)
+        at = np.broadcast_to(np.asarray(place), lanes.shape)
+        if not fresh:
+            self._missing(state, view, place, at, line, changes=True)
+        self.shadow(state).atomic(state, view, at[lanes], lanes, line)
+        return at
+
+    def record(
+        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, wrong: Bools | None
+    ) -> None:
+        ledger, mask = state.ledger, state.mask
+        if not ledger.recording:
+            return
+        size = self.dtype.itemsize
+        kind = "copy" if op == PAST_L1 else op
+        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size * width)]
+        if type(place) is int and wrong is None:
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
+            accesses = mask.count
+        else:
+            lanes = mask.bits if wrong is None else mask.bits & ~wrong
+            place = np.broadcast_to(place, lanes.shape)
+            cost = ledger.cost("global", self.address + place * size, lanes, size * width, op)
+            accesses = int(np.count_nonzero(lanes))
+        tally.add(accesses, cost)
+        if len(tally.seen) < ledger.kept:
+            asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * size
+            keep(state, tally, asked, mask.bits if wrong is None else mask.bits & ~wrong)
+        observe(state, tally, view, place - view.start, width, kind, line)
 
 
-def _agree(words: Ints, used: Bools, distance: int) -> Bools:
-    """Per row: does each used lane i have the address of lane i ^ distance, where that is used?"""
-    partner = np.arange(words.shape[1]) ^ distance
-    same: Bools = ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
-    return same
+class Constant(Storage):
+    """An array in constant memory: one word is broadcast, different words are read one after the other."""
+
+    space = "constant"
+
+    def __init__(self, data: Array) -> None:
+        super().__init__(data, None, 16)
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+    ) -> list[Value]:
+        require_constants(state)
+        ledger, mask = state.ledger, state.mask
+        if ledger.recording:
+            key = Key(line, self.space, "read", view.name, 8 * self.dtype.itemsize)
+            turns = mask.warps
+            if type(place) is not int:
+                rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
+                turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
+            tally = ledger.tallies[key]
+            tally.add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
+            if len(tally.seen) < ledger.kept:
+                keep(state, tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
+        value = self.data.take(place, mode="clip")
+        return [value if wrong is None else choose(wrong, self.dtype.type(0), value)]
+
+    def write(
+        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
 
 
-def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
-    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass."""
-    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
-    turns = _turns(parts, used_parts, width).reshape(len(rows), -1).sum(axis=1)
-    return turns, used_parts.any(axis=1).reshape(len(rows), -1).sum(axis=1)
+# --- what accesses have in common ---
 
 
-def _turns(words: Ints, used: Bools, width: int) -> Ints:
-    """Per row: the most distinct words that one bank must deliver; 0 for a row without a used lane."""
-    some = used.any(axis=1)
-    stand_in = np.where(used, words, _FAR).min(axis=1)
-    words = np.where(used, words, stand_in[:, None])
-    every = (words[:, :, None] + np.arange(width)).reshape(len(words), -1)
-    every.sort(axis=1)
-    first = np.ones(every.shape, np.bool_)
-    first[:, 1:] = np.diff(every, axis=1) != 0
-    slots = (np.arange(len(every)) * BANKS)[:, None] + every % BANKS
-    counts = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS)
-    return np.asarray(np.where(some, counts.max(axis=1), 0))
+def keep(state: State, tally: Any, places: Ints, lanes: Bools) -> None:
+    """Keep the requests of a few warps: where each lane asks, in bytes."""
+    rows, bits = places.reshape(-1, WARP), lanes.reshape(-1, WARP)
+    for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
+        if len(tally.seen) < state.ledger.kept:
+            asked = [int(p) if on else None for p, on in zip(rows[warp], bits[warp], strict=True)]
+            tally.seen.append(Request(int(warp), asked))
 
 
-class Request(NamedTuple):
-    """One warp's request: where each lane asks, in bytes from the array's first sector; None: it does not."""
-
-    warp: int
-    places: list[int | None]
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts of one access: a line, an array, a direction and a width."""
-
-    accesses: int = 0  # by lanes
-    requests: int = 0  # by warps
-    moved: int = 0
-    ideal: int = 0
-    distinct: int = 0
-    sample: list[int | None] | None = None  # element offsets of the first request's lanes
-    seen: list[Request] = field(default_factory=list)  # the first requests, as many as the ledger keeps
-
-    def add(self, accesses: int, cost: Cost) -> None:
-        self.accesses += accesses
-        self.requests += cost.requests
-        self.moved += cost.moved
-        self.ideal += cost.ideal
-        self.distinct += cost.distinct
+def observe(state: State, tally: Any, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+    """Keep the first request's offsets, and every access to a watched array by the first block."""
+    if tally.sample is None:
+        rows = state.mask.bits.reshape(-1, WARP)
+        warp = int(np.argmax(rows.sum(axis=1)))
+        places = np.broadcast_to(place, state.mask.bits.shape).reshape(-1, WARP)[warp]
+        tally.sample = [int(p) if on else None for p, on in zip(places, rows[warp], strict=True)]
+    if view.name in state.ledger.watched:
+        lanes = state.mask.bits & (state.lane_numbers < state.lanes_per_block)
+        places = np.broadcast_to(place, lanes.shape)[lanes]
+        threads = state.lane_numbers[lanes].tolist()
+        state.ledger.events.append(
+            {"line": line, "op": op, "array": view.name, "width": width, "threads": threads,
+             "places": places.tolist()}
+        )  # fmt: skip
 
 
-class Key(NamedTuple):
-    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy, atomic, tma,
-    tma store or wgmma."""
-
-    line: int
-    space: str
-    op: str
-    array: str
-    bits: int
+def _lanes(condition: Any, mask: Mask) -> int:
+    """Active lanes for which it holds."""
+    if uniform(condition):
+        return mask.count if condition else 0
+    return int(np.count_nonzero(condition & mask.bits))
 
 
-_Place = tuple[str, "int | None", str]  # of a fault: its kind, line and array
+def picked(at: Any, lanes: Bools) -> Any:
+    if isinstance(at, np.ndarray) and at.shape == lanes.shape:
+        return at[lanes]
+    return np.full(np.count_nonzero(lanes), at)
 
 
-class Ledger:
-    """What a traced kernel did: tallies by Key, multiply-adds and divergence by line, faults, and notes."""
+def stamps_of(stamps: Any, lanes: Bools | Ints) -> Any:
+    return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
 
-    def __init__(self) -> None:
-        self.recording = True
-        self.tallies: defaultdict[Key, Tally] = defaultdict(Tally)
-        self.fma: Counter[int] = Counter()
-        self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
-        self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
-        self.in_turn = False  # do threads wait for engines, so that faults may follow from those that were met before
-        self.met: dict[_Place, int] = {}  # as which of the faults; of those with one cause, the first
-        self._causes: dict[str, int] = {}
-        self.counts: Counter[_Place] = Counter()  # lanes or words that a fault concerns
-        self.notes: Counter[str] = Counter()
-        self.printed: list[str] = []  # lines, the first MOST_PRINTED
-        self.prints = 0  # how many there were
-        self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
-        self.kept = 0  # requests of each access that are kept with their lanes
-        self.events: list[TracedEvent] = []
-        self.pipeline: list[TracedSpan] = []  # of the first block
-        self.under_way = 0  # the most groups of copies that a wait for the others left on their way
-        self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
-        self._costs: dict[Any, Cost] = {}
 
-    def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
-        """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
+def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:
+    """Where the active lanes write, and what: of two that write one element, the second wins."""
+    places = picked(at, lanes)
+    chosen = picked(cast(value, dtype), lanes)
+    return (places[::-1], chosen[::-1]) if state.reversed else (places, chosen)
 
-        ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``op``: read, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
-        """
-        # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
-        origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
-        pattern = positions - origin
-        key = (space, width, op, pattern.tobytes(), active.tobytes())
-        found = self._costs.get(key)
-        if found is None:
-            rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            if space == "global":
-                found = sectors(rows, used, width, op == PAST_L1)
-            else:
-                found = wavefronts(rows, used, width, op in ("write", "copy"))
-            if len(self._costs) * len(key[3]) > 1 << 28:
-                self._costs.clear()
-            self._costs[key] = found
-        return found
 
-    def print(self, lines: Iterable[str], count: int) -> None:
-        """The kernel prints so many lines; as many of them are asked for as are kept."""
-        self.printed += itertools.islice(lines, max(MOST_PRINTED - len(self.printed), 0))
-        self.prints += count
+def require_constants(state: State) -> None:
+    """Raise LaunchLimitError unless the host arrays that the kernel names fit constant memory together."""
+    limits.require_constant(sum(array.nbytes for array in state.constants.values()))
 
-    def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
-        """``cause``: of several faults, which teams that take turns meet in any order."""
-        key = fault.kind, fault.line, fault.array
-        if self.faults.setdefault(key, fault) is fault:
-            number = len(self.faults)
-            self.met[key] = self._causes.setdefault(cause, number) if cause else number
-        self.counts[key] += count
+
+def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
+    """Memory as nobody should take it to be: NaN, or numbers far from zero."""
+    data = np.empty(size, dtype)
+    poison(data)
+    return data
+
+
+def poison(data: Array) -> None:
+    data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0] if data.dtype.kind in "iu" else (
+        True if data.dtype.kind == "b" else np.nan
+    )  # fmt: skip

@@ -20,7 +20,7 @@ class TraceOptions(Message, frozen=True, kw_only=True):
 
 
 class TracedRequest(TypedDict):
-    """A :class:`common.trace.memory.Request`."""
+    """A :class:`common.trace.cost.Request`."""
 
     warp: int
     places: list[int | None]
@@ -31,7 +31,7 @@ class _Seen(TypedDict, total=False):
 
 
 class TracedAccess(_Seen):
-    """A :class:`common.trace.trace.Access` and the figures that follow from it."""
+    """A :class:`common.trace.result.Access` and the figures that follow from it."""
 
     line: int
     text: str
@@ -77,7 +77,7 @@ class TracedSpan(TypedDict):
 
 
 class TracedKernel(TypedDict):
-    """A :class:`common.trace.trace.KernelTrace`, lines as text, with its sums."""
+    """A :class:`common.trace.result.KernelTrace`, lines as text, with its sums."""
 
     name: str
     file: str
@@ -102,7 +102,7 @@ class TracedKernel(TypedDict):
 
 
 class Traced(TypedDict):
-    """A :class:`common.trace.trace.Trace` without its output."""
+    """A :class:`common.trace.result.Trace` without its output."""
 
     ladder: str
     shape: dict[str, int]

@@ -72,7 +72,7 @@ def depends():
 
 def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends):
     assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
-    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/lanes.py")
+    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/executor.py")
     assert {COMMON / name for name in (*wanted, "jobs/tasks.py", "explain/faults.py")} <= depends["check"]
     assert depends["card"] == depends["check"]
 

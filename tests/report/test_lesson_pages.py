@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from common.catalog import catalog, problems, reference
 from common.check import inputs
 from common.report import tracewords
-from common.trace import boxes, trace
+from common.trace import trace
+from common.trace.hopper import layouts
 
 IMPLICIT, TENSOR, HOPPER, TRAINING = "05_implicit_gemm", "06_tensor_cores", "07_hopper", "08_training"
 DRAWN = sorted(path.parents[1].name for path in catalog.LESSONS.glob("*/figures/draw.py"))
@@ -169,9 +170,9 @@ def test_stages_and_bytes_of_the_pipelined_step_are_those_of_the_page():
 def test_the_descriptor_and_swizzle_of_the_page_are_those_of_the_engines():
     names = {name: value for defined in run(HOPPER).values() for name, value in defined.items()}
     for fields in ((0, 0, 1024), (0x4000, 8192, 1024), (163840, 4096, 512)):
-        assert names["descriptor"](*fields) == boxes.encoded(*fields) & ~(3 << 62) | 1 << 62
+        assert names["descriptor"](*fields) == int(layouts.encoded(*fields)) & ~(3 << 62) | 1 << 62
     addresses = np.arange(0, 4096, 2)
-    np.testing.assert_array_equal(names["swizzled"](addresses), boxes.swizzled(addresses))
+    np.testing.assert_array_equal(names["swizzled"](addresses), layouts.swizzled(addresses))
     for taps, stride, pad, dilation in ((3, 2, 1, 1), (1, 1, 0, 1), (3, 1, 1, 2), (2, 3, 2, 1)):
         window = {"S": taps, "stride_w": stride, "pad_w": pad, "dilation_w": dilation}
         p = problems.Conv3d(N=1, C=8, D=1, H=1, W=28, K=1, T=1, R=1, **window)

@@ -17,8 +17,8 @@ from common.explain.faults import Fault
 from common.jobs import tasks
 from common.jobs.messages import Check
 from common.run import child
-from common.trace import boxes
 from common.trace.bench import TracedBench
+from common.trace.hopper import layouts
 from common.trace.trace import Tracer
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -192,10 +192,10 @@ ROUNDED = {  # as an H200 does
 
 
 def test_ties_are_rounded_to_even():
-    found = boxes.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
+    found = layouts.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
     assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
     not_numbers = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert np.isnan(boxes.nearest_tf32(not_numbers)).all()
+    assert np.isnan(layouts.nearest_tf32(not_numbers)).all()
 
 
 COPIED = """
@@ -239,24 +239,12 @@ def test_both_engines_round_ties_to_even_as_they_copy(write, traced):
 
 @pytest.mark.parametrize(("row", "mask"), [(128, 7), (64, 3), (32, 1)])
 def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, mask):
-    places = boxes.tile(2048, 16, row // 2, 2)
+    descriptor = layouts.Descriptor.of(int(layouts.encoded(2048, 0, 8 * row)))
+    assert (descriptor.swizzle, descriptor.wrong(2)) == (row, "")
+    places = layouts.along_k(16, row // 2, 2, descriptor.start, descriptor.stride, descriptor.swizzle)
     r, piece = np.ogrid[:16, : row // 16]
     address = 2048 + r * row + piece * 16
     np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)
-    found = boxes.operand(boxes.encoded(2048, 0, 8 * row), 16, 16, 2)
-    np.testing.assert_array_equal(found, places[:, :16])
-
-
-@pytest.mark.parametrize(
-    ("changed", "across", "says"),
-    [(-1 << 62, False, "swizzle 0 and base offset 0"), (1 << 49, False, "swizzle 1 and base offset 1"),
-     (1 << 62, True, "swizzle 2 and base offset 0")],
-)  # fmt: skip
-def test_a_descriptor_of_a_layout_that_tiles_do_not_have_is_told(changed, across, says):
-    right = boxes.encoded(2048, 8192, 1024)
-    assert boxes.operand(right, 16, 16, 2, across).shape == (16, 16)
-    with pytest.raises(ValueError, match=says):
-        boxes.operand(right + changed, 16, 16, 2, across)
 
 
 @pytest.mark.parametrize("direction", ORDERS)

@@ -9,8 +9,8 @@ from numba.cuda.extending import intrinsic
 from common.catalog import catalog, problems
 from common.check import check
 from common.machine_code import codegen
-from common.trace import lanes
 from common.trace.bench import TracedBench
+from common.trace.state import TraceError
 from common.trace.trace import Tracer
 
 STEPS = ("gemm_naive", "conv2d_constant_weights", "gemm_wide_loads", "hgemm_tma", "wgrad_split_k")
@@ -72,7 +72,7 @@ def test_what_is_imported_from_numba_by_name_is_known():
 def test_what_the_tracer_does_not_know_is_named_with_its_line(kernel, what):
     with (
         Tracer(),
-        pytest.raises(lanes.TraceError, match=f"line {line_of(kernel)}: {what} is not known to the tracer"),
+        pytest.raises(TraceError, match=f"line {line_of(kernel)}: {what} is not known to the tracer"),
     ):
         kernel[1, 32](cuda.to_device(np.zeros(32, np.float32)))
 
@@ -81,5 +81,5 @@ def test_kernels_that_count_at_barriers_have_no_engines():
     """numba.cuda has a module that is called as one of Hopper's helpers."""
     with Tracer() as tracer:
         by_names_alone[1, 32](cuda.to_device(np.zeros(32, np.float32)))
-        (machine,) = tracer._machines.values()
-    assert not machine.has_engines
+        (executor,) = tracer._executors.values()
+    assert not executor.has_engines

@@ -7,7 +7,7 @@ from common.catalog import catalog
 from common.catalog.problems import Gemm
 from common.check import inputs
 from common.trace.bench import TracedBench
-from common.trace.lanes import Machine
+from common.trace.executor import Executor
 from common.trace.trace import Tracer
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -47,7 +47,7 @@ def outputs(write, monkeypatch):
         text = STEP.replace("BODY", "\n".join("    " + line for line in body.strip("\n").splitlines()))
         module, tracer = catalog.load(write("gemm_products.py", text), "gemm"), Tracer()
         done, found, faults = [], [], []
-        real = Machine.multiplied
+        real = Executor.multiplied
 
         def noted(*given):
             done.append(real(*given))
@@ -55,7 +55,7 @@ def outputs(write, monkeypatch):
 
         for at_once in (True, False):
             tried = noted if at_once else lambda *_: False
-            monkeypatch.setattr(Machine, "multiplied", tried)
+            monkeypatch.setattr(Executor, "multiplied", tried)
             tracer.forget()
             bench = TracedBench(module, PROBLEM, tracer)
             bench.load(*inputs.normals(PROBLEM, 3))

@@ -30,8 +30,9 @@ from common.report import agreement, canvas, tables, tracewords
 from common.run import child, isolate
 from common.timing import profiler, sanitizer
 from common.timing.profiler import Counts
-from common.trace import lanes, trace
+from common.trace import executor, functions, trace
 from common.trace.messages import TracedAccess, TracedKernel
+from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
@@ -166,8 +167,8 @@ def test_one_call_does_for_all_threads_what_each_asks_for(monkeypatch):
     module, problem = catalog.load(catalog.find("gemm_register_blocked").path, "gemm"), Gemm(M=128, N=128, K=16)
     calls = []
     for name in ("load", "store"):
-        real = getattr(lanes.Machine, name)
-        monkeypatch.setattr(lanes.Machine, name, lambda *given, real=real: (calls.append(1), real(*given))[1])
+        real = getattr(executor.Executor, name)
+        monkeypatch.setattr(executor.Executor, name, lambda *given, real=real: (calls.append(1), real(*given))[1])
     (kernel,) = trace.run(module, problem, every=True).kernels
     accesses = sum(access.accesses for access in kernel.accesses)
     threads = kernel.blocks * np.prod(kernel.block)
@@ -224,7 +225,7 @@ def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_fo
     for problem in RAGGED[path.stem.split("_")[0]]:
         try:
             found |= kinds(traced(path, problem))
-        except (lanes.TraceError, catalog.CatalogError, ValueError, RuntimeError):
+        except (TraceError, catalog.CatalogError, ValueError, RuntimeError):
             assert path.stem in UNTRACED
     assert found == EXPECTED.get(path.stem, set())
 
@@ -296,7 +297,7 @@ def test_an_index_beyond_a_reshaped_array_is_told_with_its_name(kernel):
      ("c.reshape(-2, -64, 1)[0, 0, 0] = 1.0", "c has 128"), ("c.reshape(cuda.threadIdx.x)[0] = 1.0", "differs")],
 )  # fmt: skip
 def test_a_shape_that_an_array_cannot_take_is_told(kernel, body, says):
-    with pytest.raises(lanes.TraceError, match=says):
+    with pytest.raises(TraceError, match=says):
         kernel(body)
 
 
@@ -1012,14 +1013,14 @@ def test_blocks_and_writers_run_in_the_order_that_is_asked_for(kernel, order, fi
 @pytest.mark.parametrize("total", [1, 2, 3, 7, 64, 100, 99991])
 @pytest.mark.parametrize("order", ["forward", "backward", 0, 1, 2, 12345])
 def test_every_block_runs_once_in_any_order(total, order):
-    numbered = lanes.block_order(total, order)
+    numbered = executor.block_order(total, order)
     parts = np.concatenate([numbered(first, min(first + 10, total)) for first in range(0, total, 10)])
     np.testing.assert_array_equal(np.sort(parts), np.arange(total))
 
 
 def test_an_order_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="order 'sideways': must be forward, backward or a seed"):
-        lanes.block_order(4, "sideways")
+        executor.block_order(4, "sideways")
 
 
 # Kernels with a race, and without: what racecheck says of them on a GPU is what the trace says. It says nothing of an
@@ -1602,7 +1603,7 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
     ],
 )
 def test_what_is_not_traced_is_named(kernel, body, says):
-    with pytest.raises(lanes.TraceError, match=says):
+    with pytest.raises(TraceError, match=says):
         kernel(body)
 
 
@@ -1626,13 +1627,13 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
 def test_a_kernel_named_as_its_step_is_named_once(here, write):
     text = file_of("c[0, 0] = cuda.cg(1)").replace("kernel", "gemm_naive")
     task = trace.task(catalog.find("gemm_naive"), Gemm(M=4, N=32, K=8), write("gemm_own.py", text))
-    with pytest.raises(lanes.TraceError, match=r"^gemm_naive: line \d+: cuda\.cg is not known to the tracer"):
+    with pytest.raises(TraceError, match=r"^gemm_naive: line \d+: cuda\.cg is not known to the tracer"):
         list(trace.results([task]))
 
 
 def test_a_function_that_the_file_does_not_hold_is_named():
-    with pytest.raises(lanes.TraceError, match=r"traced: no such function in line \d+ of .*test_trace\.py"):
-        lanes._definition(traced.__code__, "def other():\n    pass\n")
+    with pytest.raises(TraceError, match=r"traced: no such function in line \d+ of .*test_trace\.py"):
+        functions._definition(traced.__code__, "def other():\n    pass\n")
 
 
 # --- counts ---

@@ -14,7 +14,7 @@ from common.records import records
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.trace import trace
-from common.trace.memory import WARP
+from common.trace.cost import WARP
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")

@@ -10,7 +10,7 @@ from common.catalog import catalog, problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace import trace
-from common.trace.memory import BANKS, WARP
+from common.trace.cost import BANKS, WARP
 
 shared = import_module("lessons.06_tensor_cores.hgemm_shared")
 pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")

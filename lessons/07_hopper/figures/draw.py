@@ -9,7 +9,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.trace import boxes
+from common.trace.hopper import layouts
 from lessons.hopper import im2col_map
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
@@ -39,23 +39,23 @@ def draw(folder: Path) -> list[Path]:
 
 def _operands():
     """The descriptors of the first tiles of hgemm_wgmma."""
-    a = boxes.encoded(0, 0, wgmma.EIGHT_ROWS)
-    return a, boxes.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.PANEL, wgmma.EIGHT_ROWS)
+    a = layouts.encoded(0, 0, wgmma.EIGHT_ROWS)
+    return int(a), int(layouts.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.PANEL, wgmma.EIGHT_ROWS))
 
 
 def descriptor():
     """The 64 bits of both descriptors of hgemm_wgmma, field by field."""
     figure, axes = canvas.new_figure(9.6, 3.3)
     for i, (operand, one) in enumerate(zip("AB", _operands(), strict=True)):
-        top, found = i * 2.6, boxes.decoded(one)._asdict()
+        top = i * 2.6
         _box(axes, 0, top, 64, 1, line=1.4)
         for field, (name, low, width) in enumerate(FIELDS):
             left = 64 - low - width
             _box(axes, left, top, width, 1, face=SHADES[field], alpha=0.5, line=1.0)
-            in_bytes = name in ("address", "leading", "stride")
-            text = f"{found[name] >> 4:#x}" if in_bytes else str(found[name])
+            in_bytes, value = name in ("address", "leading", "stride"), one >> low & (1 << width) - 1
+            text = f"{value:#x}" if in_bytes else str(value)
             _label(axes, left + width / 2, top + 0.5, text, size=10)
-            said = f"{name}: {found[name]:,} bytes" if in_bytes else name
+            said = f"{name}: {value << 4:,} bytes" if in_bytes else name
             if name == "leading" and operand == "A":
                 said = f"{name}: not used"
             _label(axes, left + width / 2, top + 1.35, said, size=8.5, color=MUTED)
@@ -73,10 +73,12 @@ def descriptor():
 def swizzle():
     """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
     figure, (left, middle, right) = canvas.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
-    rows, unit = 16, boxes.UNIT // wgmma.BYTES
-    places = boxes.tile(0, rows, wgmma.ROW, wgmma.BYTES)[:, ::unit] // unit
+    rows, unit = 16, layouts.UNIT // wgmma.BYTES
+    places = layouts.along_k(rows, wgmma.ROW, wgmma.BYTES, 0, layouts.ATOM, layouts.ROW)[:, ::unit] // unit
     a, b = _operands()
-    read = set(boxes.operand(a + wgmma.A_STEP, rows, wgmma.MMA_K, wgmma.BYTES).ravel() // unit)
+    second = layouts.Descriptor.of(a + wgmma.A_STEP)
+    operand = layouts.along_k(rows, wgmma.MMA_K, wgmma.BYTES, second.start, second.stride, second.swizzle)
+    read = set(operand.ravel() // unit)
     for row in range(rows):
         for piece in range(PIECES):
             place = int(places[row, piece])
@@ -93,7 +95,7 @@ def swizzle():
             _outline(axes, 0, row, PIECES, 8, INK, 1.4)
         _frame(axes, (-1.6, PIECES + 0.3), (rows + 1.6, -0.3), equal=False)
     for row in (0, 8):
-        _label(middle, -0.9, row + 0.3, f"{row * boxes.ROW:,}", size=8, color=MUTED)
+        _label(middle, -0.9, row + 0.3, f"{row * layouts.ROW:,}", size=8, color=MUTED)
         _label(left, -0.9, row + 0.5, f"row {row}", size=8, color=MUTED)
     _label(left, PIECES / 2, rows + 0.9, "a cell: 16 bytes, 8 values of k", size=8.5, color=MUTED)
     _label(middle, PIECES / 2, rows + 0.9, "red: k = 16 to 31", size=8.5, color=MUTED)
@@ -103,15 +105,17 @@ def swizzle():
 
 def _panels(axes, b):
     """A tile of B in its panels: eight rows of k in each cell; red what its second wgmma reads."""
-    unit = boxes.ATOM // wgmma.BYTES
-    read = set(boxes.operand(b + wgmma.B_STEP, wgmma.BLOCK_N, wgmma.MMA_K, wgmma.BYTES, True).ravel() // unit)
-    first = boxes.decoded(b).address // boxes.ATOM
+    unit = layouts.ATOM // wgmma.BYTES
+    start, *second = layouts.Descriptor.of(b + wgmma.B_STEP)[:4]
+    operand = layouts.along_rows(wgmma.MMA_K, wgmma.BLOCK_N, wgmma.BYTES, start, *second)
+    read = set(operand.ravel() // unit)
+    first = layouts.Descriptor.of(b).start // layouts.ATOM
     groups = wgmma.BLOCK_K // 8
     for panel in range(wgmma.PARTS):
         for group in range(groups):
             mine = first + panel * groups + group in read
             _box(axes, panel, group, 0.9, 1, face=VERMILION if mine else SHADES[panel], alpha=0.9 if mine else 0.3)
-            address = (first + panel * groups + group) * boxes.ATOM
+            address = (first + panel * groups + group) * layouts.ATOM
             _label(axes, panel + 0.45, group + 0.5, f"{address:,}", size=7.5, color="white" if mine else INK)
         _label(axes, panel + 0.45, -0.3, f"n = {panel * wgmma.ROW}", size=8, color=MUTED)
     _label(axes, 2, groups + 0.35, "a cell: 8 k × 64 n, 1,024 bytes from there", size=8.5, color=MUTED)
@@ -259,7 +263,8 @@ def corners():
     base_h, base_w = (list(range(-pad, extent + upper, stride)) for extent in (H, W))
     one = im2col_map(x, (0, -pad, -pad), (0, upper, upper), channels, len(base_h) * len(base_w), (1, stride, stride))
     tap = (0, 2, 0)
-    got = boxes.im2col(x, one, (0, 0, -pad, -pad), 0, tap)[:, 0].astype(int)
+    pixels = zip(*layouts.walked(x.shape, one, one.pixels, (0, 0, -pad, -pad), tap), strict=True)
+    got = [int(x[n, d, h, w, 0]) if 0 <= h < H and 0 <= w < W else 0 for n, d, h, w in pixels]
     figure, (left, right) = canvas.new_figure(9.6, 4.4, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
     for h in range(-pad, H + pad):
         for w in range(-pad, W + pad):

@@ -12,19 +12,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from common.trace.memory import WARP, Bools
-from common.trace.spaces import Mask
-
-if TYPE_CHECKING:
-    from common.trace.lanes import Machine
+from common.trace.cost import WARP, Bools
+from common.trace.state import Mask, State
 
 WARPGROUP = 4 * WARP
 
-# What of the machine belongs to the team that runs.
+# What of the state belongs to the team that runs.
 _OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
 
 
@@ -62,7 +59,7 @@ class Wait:
         """Is it copies that are missing? Others may wait for what comes after them."""
         return False
 
-    def tell(self, machine: Machine) -> None:
+    def tell(self, state: State) -> None:
         """Report that the wait never ends."""
 
 
@@ -76,10 +73,10 @@ class AtBarrier(Wait):
     def over(self) -> bool:
         return self.passed
 
-    def tell(self, machine: Machine) -> None:
+    def tell(self, state: State) -> None:
         what = "cluster_sync" if self.of_cluster else "barrier of the block"
         text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
-        machine.fault("deadlock", self.line, "", text, self.mask.bits, lane=int(np.argmax(self.mask.bits)))
+        state.fault("deadlock", self.line, "", text, self.mask.bits, lane=int(np.argmax(self.mask.bits)))
 
 
 class _LeftError(BaseException):
@@ -144,9 +141,15 @@ class Team:
 class Teams:
     """The teams of the blocks that run at once."""
 
-    def __init__(self, machine: Machine, split: frozenset[int], together: bool) -> None:
-        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
-        self.machine, self.split = machine, split
+    def __init__(
+        self, state: State, split: frozenset[int], together: bool, resume: Callable[[int, bool], None]
+    ) -> None:
+        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough.
+
+        ``resume(line, of_cluster)`` is called, with the lanes that waited at a barrier as the mask, before they go
+        on.
+        """
+        self.state, self.split, self.resume = state, split, resume
         self.now: Team | None = None
         self.all: list[Team] = []
         for station, lanes in self._stations():
@@ -157,17 +160,17 @@ class Teams:
 
     def _stations(self) -> Iterator[tuple[int, Bools]]:
         """Blocks whose teams are the same: those of one rank in their cluster."""
-        machine = self.machine
-        of_lane = machine.ranks[machine.block_number]
-        for rank in np.unique(machine.ranks).tolist():
-            yield rank, machine.all.bits & (of_lane == rank)
+        state = self.state
+        of_lane = state.ranks[state.block_number]
+        for rank in np.unique(state.ranks).tolist():
+            yield rank, state.all.bits & (of_lane == rank)
 
     def _parts(self, together: bool) -> Iterator[tuple[Bools, int]]:
-        thread = self.machine.lane_numbers % self.machine.lanes_per_block
+        thread = self.state.lane_numbers % self.state.lanes_per_block
         if together:
             yield np.ones(len(thread), np.bool_), 0
             return
-        for warpgroup in range(-(-self.machine.lanes_per_block // WARPGROUP)):
+        for warpgroup in range(-(-self.state.lanes_per_block // WARPGROUP)):
             inside = thread // WARPGROUP == warpgroup
             if warpgroup not in self.split:
                 yield inside, warpgroup
@@ -177,15 +180,15 @@ class Teams:
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
-        machine = vars(self.machine)
-        before = {name: machine[name] for name in _OWN}
+        own = vars(self.state)
+        before = {name: own[name] for name in _OWN}
         try:
             self._take_turns(work)
         finally:
             self.now = None
             for team in self.all:
                 team.leave()
-            machine.update(before)
+            own.update(before)
 
     def _take_turns(self, work: Callable[[], None]) -> None:
         turn = 0
@@ -199,11 +202,11 @@ class Teams:
                 raise StuckError(self._parted(live))
 
     def _resume(self, team: Team, work: Callable[[], None]) -> None:
-        machine = vars(self.machine)
+        own = vars(self.state)
         team.wait, self.now = None, team
-        machine.update(team.kept)
+        own.update(team.kept)
         team.go_on(work)
-        team.kept = {name: machine[name] for name in _OWN}
+        team.kept = {name: own[name] for name in _OWN}
         self.now = None
 
     def until(self, wait: Wait) -> None:
@@ -215,7 +218,7 @@ class Teams:
         self.now.pause()
 
     def _hurry(self, live: list[Team]) -> bool:
-        waits = live[::-1] if self.machine.reversed else live
+        waits = live[::-1] if self.state.reversed else live
         return any(team.wait is not None and team.wait.hurry() for team in waits)
 
     def _meet(self, live: list[Team]) -> bool:
@@ -224,37 +227,37 @@ class Teams:
         for station in sorted({team.station for team in live}):
             own = [team for team in live if team.station == station]
             if all(isinstance(team.wait, AtBarrier) and not team.wait.of_cluster for team in own):
-                self._pass(own, self.machine.pass_barrier)
+                self._pass(own, False)
                 passed = True
         if not passed and all(isinstance(team.wait, AtBarrier) and team.wait.of_cluster for team in live):
-            self._pass(live, self.machine.pass_cluster_barrier)
+            self._pass(live, True)
             passed = True
         return passed
 
-    def _pass(self, teams: list[Team], carry_out: Callable[[int], None]) -> None:
+    def _pass(self, teams: list[Team], of_cluster: bool) -> None:
         waits = [team.wait for team in teams if isinstance(team.wait, AtBarrier)]
         with self.as_one(teams):
             for line in sorted({wait.line for wait in waits}):
                 bits = [wait.mask.bits for wait in waits if wait.line == line]
-                self.machine.mask = self._whole(np.logical_or.reduce(bits))
-                carry_out(line)
+                self.state.mask = self._whole(np.logical_or.reduce(bits))
+                self.resume(line, of_cluster)
         for wait in waits:
             wait.passed = True
 
     def _whole(self, bits: Bools) -> Mask:
-        waiting = self.machine.waiting
+        waiting = self.state.waiting
         return waiting if (bits == waiting.bits).all() else Mask(bits)
 
     @contextmanager
     def as_one(self, teams: list[Team]) -> Iterator[None]:
-        """Meanwhile the machine is all these teams'."""
-        machine = vars(self.machine)
-        kept = {name: machine[name] for name in _OWN}
-        machine["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
+        """Meanwhile the state is all these teams'."""
+        own = vars(self.state)
+        kept = {name: own[name] for name in _OWN}
+        own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
         try:
             yield
         finally:
-            machine.update(kept)
+            own.update(kept)
 
     def _parted(self, live: list[Team]) -> frozenset[int]:
         """Warpgroups of which some warps wait and others may have something else to do."""
@@ -272,4 +275,4 @@ class Teams:
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
         told = [wait for wait in waits if wait.begun()] or waits
         for wait in sorted(told, key=lambda wait: (not wait.for_bytes(), wait.line)):
-            wait.tell(self.machine)
+            wait.tell(self.state)

@@ -7,13 +7,9 @@ that is looked at: it orders, and measures nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from common.trace.messages import TracedSpan
-
-if TYPE_CHECKING:
-    from common.trace.mbarriers import Barrier
-    from common.trace.tiles import Tiles
 
 State = Literal["filling", "full", "multiplied", "free"]
 STATES: tuple[State, ...] = ("filling", "full", "multiplied", "free")
@@ -45,24 +41,24 @@ class Pipeline:
         self.clock += 1
         return self.clock
 
-    def filling(self, barrier: Barrier, line: int) -> None:
-        """A copy to the stage begins."""
-        if not self.recording or barrier.block or len(self.fillings) >= _MOST:
+    def filling(self, block: int, column: int, name: str, line: int) -> None:
+        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
+        if not self.recording or block or len(self.fillings) >= _MOST:
             return
-        now = self._now.get(barrier.column)
+        now = self._now.get(column)
         if now is None or "full" in now.begun:
-            now = self._now[barrier.column] = Filling(barrier.name, line, {"filling": self._tick()})
+            now = self._now[column] = Filling(name, line, {"filling": self._tick()})
             self.fillings.append(now)
 
-    def full(self, barrier: Barrier) -> None:
+    def full(self, column: int) -> None:
         """All bytes of the stage have arrived."""
-        now = self._now.get(barrier.column)
+        now = self._now.get(column)
         if now is not None:
             now.begun.setdefault("full", self._tick())
 
-    def read(self, tiles: Tiles, place: int, line: int) -> list[Filling]:
-        """wgmma begins to read what was copied to this element; gives the stage."""
-        now = self._now.get(int(tiles.column[place]))
+    def read(self, column: int, line: int) -> list[Filling]:
+        """wgmma begins to read what was copied there; gives the stage."""
+        now = self._now.get(column)
         if now is None:
             return []
         if "multiplied" not in now.begun:

@@ -8,23 +8,22 @@ Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace import boxes, mbarriers
-from common.trace.clocks import STORE
-from common.trace.mbarriers import Barrier, Barriers
-from common.trace.memory import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
-from common.trace.spaces import View, as_offset
-from common.trace.tiles import Agent, Tiles
+from common.trace.copies import LEFT_OVER
+from common.trace.cost import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.hopper import layouts, mbarriers
+from common.trace.hopper.clocks import STORE
+from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
+from common.trace.hopper.tiles import Agent, Tiles
+from common.trace.intrinsics import READS, one_number
+from common.trace.state import State
 from common.trace.values import Value
+from common.trace.views import View, as_offset
 
-if TYPE_CHECKING:
-    from common.trace.lanes import Machine
-
-LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
 _BOUNDARY = 128  # bytes, on which a box in shared memory begins
 _WAVEFRONT = 128  # bytes that shared memory takes at a time
 
@@ -68,7 +67,7 @@ class Map:
         """The same of im2col: from the base pixel (n, d, h, w) on, at a tap; None if the walk has no such pixel."""
         shape, strides = self.view.shape, self.view.strides
         try:
-            pixel = boxes.walked(shape, self, self.rows, base, tap)
+            pixel = layouts.walked(shape, self, self.rows, base, tap)
         except ValueError:
             return None
         channel = first + np.arange(self.columns)[None]
@@ -105,10 +104,10 @@ class Store:
     line: int
     group: int
 
-    def carry_out(self, machine: Machine) -> None:
+    def carry_out(self, state: State) -> None:
         """Read shared memory now, as late as it may be read, and write."""
         values = self.tiles.data[self.places]
-        self.map.view.storage.write_box(machine, self.map.view, self.target, values, self.lane, self.line)
+        self.map.view.storage.write_box(state, self.map.view, self.target, values, self.lane, self.line)
 
 
 class Stores:
@@ -118,84 +117,79 @@ class Stores:
         self.committed = 0
         self.under_way: list[Store] = []
 
-    def wait(self, machine: Machine, lane: int, pending: int) -> None:
+    def wait(self, state: State, lane: int, pending: int) -> None:
         done = self.committed - pending
         while self.under_way and self.under_way[0].group <= done:
-            self.under_way.pop(0).carry_out(machine)
-        warp, clocks = lane // WARP, machine.asynchronous.clocks
+            self.under_way.pop(0).carry_out(state)
+        warp, clocks = lane // WARP, state.engines.clocks
         known = np.zeros_like(clocks.known[warp])
         known[clocks.of(STORE, warp)] = done
         clocks.acquire_by(warp, 1 << lane % WARP, 0, known)  # others of its warp by its next syncwarp
 
 
-def at(value: Value, lane: int) -> int:
-    """A lane's value."""
-    return int(value) if np.ndim(value) == 0 else int(value[lane])
-
-
-def load(
-    machine: Machine, line: int, tiles: View, i: Value, box: Map, bars: Barriers, b: Value,
+def _load(
+    state: State, line: int, tiles: View, i: Value, box: Map, bars: Barriers, b: Value,
     place: tuple[Value, ...], mask: Value | None = None,
 ) -> None:  # fmt: skip
     """Begin copies: one for each active lane, to its own block or to those of its cluster that ``mask`` names.
 
     ``place``: (row, column), or (n, d, h, w, c, t, r, s).
     """
-    _require(machine, line, tiles, box)
+    _require(state, line, tiles, box)
     for lane, number in bars.named(line, b, "used"):
         where = [at(value, lane) for value in place]
-        found = _source(machine, line, box, where, lane)
+        found = _source(state, line, box, where, lane)
         if found is None:
             continue
         source, inside = found
-        values = _read(machine, line, box, source, inside, lane)
-        block = int(machine.block_number[lane])
-        blocks = [block] if mask is None else machine.asynchronous.cluster_of(block, at(mask, lane), line, lane)
+        values = _read(state, line, box, source, inside, lane)
+        block = int(state.block_number[lane])
+        blocks = [block] if mask is None else state.engines.cluster_of(block, at(mask, lane), line, lane)
         for target in blocks:
             barrier = bars.at(target, number)
-            mbarriers.usable(machine, line, barrier, lane)
-            _fill(machine, line, tiles, at(as_offset(i), lane), box, barrier, values, lane)
+            mbarriers.usable(state, line, barrier, lane)
+            _fill(state, line, tiles, at(as_offset(i), lane), box, barrier, values, lane)
 
 
-def _require(machine: Machine, line: int, tiles: View, box: Map) -> None:
+def _require(state: State, line: int, tiles: View, box: Map) -> None:
     if type(box) is not Map:
-        raise machine.error(line, "a copy takes a tensor map, made by tensor_map or im2col_map")
+        raise state.error(line, "a copy takes a tensor map, made by tensor_map or im2col_map")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != box.dtype:
-        raise machine.error(line, f"{box.name} holds {box.dtype}, and {tiles.name} is no shared memory of that type")
+        raise state.error(line, f"{box.name} holds {box.dtype}, and {tiles.name} is no shared memory of that type")
 
 
-def _source(machine: Machine, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:
+def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:
     if len(where) == 2:
         if box.kind != "tiled":
-            raise machine.error(line, f"{box.name} is an im2col map, and this copy takes a tiled one")
+            raise state.error(line, f"{box.name} is an im2col map, and this copy takes a tiled one")
         return box.tile(*where)
     if box.kind != "im2col":
-        raise machine.error(line, f"{box.name} is a tiled map, and this copy takes an im2col one")
-    if not all(0 <= tap < boxes.OFFSETS for tap in where[5:]):
-        text = f"the offsets {tuple(where[5:])} of a tap must be from 0 to {boxes.OFFSETS - 1}"
-        machine.fault("operand", line, box.name, text, lane=lane, count=1)
+        raise state.error(line, f"{box.name} is a tiled map, and this copy takes an im2col one")
+    if not all(0 <= tap < layouts.OFFSETS for tap in where[5:]):
+        text = f"the offsets {tuple(where[5:])} of a tap must be from 0 to {layouts.OFFSETS - 1}"
+        state.fault_of(lane, "operand", line, box.name, text)
         return None
     found = box.pixels(tuple(where[:4]), where[4], tuple(where[5:]))
     if found is None:
         text = f"{box.name} is read from the pixel (n, d, h, w) = {tuple(where[:4])} on, where no window begins"
-        machine.fault("operand", line, box.name, text, lane=lane, count=1)
+        state.fault_of(lane, "operand", line, box.name, text)
     return found
 
 
-def _read(machine: Machine, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
+def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
     """The box's values, zeros outside."""
     storage, view = box.view.storage, box.view
     chosen = source[inside]
     values = np.zeros(source.shape, box.dtype)
     values[inside] = storage.data[chosen]
     if box.rounds:
-        values = boxes.nearest_tf32(values)
+        values = layouts.nearest_tf32(values)
     if storage.written is not None and not storage.written[chosen].all():
         first = chosen[int(np.argmax(~storage.written[chosen]))]
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
-        machine.fault("read-before-write", line, view.name, text, lane=lane, count=1)
-    storage.note_box(machine, view, chosen, lane, line)
-    _count(machine, line, "tma", box, _sectors(box, source, inside))
+        state.fault_of(lane, "read-before-write", line, view.name, text)
+    storage.note_box(state, view, chosen, lane, line)
+    _count(state, line, "tma", box, _sectors(box, source, inside))
     return values
 
 
@@ -214,78 +208,138 @@ def _sectors(box: Map, source: Ints, inside: Bools) -> tuple[int, int]:
     return len(np.unique(touched)), -(-int(kept.sum()) * size // SECTOR_BYTES)
 
 
-def _count(machine: Machine, line: int, op: str, box: Map, sectors: tuple[int, int]) -> None:
-    if machine.ledger.recording:
+def _count(state: State, line: int, op: str, box: Map, sectors: tuple[int, int]) -> None:
+    if state.ledger.recording:
         bits = 8 * box.bytes
-        machine.ledger.tallies[Key(line, "global", op, box.name, bits)].add(1, Cost(1, *sectors, 1))
+        state.ledger.tallies[Key(line, "global", op, box.name, bits)].add(1, Cost(1, *sectors, 1))
 
 
-def _shared(machine: Machine, line: int, op: str, tiles: View, box: Map) -> None:
-    if machine.ledger.recording:
+def _shared(state: State, line: int, op: str, tiles: View, box: Map) -> None:
+    if state.ledger.recording:
         passes = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
-        machine.ledger.tallies[Key(line, "shared", op, tiles.name, 8 * box.bytes)].add(1, Cost(1, passes, passes, 1))
+        state.ledger.tallies[Key(line, "shared", op, tiles.name, 8 * box.bytes)].add(1, Cost(1, passes, passes, 1))
 
 
-def _places(machine: Machine, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:
+def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:
     """Where the box's elements lie among all blocks' tiles; None, and a fault, where it does not fit."""
     size = box.dtype.itemsize
     if i * size % _BOUNDARY:
         text = f"a box in {tiles.name} begins at {i}, which is no multiple of {_BOUNDARY} bytes"
-        machine.fault("misaligned", line, tiles.name, text, lane=lane, count=1)
+        state.fault_of(lane, "misaligned", line, tiles.name, text)
         return None
     last = i + box.rows * box.swizzle // size
     if i < 0 or last > tiles.size:
         text = f"{tiles.name} is written at {i} to {last - 1}, its extent is {tiles.size}"
-        machine.fault("outside", line, tiles.name, text, lane=lane, count=1)
+        state.fault_of(lane, "outside", line, tiles.name, text)
         return None
-    address = boxes.swizzled(i * size + box.elements(), box.swizzle)
+    address = layouts.swizzled(i * size + box.elements(), box.swizzle)
     storage: Tiles = tiles.storage
     return storage.flat(block, address // size).reshape(-1)
 
 
 def _fill(
-    machine: Machine, line: int, tiles: View, i: int, box: Map, barrier: Barrier, values: NDArray[Any], lane: int
+    state: State, line: int, tiles: View, i: int, box: Map, barrier: Barrier, values: NDArray[Any], lane: int
 ) -> None:
-    places = _places(machine, line, tiles, i, box, barrier.block, lane)
+    places = _places(state, line, tiles, i, box, barrier.block, lane)
     if places is None:
         return
-    _shared(machine, line, "tma", tiles, box)
-    machine.asynchronous.pipeline.filling(barrier, line)
+    _shared(state, line, "tma", tiles, box)
+    state.engines.pipeline.filling(barrier.block, barrier.column, barrier.name, line)
     agent = Agent(lane // WARP, lane, line, "filled")
-    tiles.storage.filled_by_engine(machine, tiles, places, agent, barrier.column, barrier.phase + 1)
+    tiles.storage.filled_by_engine(state, tiles, places, agent, barrier.column, barrier.phase + 1)
     tiles.storage.lay(places, box.rows, box.columns)
-    known = machine.asynchronous.clocks.phases(lane)
+    known = state.engines.clocks.phases(lane)
     barrier.copies.append(Load(tiles.storage, places, values.reshape(-1), box.bytes, known))
-    machine.asynchronous.loads.append((line, lane, barrier, tiles.name))
+    state.engines.loads.append((line, lane, barrier, tiles.name))
 
 
-def store(machine: Machine, line: int, box: Map, row: Value, column: Value, tiles: View, i: Value) -> None:
+@on_engines
+def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, tiles: View, i: Value) -> None:
     """Begin copies of boxes to global memory, one for each active lane; nothing outside is written."""
-    _require(machine, line, tiles, box)
-    engine = machine.asynchronous
-    for lane in np.flatnonzero(machine.mask.bits).tolist():
-        block = int(machine.block_number[lane])
-        places = _places(machine, line, tiles, at(as_offset(i), lane), box, block, lane)
+    _require(state, line, tiles, box)
+    engine = state.engines
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        block = int(state.block_number[lane])
+        places = _places(state, line, tiles, at(as_offset(i), lane), box, block, lane)
         if places is None:
             continue
         target, inside = box.tile(at(row, lane), at(column, lane))
         own = engine.stores.setdefault(lane, Stores())
         agent = Agent(lane // WARP, lane, line, "read by a bulk store")
-        tiles.storage.read_by_engine(machine, tiles, places, agent, STORE, own.committed + 1)
+        tiles.storage.read_by_engine(state, tiles, places, agent, STORE, own.committed + 1)
         kept = inside.reshape(-1)
         own.under_way.append(
             Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line, own.committed + 1)
         )
-        _count(machine, line, "tma store", box, _sectors(box, target, inside))
-        _shared(machine, line, "tma store", tiles, box)
+        _count(state, line, "tma store", box, _sectors(box, target, inside))
+        _shared(state, line, "tma store", tiles, box)
 
 
-def commit(machine: Machine, line: int) -> None:
-    for lane in np.flatnonzero(machine.mask.bits).tolist():
-        machine.asynchronous.stores.setdefault(lane, Stores()).committed += 1
+@on_engines
+def tma_commit(state: State, line: int) -> None:
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        state.engines.stores.setdefault(lane, Stores()).committed += 1
 
 
-def wait(machine: Machine, line: int, pending: int) -> None:
-    for lane in np.flatnonzero(machine.mask.bits).tolist():
-        if lane in machine.asynchronous.stores:
-            machine.asynchronous.stores[lane].wait(machine, lane, pending)
+def _wait(state: State, pending: int) -> None:
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        if lane in state.engines.stores:
+            state.engines.stores[lane].wait(state, lane, pending)
+
+
+@on_engines
+def tma_load2(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, row: Value,
+    column: Value,
+) -> None:  # fmt: skip
+    _load(state, line, tiles, i, map, bars, b, (row, column))
+
+
+@on_engines
+def tma_load2_multicast(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, row: Value,
+    column: Value, mask: Value,
+) -> None:  # fmt: skip
+    _load(state, line, tiles, i, map, bars, b, (row, column), mask)
+
+
+@on_engines
+def tma_load_im2col(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
+) -> None:
+    _load(state, line, tiles, i, map, bars, b, place)
+
+
+@on_engines
+def tma_load_im2col_multicast(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
+) -> None:
+    _load(state, line, tiles, i, map, bars, b, place[:-1], place[-1])
+
+
+@on_engines
+def tma_wait_read(state: State, line: int, pending: Value) -> None:
+    _wait(state, one_number(state, line, "tma_wait_read", pending))
+
+
+@on_engines
+def tma_wait(state: State, line: int, pending: Value) -> None:
+    _wait(state, one_number(state, line, "tma_wait", pending))
+
+
+READS.update(dict.fromkeys(("tma_load2", "tma_load2_multicast", "tma_load_im2col", "tma_load_im2col_multicast"), 2))
+
+
+def end(state: State) -> None:
+    """All threads have ended: what is still under way is at fault."""
+    for line, lane, barrier, name in state.engines.loads:
+        if barrier.copies:
+            text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
+            state.fault_of(lane, "copy-not-awaited", line, name, text)
+    for lane, stores in state.engines.stores.items():
+        for store in stores.under_way:
+            what = "tma_wait_read" if store.group <= stores.committed else "tma_commit and no tma_wait_read"
+            name = store.map.name
+            text = f"a store to {name} is still under way when its thread ends: no {what} comes after it"
+            state.fault_of(lane, "copy-not-awaited", store.line, name, text)
+            store.carry_out(state)

@@ -7,101 +7,39 @@ Multiply-Accumulate Instructions: Matrix Descriptor Format", with a swizzle of 1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace import fragments
-from common.trace.boxes import swizzled
-from common.trace.clocks import WGMMA
-from common.trace.memory import WARP, Cost, Ints, Key
-from common.trace.spaces import Local, Mask, View, as_offset
-from common.trace.teams import WARPGROUP, SplitError
-from common.trace.tiles import Agent, Tiles
+from common.trace import fragments, unwritten, values
+from common.trace.cost import WARP, Cost, Ints, Key
+from common.trace.hopper.clocks import WGMMA
+from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
+from common.trace.hopper.mbarriers import on_engines
+from common.trace.hopper.teams import WARPGROUP, SplitError
+from common.trace.hopper.tiles import Agent, Tiles
+from common.trace.intrinsics import intrinsic, one_number
+from common.trace.shared import Local
+from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value, spread
-
-if TYPE_CHECKING:
-    from common.trace.lanes import Machine
+from common.trace.views import View, as_offset
 
 ROWS = 64  # of A, and of the sums
-SEEN_SWIZZLE = 64  # bytes, the least with which an operand was seen to begin at any row
-_SWIZZLES = {1: 128, 2: 64, 3: 32}  # by the field's value
 _WAVEFRONT = 128  # bytes that shared memory delivers at a time
 
 _T = np.arange(WARPGROUP)
 
 
-class Descriptor(NamedTuple):
-    """The fields: bytes from the beginning of shared memory, of the offsets, and of the swizzle's rows."""
-
-    start: int
-    leading: int
-    stride: int
-    swizzle: int  # 0: none
-    base: int
-
-    @staticmethod
-    def of(bits: int) -> Descriptor:
-        start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-        return Descriptor(start, leading, stride, _SWIZZLES.get(bits >> 62 & 3, 0), bits >> 49 & 7)
-
-    def wrong(self, groups: int, any_row: bool = False) -> str:
-        """What no operand of so many groups of eight rows may have, in words; or nothing.
-
-        ``any_row``: it may begin in the middle of a group, as B along k was seen to do on an H200, in rows of 128 and
-        of 64 bytes: the swizzle is of the address. Of other operands this is not known.
-        """
-        if not self.swizzle:
-            return "names no swizzle, and tiles have one"
-        whole = 8 * self.swizzle
-        if self.start % whole >= self.swizzle and not (any_row and self.swizzle >= SEEN_SWIZZLE):
-            return f"begins at byte {self.start}, in row {self.start % whole // self.swizzle} of a group of eight"
-        if groups > 1 and (self.stride < whole or self.stride % whole):
-            return f"has a stride of {self.stride} bytes, and eight rows of {self.swizzle} bytes take {whole}"
-        return ""
-
-
-def encoded(start: Any, leading: Any, stride: Any) -> Any:
-    """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
-    found: Any = np.uint64(0)
-    for value, low in ((start, 0), (leading, 16), (stride, 32)):
-        part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
-        found = found | (part << np.uint64(low))
-    rows = np.asarray(stride).astype(np.int64)
-    code = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64)
-    return (found | (code << np.uint64(62)))[()]
-
-
-def require_fields(machine: Machine, line: int, tiles: View, **fields: Any) -> None:
+def _require_fields(state: State, line: int, tiles: View, **fields: Any) -> None:
     """A fault if a field of a descriptor, in bytes, is none that its bits can hold."""
     for name, value in fields.items():
-        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), machine.mask.bits.shape)
-        wrong = machine.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
+        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
+        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
         if wrong.any():
             first = int(numbers[int(np.argmax(wrong))])
             text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
-            machine.fault("descriptor", line, tiles.name, text, wrong)
-
-
-@lru_cache(maxsize=512)
-def along_k(rows: int, depth: int, itemsize: int, within: int, stride: int, swizzle: int) -> Ints:
-    """Elements (row, k) of a K-major operand, from the group of rows on that begins ``within`` bytes before."""
-    row, k = np.arange(rows)[:, None], np.arange(depth)[None]
-    address = within + row // 8 * stride + row % 8 * swizzle + k * itemsize
-    found: Ints = swizzled(address, swizzle) // itemsize
-    return found
-
-
-@lru_cache(maxsize=512)
-def along_rows(depth: int, columns: int, itemsize: int, within: int, leading: int, stride: int, swizzle: int) -> Ints:
-    """Elements (k, n) of an operand whose rows run along n, in panels as wide as the swizzle."""
-    wide = swizzle // itemsize
-    k, n = np.arange(depth)[:, None], np.arange(columns)[None]
-    address = within + n // wide * leading + k // 8 * stride + k % 8 * swizzle + n % wide * itemsize
-    found: Ints = swizzled(address, swizzle) // itemsize
-    return found
+            state.fault("descriptor", line, tiles.name, text, wrong)
 
 
 class Form(NamedTuple):
@@ -130,16 +68,16 @@ TF32_REGISTERS = TF32._replace(name="wgmma_tf32_registers", registers=True)
 class Sums:
     """What a warpgroup holds of the 64 x N sums, on its way: ``storage``'s registers from ``first`` on."""
 
-    def __init__(self, machine: Machine, view: View, first: int, columns: int, lead: int, line: int) -> None:
+    def __init__(self, state: State, view: View, first: int, columns: int, lead: int, line: int) -> None:
         self.view, self.storage, self.first, self.line = view, view.storage, first, line
         self.columns, self.count = columns, columns // 2
-        self.mask = Mask((machine.lane_numbers >= lead) & (machine.lane_numbers < lead + WARPGROUP))
+        self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
         self.lead, self.open = lead, 0
-        whole, machine.mask = machine.mask, self.mask
-        held = [view.storage.value_at(machine, view, first + r, line) for r in range(self.count)]
-        machine.mask = whole
+        whole, state.mask = state.mask, self.mask
+        held = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
+        state.mask = whole
         lanes = slice(lead, lead + WARPGROUP)
-        size = len(machine.lane_numbers)
+        size = len(state.lane_numbers)
         by_lane = np.array([spread(value, (size,))[lanes] for value in held])
         self.matrix = np.empty((ROWS, columns), FLOAT32)
         self.matrix[self.places()] = by_lane
@@ -157,20 +95,20 @@ class Sums:
     def covers(self, register: int) -> bool:
         return self.first <= register < self.first + self.count
 
-    def land(self, machine: Machine) -> None:
+    def land(self, state: State) -> None:
         """All is added up: the registers are the threads' again."""
         storage = self.storage
         storage.flight.remove(self)
         registers = range(self.first, self.first + self.count)
         if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in registers):
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
-            machine.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
-        machine.spread_unwritten()
-        whole = np.zeros((self.count, len(machine.lane_numbers)), FLOAT32)
+            state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
+        unwritten.spread(state)
+        whole = np.zeros((self.count, len(state.lane_numbers)), FLOAT32)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places()]
         fenced = storage.fenced
         for n in range(self.count):
-            storage.put(machine, self.first + n, whole[n], self.mask)
+            storage.put(state, self.first + n, whole[n], self.mask)
             if fenced is not None:
                 fenced[self.first + n] = storage.values[self.first + n]
 
@@ -188,9 +126,9 @@ class Product:
     line: int
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
-    def carry_out(self, machine: Machine) -> None:
+    def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
-        left = self.fragment.matrix(machine) if self.fragment else self.tiles.data[self.a]
+        left = self.fragment.matrix(state) if self.fragment else self.tiles.data[self.a]
         right = self.tiles.data[self.b]
         if self.form.dtype == FLOAT32:
             left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
@@ -199,22 +137,22 @@ class Product:
         matrix[:] = matrix + np.matmul(left.astype(np.float64), right.astype(np.float64))
         self.sums.open -= 1
         if not self.sums.open:
-            self.sums.land(machine)
+            self.sums.land(state)
 
 
 class _Fragment:
     """A (64 x 8 or 64 x 16) in registers, four words of each thread."""
 
-    def __init__(self, machine: Machine, view: View, first: int, form: Form, lead: int, line: int) -> None:
+    def __init__(self, state: State, view: View, first: int, form: Form, lead: int, line: int) -> None:
         self.view, self.first, self.form, self.lead, self.line = view, first, form, lead, line
-        self.held = [view.storage.value_at(machine, view, first + r, line) for r in range(form.held)]
+        self.held = [view.storage.value_at(state, view, first + r, line) for r in range(form.held)]
 
-    def matrix(self, machine: Machine) -> NDArray[Any]:
+    def matrix(self, state: State) -> NDArray[Any]:
         now = self.view.storage.values[self.first : self.first + self.form.held]
         if any(a is not b for a, b in zip(now, self.held, strict=True)):
             text = f"{self.view.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            machine.fault("wgmma-order", self.line, self.view.name, text, lane=self.lead)
-        size = len(machine.lane_numbers)
+            state.fault("wgmma-order", self.line, self.view.name, text, lane=self.lead)
+        size = len(state.lane_numbers)
         by_lane = np.stack([np.broadcast_to(value, size)[self.lead : self.lead + WARPGROUP] for value in self.held])
         r, in_word = np.arange(self.form.held)[:, None], self.form.held // 4
         word, column = r // in_word, in_word * (_T % 4) + r % in_word
@@ -231,47 +169,47 @@ class Queue:
         self.committed = 0
         self.products: list[tuple[int, Product]] = []
 
-    def wait(self, machine: Machine, lead: int, pending: int) -> None:
+    def wait(self, state: State, lead: int, pending: int) -> None:
         done = self.committed - pending
         while self.products and self.products[0][0] <= done:
             _, product = self.products.pop(0)
-            product.carry_out(machine)
-            machine.asynchronous.pipeline.multiplied(product.stages)
-        clocks = machine.asynchronous.clocks
+            product.carry_out(state)
+            state.engines.pipeline.multiplied(product.stages)
+        clocks = state.engines.clocks
         first = lead // WARP
         clocks.learn(range(first, first + WARPGROUP // WARP), clocks.of(WGMMA, first), done)
 
 
-def warpgroups(machine: Machine, line: int, name: str) -> list[int]:
+def warpgroups(state: State, line: int, name: str) -> list[int]:
     """The first lanes of the warpgroups that come here whole; the others are at fault."""
-    size, total = machine.lanes_per_block, len(machine.lane_numbers)
+    size, total = state.lanes_per_block, len(state.lane_numbers)
     found = []
     for lead in (block + at for block in range(0, total, size) for at in range(0, size, WARPGROUP)):
-        active = machine.mask.bits[lead : min(lead + WARPGROUP, lead // size * size + size)]
+        active = state.mask.bits[lead : min(lead + WARPGROUP, lead // size * size + size)]
         if len(active) == WARPGROUP and active.all():
             found.append(lead)
         elif active.any():
             text = f"{name} is for all {WARPGROUP} threads of a warpgroup together, and some do not come to it"
-            teams = machine.asynchronous.teams
+            teams = state.engines.teams
             if teams.now is not None and teams.now.warpgroup in teams.split:
                 raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
-            machine.fault("warp-sync", line, "", text, lane=lead + int(np.argmax(active)), count=int(active.sum()))
+            state.fault("warp-sync", line, "", text, lane=lead + int(np.argmax(active)), count=int(active.sum()))
     return found
 
 
-def _same(machine: Machine, line: int, name: str, value: Value, lead: int) -> int:
+def _same(state: State, line: int, name: str, value: Value, lead: int) -> int:
     """A descriptor, which all threads of the warpgroup must agree on."""
     if np.ndim(value) == 0:
         return int(value)
     own = value[lead : lead + WARPGROUP]
     if (own != own[0]).any():
         text = f"{name}: threads of a warpgroup name different descriptors"
-        machine.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
+        state.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
     return int(own[0])
 
 
 def _operand(
-    machine: Machine, line: int, tiles: View, bits: int, form: Form, side: str, columns: int, lead: int
+    state: State, line: int, tiles: View, bits: int, form: Form, side: str, columns: int, lead: int
 ) -> Ints | None:
     """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
     storage: Tiles = tiles.storage
@@ -280,7 +218,7 @@ def _operand(
     groups = depth // 8 if along_n else (ROWS if side == "A" else columns) // 8
     text = descriptor.wrong(groups, any_row=side == "B" and not along_n and form is F16)
     if text:
-        machine.fault("descriptor", line, tiles.name, f"the descriptor of {side} {text}", lane=lead, count=WARPGROUP)
+        state.fault("descriptor", line, tiles.name, f"the descriptor of {side} {text}", lane=lead, count=WARPGROUP)
         if not descriptor.swizzle:
             return None
     within = descriptor.start % (8 * descriptor.swizzle)
@@ -294,44 +232,44 @@ def _operand(
     last = int(places.max())
     if last >= storage.size:
         text = f"{tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
-        machine.fault("outside", line, tiles.name, text, lane=lead, count=WARPGROUP)
+        state.fault("outside", line, tiles.name, text, lane=lead, count=WARPGROUP)
         return None
-    return storage.flat(int(machine.block_number[lead]), places)
+    return storage.flat(int(state.block_number[lead]), places)
 
 
-def start(
-    machine: Machine, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
+def _start(
+    state: State, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
     j: Value = 0,
 ) -> None:  # fmt: skip
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on."""
     columns, first, count = int(columns), as_offset(i), int(columns) // 2
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != FLOAT32:
-        raise machine.error(line, f"{form.name} takes float32 registers at an index known when compiling")
+        raise state.error(line, f"{form.name} takes float32 registers at an index known when compiling")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
-        raise machine.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
+        raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
-        raise machine.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
+        raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
     first += acc.start
-    leads = warpgroups(machine, line, form.name)
-    _count(machine, line, form, acc, tiles, columns, len(leads))
+    leads = warpgroups(state, line, form.name)
+    _count(state, line, form, acc, tiles, columns, len(leads))
     for lead in leads:
         left = fragment = None
         if form.registers:
-            _fenced(machine, line, a, as_offset(j), form.held, lead)
-            fragment = _Fragment(machine, a, as_offset(j), form, lead, line)
+            _fenced(state, line, a, as_offset(j), form.held, lead)
+            fragment = _Fragment(state, a, as_offset(j), form, lead, line)
         else:
-            left = _operand(machine, line, tiles, _same(machine, line, form.name, a, lead), form, "A", columns, lead)
-        right = _operand(machine, line, tiles, _same(machine, line, form.name, b, lead), form, "B", columns, lead)
+            left = _operand(state, line, tiles, _same(state, line, form.name, a, lead), form, "A", columns, lead)
+        right = _operand(state, line, tiles, _same(state, line, form.name, b, lead), form, "B", columns, lead)
         if right is None or (left is None and fragment is None):
             continue
-        _fenced(machine, line, acc, first, count, lead)
-        sums = _sums(machine, acc, first, columns, lead, line)
+        _fenced(state, line, acc, first, count, lead)
+        sums = _sums(state, acc, first, columns, lead, line)
         product = Product(form, sums, tiles.storage, left, right, fragment, line)
-        _begin(machine, line, tiles, product, lead)
+        _begin(state, line, tiles, product, lead)
 
 
-def _begin(machine: Machine, line: int, tiles: View, product: Product, lead: int) -> None:
-    engine = machine.asynchronous
+def _begin(state: State, line: int, tiles: View, product: Product, lead: int) -> None:
+    engine = state.engines
     queue = engine.queues.setdefault(lead, Queue())
     warps = np.arange(lead // WARP, lead // WARP + WARPGROUP // WARP)
     agent = Agent(warps, lead, line, "read by wgmma")
@@ -341,15 +279,15 @@ def _begin(machine: Machine, line: int, tiles: View, product: Product, lead: int
             text = product.tiles.misread(places, along_n)
             if text:
                 text = f"the descriptor of {side} {text}"
-                machine.fault("descriptor", line, tiles.name, text, lane=lead, count=WARPGROUP)
+                state.fault("descriptor", line, tiles.name, text, lane=lead, count=WARPGROUP)
             flat = places.reshape(-1)
-            product.stages += engine.pipeline.read(product.tiles, int(flat[0]), line)
-            product.tiles.read_by_engine(machine, tiles, flat, agent, WGMMA, queue.committed + 1)
+            product.stages += engine.pipeline.read(int(product.tiles.column[flat[0]]), line)
+            product.tiles.read_by_engine(state, tiles, flat, agent, WGMMA, queue.committed + 1)
     product.sums.open += 1
     queue.products.append((queue.committed + 1, product))
 
 
-def _sums(machine: Machine, acc: View, first: int, columns: int, lead: int, line: int) -> Sums:
+def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int) -> Sums:
     """The sums that are on their way already, or those that the registers hold."""
     under_way: list[Sums] = acc.storage.flight
     for sums in under_way:
@@ -357,15 +295,15 @@ def _sums(machine: Machine, acc: View, first: int, columns: int, lead: int, line
             if (sums.first, sums.columns) == (first, columns):
                 return sums
             text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
-            machine.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
+            state.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
             while sums.open:
-                machine.asynchronous.queues[lead].wait(machine, lead, 0)
+                state.engines.queues[lead].wait(state, lead, 0)
                 sums.open = 0
             break
-    return Sums(machine, acc, first, columns, lead, line)
+    return Sums(state, acc, first, columns, lead, line)
 
 
-def _fenced(machine: Machine, line: int, view: View, first: int, count: int, lead: int) -> None:
+def _fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
     """A fault if the threads have set the registers since their last wgmma_fence."""
     storage = view.storage
     if any(sums.lead == lead and sums.covers(first) for sums in storage.flight):
@@ -373,11 +311,11 @@ def _fenced(machine: Machine, line: int, view: View, first: int, count: int, lea
     now, then = storage.values[first : first + count], storage.fenced
     if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
         text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
-        machine.fault("wgmma-order", line, view.name, text, lane=lead, count=WARPGROUP)
+        state.fault("wgmma-order", line, view.name, text, lane=lead, count=WARPGROUP)
 
 
-def _count(machine: Machine, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
-    ledger = machine.ledger
+def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
+    ledger = state.ledger
     if not ledger.recording or not groups:
         return
     ledger.fma[line] += groups * ROWS * columns * form.depth
@@ -391,19 +329,57 @@ def _count(machine: Machine, line: int, form: Form, acc: View, tiles: View, colu
         registers.add(groups * WARPGROUP * columns // 2, Cost(groups * WARPGROUP // WARP, 0, 0, 0))
 
 
-def fence(machine: Machine, line: int) -> None:
+@on_engines
+def wgmma_fence(state: State, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
-    warpgroups(machine, line, "wgmma_fence")
-    for storage in list(machine.asynchronous.locals[machine.asynchronous.teams.now]):
+    warpgroups(state, line, "wgmma_fence")
+    for storage in list(state.engines.locals[state.engines.teams.now]):
         if storage.dtype in (FLOAT32, F16.dtype):
             storage.fenced = list(storage.values)
 
 
-def commit(machine: Machine, line: int) -> None:
-    for lead in warpgroups(machine, line, "wgmma_commit"):
-        machine.asynchronous.queues.setdefault(lead, Queue()).committed += 1
+@on_engines
+def wgmma_commit(state: State, line: int) -> None:
+    for lead in warpgroups(state, line, "wgmma_commit"):
+        state.engines.queues.setdefault(lead, Queue()).committed += 1
 
 
-def wait(machine: Machine, line: int, pending: int) -> None:
-    for lead in warpgroups(machine, line, "wgmma_wait"):
-        machine.asynchronous.queues.setdefault(lead, Queue()).wait(machine, lead, pending)
+@on_engines
+def wgmma_wait(state: State, line: int, pending: Value) -> None:
+    groups = one_number(state, line, "wgmma_wait", pending)
+    for lead in warpgroups(state, line, "wgmma_wait"):
+        state.engines.queues.setdefault(lead, Queue()).wait(state, lead, groups)
+
+
+@on_engines
+def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
+    start = values.mul(offset, tiles.dtype.itemsize)
+    _require_fields(state, line, tiles, address=start, leading=leading, stride=stride)
+    return encoded(start, leading, stride)
+
+
+def _register(form: Form) -> None:
+    def of_tiles(
+        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int
+    ) -> None:  # fmt: skip
+        _start(state, line, form, acc, i, tiles, a, b, N)
+
+    def of_registers(
+        state: State, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
+    ) -> None:  # fmt: skip
+        _start(state, line, form, acc, i, tiles, frag, b, N, j)
+
+    intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
+
+
+for _form in (F16, F16_ROWS, TF32, F16_REGISTERS, F16_ROWS_REGISTERS, TF32_REGISTERS):
+    _register(_form)
+
+
+def end(state: State) -> None:
+    """All threads have ended: what is still under way is at fault."""
+    for lead, queue in state.engines.queues.items():
+        for group, product in queue.products:
+            what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
+            text = f"wgmma is still under way when its threads end: no {what} comes after it"
+            state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")

@@ -8,21 +8,27 @@ known to those who wait for the phase.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
-from common.trace.clocks import joined
-from common.trace.memory import WARP, Bools, Ints
-from common.trace.spaces import Mask, as_offset
-from common.trace.teams import Wait
+from common.trace.cost import WARP, Bools, Ints
+from common.trace.hopper.clocks import joined
+from common.trace.hopper.teams import Wait
+from common.trace.intrinsics import intrinsic, one_number
+from common.trace.state import Mask, State
 from common.trace.values import Value
+from common.trace.views import as_offset
 
-if TYPE_CHECKING:
-    from common.trace.lanes import Machine
-
+on_engines = partial(intrinsic, engines=True)
 
 MOST = (1 << 20) - 1  # that a phase counts, of arrivals or of bytes
+
+
+def at(value: Value, lane: int) -> int:
+    """A lane's value."""
+    return int(value) if np.ndim(value) == 0 else int(value[lane])
 
 
 class Copy(Protocol):
@@ -37,16 +43,16 @@ class Copy(Protocol):
 class Barrier:
     """One barrier of one block. ``phase`` counts those that are complete."""
 
-    def __init__(self, machine: Machine, name: str, block: int) -> None:
-        self.machine, self.name, self.block = machine, name, block
+    def __init__(self, state: State, name: str, block: int) -> None:
+        self.state, self.name, self.block = state, name, block
         self.arrivals = 0  # of a phase; 0 until barrier_init
         self.missing = 0  # arrivals of this phase that have not come
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
         self.phase = 0
         self.copies: list[Copy] = []
-        self.column = machine.asynchronous.clocks.column()
-        machine.asynchronous.by_column[self.column] = self
+        self.column = state.engines.clocks.column()
+        state.engines.by_column[self.column] = self
         self.made: tuple[int, int] | None = None  # by which warp, in which of its intervals
         self.made_in = 0  # the line; 0: it was used before
         self.published = False
@@ -57,7 +63,7 @@ class Barrier:
         """barrier_init by a thread of a warp."""
         self.made_in = line
         self.arrivals = self.missing = arrivals
-        self.made = warp, self.machine.asynchronous.clocks.interval(warp)
+        self.made = warp, self.state.engines.clocks.interval(warp)
         self.published = False
 
     def passed(self, parity: int) -> bool:
@@ -80,7 +86,7 @@ class Barrier:
         """Let the bytes arrive that alone are missing; False if there are none."""
         if self.missing or not self.copies:
             return False
-        engine = self.machine.asynchronous
+        engine = self.state.engines
         copies, self.copies = self.copies, []
         for number in engine.order.permutation(len(copies)).tolist():
             copies[number].arrive()
@@ -94,10 +100,11 @@ class Barrier:
             return
         if self.arrived > self.expected:
             text = f"{self.arrived} bytes arrive at {self.name} in a phase that expects {self.expected}"
-            self.machine.asynchronous.fault_at(self.block, "mbarrier", self.expected_in, self.name, text)
+            first = self.block * self.state.lanes_per_block
+            self.state.fault_of(first, "mbarrier", self.expected_in, self.name, text)
         self.phase += 1
         if self.arrived:
-            self.machine.asynchronous.pipeline.full(self)
+            self.state.engines.pipeline.full(self.column)
         self.missing, self.expected, self.arrived = self.arrivals, 0, 0
         self.known = joined(joined(self.known, self.gathered), np.zeros(self.column + 1, np.int64))
         self.known[self.column] = self.phase
@@ -116,14 +123,14 @@ class Barrier:
 class Barriers:
     """An array of barriers in shared memory, of every block that runs."""
 
-    def __init__(self, machine: Machine, count: int) -> None:
-        self.machine, self.count, self.name = machine, count, ""
+    def __init__(self, state: State, count: int) -> None:
+        self.state, self.count, self.name = state, count, ""
         self._all: dict[tuple[int, int], Barrier] = {}
 
     def at(self, block: int, i: int) -> Barrier:
         key = block, i
         if key not in self._all:
-            self._all[key] = Barrier(self.machine, f"{self.name}[{i}]", block)
+            self._all[key] = Barrier(self.state, f"{self.name}[{i}]", block)
         return self._all[key]
 
     def __iter__(self) -> Iterator[Barrier]:
@@ -131,14 +138,14 @@ class Barriers:
 
     def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
         """The active lanes, and the barrier that each names; one beyond the array is a fault."""
-        machine = self.machine
-        numbers = np.broadcast_to(np.asarray(as_offset(i)), machine.mask.bits.shape)
-        wrong = machine.mask.bits & ((numbers < 0) | (numbers >= self.count))
+        state = self.state
+        numbers = np.broadcast_to(np.asarray(as_offset(i)), state.mask.bits.shape)
+        wrong = state.mask.bits & ((numbers < 0) | (numbers >= self.count))
         if wrong.any():
             first = int(numbers[int(np.argmax(wrong))])
             text = f"{self.name} is {verb} at {first}, its extent is {self.count}"
-            machine.fault("outside", line, self.name, text, wrong)
-        lanes = np.flatnonzero(machine.mask.bits & ~wrong)
+            state.fault("outside", line, self.name, text, wrong)
+        lanes = np.flatnonzero(state.mask.bits & ~wrong)
         return list(zip(lanes.tolist(), numbers[lanes].tolist(), strict=True))
 
 
@@ -163,14 +170,14 @@ class ForPhase(Wait):
     def for_bytes(self) -> bool:
         return any(barrier.arrived != barrier.expected for barrier in self._waits())
 
-    def tell(self, machine: Machine) -> None:
+    def tell(self, state: State) -> None:
         barrier, parity = next((b, p) for b, p in self.wanted if not b.passed(p))
         text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
-        of_block: Bools = self.mask.bits & (machine.block_number == barrier.block)
-        machine.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
+        of_block: Bools = self.mask.bits & (state.block_number == barrier.block)
+        state.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
 
 
-def make(machine: Machine, line: int, lane: int, barrier: Barrier, arrivals: int) -> None:
+def _make(state: State, line: int, lane: int, barrier: Barrier, arrivals: int) -> None:
     """One lane makes a barrier; a fault if it is there already, or cannot count so many."""
     text = ""
     if barrier.made_in:
@@ -178,13 +185,13 @@ def make(machine: Machine, line: int, lane: int, barrier: Barrier, arrivals: int
     elif not 1 <= arrivals <= MOST:
         text = f"{barrier.name} is to wait for {arrivals} arrivals, which must be from 1 to {MOST}"
     if text:
-        machine.asynchronous.fault_of(lane, "mbarrier", line, barrier.name, text)
+        state.fault_of(lane, "mbarrier", line, barrier.name, text)
     barrier.make(lane // WARP, max(arrivals, 1), line)
 
 
-def usable(machine: Machine, line: int, barrier: Barrier, lane: int) -> None:
+def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
-    engine = machine.asynchronous
+    engine = state.engines
     text = ""
     if barrier.made is None:
         text = f"{barrier.name} is used, and no barrier_init has made it"
@@ -194,7 +201,7 @@ def usable(machine: Machine, line: int, barrier: Barrier, lane: int) -> None:
     elif not barrier.published:
         text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
     if text:
-        engine.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
+        state.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
 
 
 def _bits(lanes: list[int]) -> dict[int, int]:
@@ -205,59 +212,60 @@ def _bits(lanes: list[int]) -> dict[int, int]:
     return bits
 
 
-def handed_over(machine: Machine, lanes: list[int]) -> dict[int, Ints]:
+def _handed_over(state: State, lanes: list[int]) -> dict[int, Ints]:
     """By warp, what these lanes hand over as they arrive."""
-    return {warp: machine.asynchronous.clocks.release_of(warp, bits) for warp, bits in _bits(lanes).items()}
+    return {warp: state.engines.clocks.release_of(warp, bits) for warp, bits in _bits(lanes).items()}
 
 
-def arrive(machine: Machine, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
+def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
     """One lane arrives with what it hands over; it expects so many bytes more."""
-    engine = machine.asynchronous
-    usable(machine, line, barrier, lane)
+    engine = state.engines
+    usable(state, line, barrier, lane)
     if engine.clocks.row(lane)[barrier.column] < barrier.phase:
         text = (
             f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
             f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
         )
-        machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
-    if barrier.block != machine.block_number[lane]:
+        state.fault_of(lane, "mbarrier", line, barrier.name, text)
+    if barrier.block != state.block_number[lane]:
         engine.remote[line, lane, barrier.block] = engine.syncs, barrier.column, barrier.phase + 1
     if not 0 <= barrier.expected - barrier.arrived + count <= MOST or count < 0:
         text = f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
-        machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
+        state.fault_of(lane, "mbarrier", line, barrier.name, text)
     if barrier.missing:
         barrier.expect(count, line)
     if not barrier.arrive(given):
         came = f"all {barrier.arrivals} arrivals of the phase have come"
         still = f", and {barrier.expected - barrier.arrived} bytes have not" if barrier.expected else ""
         text = f"one arrival at {barrier.name} is too many: {came}{still}"
-        machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
+        state.fault_of(lane, "mbarrier", line, barrier.name, text)
 
 
-def wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: Value) -> None:
-    engine = machine.asynchronous
-    parities = np.broadcast_to(np.asarray(parity).astype(np.int64), machine.mask.bits.shape)
+@on_engines
+def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
+    engine = state.engines
+    parities = np.broadcast_to(np.asarray(parity).astype(np.int64), state.mask.bits.shape)
     lanes: dict[tuple[int, int, int], list[int]] = {}
     for lane, number in bars.named(line, i, "waited for"):
         if parities[lane] not in (0, 1):
             text = f"the parity of a phase is 0 or 1, and this is {parities[lane]}"
-            machine.fault("operand", line, bars.name, text, lane=lane, count=1)
-        key = int(machine.block_number[lane]), number, int(parities[lane]) & 1
+            state.fault_of(lane, "operand", line, bars.name, text)
+        key = int(state.block_number[lane]), number, int(parities[lane]) & 1
         lanes.setdefault(key, []).append(lane)
     wanted = []
     for (block, number, bit), those in lanes.items():
         barrier = bars.at(block, number)
-        usable(machine, line, barrier, those[0])
+        usable(state, line, barrier, those[0])
         wanted.append((barrier, bit))
-    engine.teams.until(ForPhase(line, machine.mask, wanted))
-    alive = _bits(np.flatnonzero(machine.waiting.bits).tolist())
+    engine.teams.until(ForPhase(line, state.mask, wanted))
+    alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
     for (barrier, _), those in zip(wanted, lanes.values(), strict=True):
         for warp, bits in _bits(those).items():
             engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
 
 
-def all_arrive(
-    machine: Machine,
+def _all_arrive(
+    state: State,
     line: int,
     bars: Barriers,
     i: Value,
@@ -266,8 +274,57 @@ def all_arrive(
 ) -> None:
     """The active lanes arrive, each at the barrier that it names of the ``block`` of that lane, if there is one."""
     named = bars.named(line, i, "used")
-    given = handed_over(machine, [lane for lane, _ in named])
+    given = _handed_over(state, [lane for lane, _ in named])
     for lane, number in named:
         where = block(lane)
         if where is not None:
-            arrive(machine, line, lane, bars.at(where, number), given[lane // WARP], count(lane))
+            _arrive(state, line, lane, bars.at(where, number), given[lane // WARP], count(lane))
+
+
+# --- the helpers of lessons/hopper.py ---
+
+
+@on_engines
+def barrier_array(state: State, line: int, count: Value) -> Barriers:
+    known: dict[object, Barriers] = state.engines.barriers
+    return known.setdefault(state.here(), Barriers(state, one_number(state, line, "barrier_array", count)))
+
+
+@on_engines
+def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
+    for lane, number in bars.named(line, i, "made"):
+        barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
+        _make(state, line, lane, barrier, count)
+
+
+@on_engines
+def publish_barriers(state: State, line: int) -> None:
+    warps = set((np.flatnonzero(state.mask.bits) // WARP).tolist())
+    for bars in state.engines.barriers.values():
+        for barrier in bars:
+            if barrier.made and barrier.made[0] in warps:
+                barrier.published = True
+
+
+@on_engines
+def barrier_expect(state: State, line: int, bars: Barriers, i: Value, count: Value) -> None:
+    blocks = state.block_number
+    _all_arrive(state, line, bars, i, lambda lane: int(blocks[lane]), lambda lane: at(count, lane))
+
+
+@on_engines
+def barrier_arrive(state: State, line: int, bars: Barriers, i: Value) -> None:
+    blocks = state.block_number
+    _all_arrive(state, line, bars, i, lambda lane: int(blocks[lane]))
+
+
+@on_engines
+def barrier_arrive_at(state: State, line: int, bars: Barriers, i: Value, rank: Value) -> None:
+    engine = state.engines
+
+    def block(lane: int) -> int | None:
+        own, number = int(state.block_number[lane]), at(rank, lane)
+        there = engine.cluster_of(own, 1 << min(number, 16) if number >= 0 else 0, line, lane)
+        return there[0] if there else None
+
+    _all_arrive(state, line, bars, i, block)

@@ -1,26 +1,24 @@
 """Shared memory of an asynchronous kernel: of each element who wrote it and who read it, as far as each warp knows.
 
-Other kernels order their threads by barriers of the block alone, and :class:`common.trace.spaces.Shared` looks
+Other kernels order their threads by barriers of the block alone, and :class:`common.trace.shared.Shared` looks
 at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps
-(:mod:`common.trace.clocks`): what wgmma and the copy engine do, too.
+(:mod:`common.trace.hopper.clocks`): what wgmma and the copy engine do, too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace.clocks import ACCESS, STORE, WGMMA, Clocks
-from common.trace.memory import WARP, Bools, Ints
-from common.trace.rounds import across
-from common.trace.shadow import same
-from common.trace.spaces import Shared, View
-from common.trace.teams import WARPGROUP
+from common.trace.cost import WARP, Bools, Ints
+from common.trace.hopper.clocks import ACCESS, STORE, WGMMA, Clocks
+from common.trace.hopper.teams import WARPGROUP
+from common.trace.races import next_round, same
+from common.trace.shared import Shared
+from common.trace.state import State
 from common.trace.values import spread
-
-if TYPE_CHECKING:
-    from common.trace.lanes import Machine
+from common.trace.views import View
 
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
 _BITS = 1 << np.arange(WARP)
@@ -44,16 +42,16 @@ class Agent(NamedTuple):
     verb: str
 
 
-def _stamps(machine: Machine, lanes: Any) -> Any:
+def _stamps(state: State, lanes: Any) -> Any:
     """The barriers that each of these lanes has passed."""
-    return machine.stamps if np.ndim(machine.stamps) == 0 else machine.stamps[lanes]
+    return state.stamps if np.ndim(state.stamps) == 0 else state.stamps[lanes]
 
 
 class Tiles(Shared):
     """An array in shared memory, one per block."""
 
-    def __init__(self, machine: Machine, size: int, dtype: Any, alignment: int) -> None:
-        super().__init__(machine, size, dtype, alignment)
+    def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
+        super().__init__(state, size, dtype, alignment)
         count = len(self.data)
         self.column = np.full(count, -1, np.int64)  # of the clocks: who wrote an element last
         self.number = np.zeros(count, np.int64)  # and which number of that column says that it is done
@@ -74,88 +72,86 @@ class Tiles(Shared):
 
     # --- ordinary accesses, of all active lanes ---
 
-    def noted_read(self, machine: Machine, view: View, at: Any, lanes: Bools, line: int) -> None:
-        self._alone(machine, lanes)
+    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+        self._alone(state, lanes)
         who = np.flatnonzero(lanes)
         places = spread(at, lanes.shape)[who]
         agent = Agent(who // WARP, who, line, "read")
-        self._written_before(machine, view, places, agent)
-        self._note(machine, places, ACCESS, who // WARP, machine.asynchronous.clocks.known[agent.warps, agent.warps],
+        self._written_before(state, view, places, agent)
+        self._note(state, places, ACCESS, who // WARP, state.engines.clocks.known[agent.warps, agent.warps],
                    line)  # fmt: skip
 
-    def _alone(self, machine: Machine, lanes: Bools) -> None:
+    def _alone(self, state: State, lanes: Bools) -> None:
         """Lanes access the tiles, and have not met the others of their warp since."""
-        machine.asynchronous.clocks.alone |= lanes.reshape(-1, WARP) @ _BITS
+        state.engines.clocks.alone |= lanes.reshape(-1, WARP) @ _BITS
 
-    def noted_write(self, machine: Machine, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        self._alone(machine, lanes)
+    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
+        self._alone(state, lanes)
         who = np.flatnonzero(lanes)
         places = spread(at, lanes.shape)[who]
         warps = who // WARP
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
         agent = Agent(warps, who, line, "written")
-        self._written_before(machine, view, places, agent, changed)
-        self._read_before(machine, view, places, agent, changed)
-        interval = machine.asynchronous.clocks.known[warps, warps]
+        self._written_before(state, view, places, agent, changed)
+        self._read_before(state, view, places, agent, changed)
+        interval = state.engines.clocks.known[warps, warps]
         self._put(places, warps, interval, who, line)
-        self.stamp[places] = _stamps(machine, who)
+        self.stamp[places] = _stamps(state, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
-            self._tell_race(machine, view, places, beaten, agent, self.lane[places], self.line[places],
+            self._tell_race(state, view, places, beaten, agent, self.lane[places], self.line[places],
                             "written at once")  # fmt: skip
 
     def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
         """Nothing: whoever reads it before it has arrived is found by ``pending``."""
 
-    def settle(self, machine: Machine, view: View, present: Bools | None) -> None:
+    def settle(self, state: State, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written is not None and self.written.all())
         self.accesses.clear()
 
-    def fence(self, machine: Machine, lanes: Bools) -> None:
+    def fence(self, state: State, lanes: Bools) -> None:
         """The active lanes call fence_async: what they wrote is there for the engines, once others know of it."""
         waiting = np.flatnonzero(self.fenced == _NEVER)
         own = waiting[lanes[self.lane[waiting]] & ~self.under_way[waiting]]
         warps = self.lane[own] // WARP
-        self.fenced[own] = machine.asynchronous.clocks.known[warps, warps]
-        self.fence_stamp[own] = _stamps(machine, self.lane[own])
+        self.fenced[own] = state.engines.clocks.known[warps, warps]
+        self.fence_stamp[own] = _stamps(state, self.lane[own])
 
     # --- accesses of the engines ---
 
-    def read_by_engine(
-        self, machine: Machine, view: View, places: Ints, agent: Agent, kind: int, number: int
-    ) -> None:
+    def read_by_engine(self, state: State, view: View, places: Ints, agent: Agent, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
-        self._arrived(machine, view, places, agent)
+        self._arrived(state, view, places, agent)
         fenced = self.fenced[places]
         by_threads = fenced != 0
-        self._written_before(machine, view, places if not by_threads.any() else places[~by_threads], agent)
+        self._written_before(state, view, places if not by_threads.any() else places[~by_threads], agent)
         if by_threads.any():
-            self._fenced_before(machine, view, places[by_threads], agent)
+            self._fenced_before(state, view, places[by_threads], agent)
         leader = int(np.min(agent.warps))
-        self._note(machine, places, kind, leader, number, agent.line)
+        self._note(state, places, kind, leader, number, agent.line)
 
-    def _fenced_before(self, machine: Machine, view: View, places: Ints, agent: Agent) -> None:
+    def _fenced_before(self, state: State, view: View, places: Ints, agent: Agent) -> None:
         """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
-        known = self._known(machine.asynchronous.clocks, agent, self.column[places])
+        known = self._known(state.engines.clocks, agent, self.column[places])
         unfenced = self.fenced[places] > known
         if np.ndim(agent.warps) == 0:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.warps) & (self.lane[places] != agent.lane)
-            unfenced |= others & (self.fence_stamp[places] == _stamps(machine, agent.lane))
+            unfenced |= others & (self.fence_stamp[places] == _stamps(state, agent.lane))
         if not unfenced.any():
-            self._written_before(machine, view, places, agent)
+            self._written_before(state, view, places, agent)
             return
         first = places[int(np.argmax(unfenced))]
         text = (
-            f"{self.element(view, first)} is {agent.verb}, and thread {machine.thread_of(int(self.lane[first]))}, "
+            f"{self.element(view, first)} is {agent.verb}, and thread {state.thread_of(int(self.lane[first]))}, "
             f"which wrote it in line {self.line[first]}, calls no fence_async with a barrier behind it in between"
         )
-        machine.fault("proxy-fence", agent.line, view.name, text, unfenced, lane=agent.lane)
+        state.fault("proxy-fence", agent.line, view.name, text, unfenced, lane=agent.lane)
 
     def filled_by_engine(
-        self, machine: Machine, view: View, places: Ints, agent: Agent, column: int, number: int
+        self, state: State, view: View, places: Ints, agent: Agent, column: int, number: int
     ) -> None:
         """A copy to these elements begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
@@ -165,10 +161,10 @@ class Tiles(Shared):
                 f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
                 "still under way"
             )
-            machine.fault("race", agent.line, view.name, text, under_way, lane=agent.lane)
+            state.fault("race", agent.line, view.name, text, under_way, lane=agent.lane)
             places = places[~under_way]
-        self._written_before(machine, view, places, agent)
-        self._read_before(machine, view, places, agent)
+        self._written_before(state, view, places, agent)
+        self._read_before(state, view, places, agent)
         self._put(places, column, number, agent.lane, agent.line)
         self.fenced[places] = 0
         self.under_way[places] = True
@@ -219,8 +215,8 @@ class Tiles(Shared):
         self.column[places], self.number[places] = column, number
         self.lane[places], self.line[places] = lane, line
 
-    def _note(self, machine: Machine, places: Ints, kind: int, warps: Any, number: Any, line: int) -> None:
-        per_block = machine.lanes_per_block // WARP
+    def _note(self, state: State, places: Ints, kind: int, warps: Any, number: Any, line: int) -> None:
+        per_block = state.lanes_per_block // WARP
         numbers = np.broadcast_to(np.asarray(number), places.shape)
         of_block = np.broadcast_to(np.asarray(warps) % per_block, places.shape)
         for warp in np.unique(of_block).tolist() if np.ndim(warps) else [int(warps) % per_block]:
@@ -232,41 +228,41 @@ class Tiles(Shared):
             reader.number[places[own]] = numbers[own]
             reader.line[places[own]] = line
 
-    def _arrived(self, machine: Machine, view: View, places: Ints, agent: Agent) -> None:
+    def _arrived(self, state: State, view: View, places: Ints, agent: Agent) -> None:
         assert self.written is not None
         early = self.under_way[places]
         if early.any():
             first = places[int(np.argmax(early))]
             text = (
                 f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
-                f"under way: wait for {self._awaited(machine, first)} first"
+                f"under way: wait for {self._awaited(state, first)} first"
             )
-            machine.fault("copy-not-awaited", agent.line, view.name, text, early, lane=agent.lane)
+            state.fault("copy-not-awaited", agent.line, view.name, text, early, lane=agent.lane)
         unset = ~self.written[places] & ~early
         if unset.any():
             first = places[int(np.argmax(unset))]
             text = f"{self.element(view, first)}, which nothing has written, is {agent.verb}"
-            machine.fault("read-before-write", agent.line, view.name, text, unset, lane=agent.lane)
+            state.fault("read-before-write", agent.line, view.name, text, unset, lane=agent.lane)
 
-    def _awaited(self, machine: Machine, place: int) -> str:
-        barrier = machine.asynchronous.by_column.get(int(self.column[place]))
+    def _awaited(self, state: State, place: int) -> str:
+        barrier = state.engines.by_column.get(int(self.column[place]))
         return barrier.name if barrier else "it"
 
     def _written_before(
-        self, machine: Machine, view: View, places: Ints, agent: Agent, among: Bools | None = None
+        self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None
     ) -> None:
         """A fault where the agent does not know that what was written last is done."""
         column = self.column[places]
         if not len(places) or column.max() < 0:
             return
-        clocks = machine.asynchronous.clocks
+        clocks = state.engines.clocks
         known = self._known(clocks, agent, column)
         met = (column >= 0) & (self.number[places] > known)
         lanes = self.lane[places]
         by_threads = column < clocks.warps
         if np.ndim(agent.warps) == np.ndim(agent.lane):  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.warps) & (lanes != agent.lane)
-            unsynced &= self.stamp[places] == _stamps(machine, agent.lane)
+            unsynced &= self.stamp[places] == _stamps(state, agent.lane)
             met |= unsynced
         if among is not None:
             met &= among
@@ -274,9 +270,9 @@ class Tiles(Shared):
             return
         awaited = met & ~by_threads & ~self.under_way[places]
         if awaited.any() and agent.verb != "written":
-            self._tell_unawaited(machine, view, places, awaited, agent)
+            self._tell_unawaited(state, view, places, awaited, agent)
             met &= by_threads
-        self._tell_race(machine, view, places, met, agent, lanes, self.line[places], "written")
+        self._tell_race(state, view, places, met, agent, lanes, self.line[places], "written")
 
     @staticmethod
     def _known(clocks: Clocks, agent: Agent, column: Any) -> Ints:
@@ -289,17 +285,15 @@ class Tiles(Shared):
         picked: Ints = clocks.row(agent.lane)[column]
         return picked
 
-    def _read_before(
-        self, machine: Machine, view: View, places: Ints, agent: Agent, among: Bools | None = None
-    ) -> None:
+    def _read_before(self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
         if not self.readers:
             return
         numbers = np.array([reader.number[places] for reader in self.readers.values()])
         if not numbers.any():
             return
-        clocks = machine.asynchronous.clocks
-        per_block = machine.lanes_per_block // WARP
+        clocks = state.engines.clocks
+        per_block = state.lanes_per_block // WARP
         first_warp = places // self.size * per_block
         first_column = np.array([clocks.of(kind, warp) for kind, warp in self.readers])
         late = numbers > self._known(clocks, agent, first_column[:, None] + first_warp)
@@ -310,20 +304,20 @@ class Tiles(Shared):
         for ((kind, warp), reader), met in zip(self.readers.items(), late, strict=True):
             if met.any():
                 other = (first_warp + warp) * WARP
-                self._tell_race(machine, view, places, met, agent, other, reader.line[places], _READERS[kind])
+                self._tell_race(state, view, places, met, agent, other, reader.line[places], _READERS[kind])
 
-    def _tell_unawaited(self, machine: Machine, view: View, places: Ints, met: Bools, agent: Agent) -> None:
+    def _tell_unawaited(self, state: State, view: View, places: Ints, met: Bools, agent: Agent) -> None:
         first = int(np.argmax(met))
         lane = int(np.broadcast_to(agent.lane, met.shape)[first])
         text = (
-            f"{self.element(view, places[first])} is {agent.verb} by thread {machine.thread_of(lane)}, which has not "
-            f"waited for {self._awaited(machine, places[first])}: the copy of line {self.line[places[first]]} may "
+            f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)}, which has not "
+            f"waited for {self._awaited(state, places[first])}: the copy of line {self.line[places[first]]} may "
             "not have arrived"
         )
-        machine.fault("copy-not-awaited", agent.line, view.name, text, met, lane=lane)
+        state.fault("copy-not-awaited", agent.line, view.name, text, met, lane=lane)
 
     def _tell_race(
-        self, machine: Machine, view: View, places: Ints, met: Bools, agent: Agent, others: Any, lines: Ints,
+        self, state: State, view: View, places: Ints, met: Bools, agent: Agent, others: Any, lines: Ints,
         verb: str,
     ) -> None:  # fmt: skip
         if not met.any():
@@ -331,12 +325,12 @@ class Tiles(Shared):
         first = int(np.argmax(met))
         lane = int(np.broadcast_to(agent.lane, met.shape)[first])
         other = int(np.broadcast_to(others, met.shape)[first])
-        by = f" by thread {machine.thread_of(other)}"
+        by = f" by thread {state.thread_of(other)}"
         if verb == _READERS[WGMMA]:
-            by = f" of warpgroup {other % machine.lanes_per_block // WARPGROUP}"
+            by = f" of warpgroup {other % state.lanes_per_block // WARPGROUP}"
         text = (
-            f"{self.element(view, places[first])} is {agent.verb} by thread {machine.thread_of(lane)} in line "
+            f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)} in line "
             f"{agent.line} and {verb}{by} in line {lines[first]}, with no "
-            f"barrier between{across(machine.home, agent.line, int(lines[first]))}"
+            f"barrier between{next_round(state.home, agent.line, int(lines[first]))}"
         )
-        machine.fault("race", agent.line, view.name, text, met, lane=lane)
+        state.fault("race", agent.line, view.name, text, met, lane=lane)

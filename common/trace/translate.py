@@ -4,7 +4,7 @@ The translation keeps names and lines. What differs between threads is an array 
 or a loop whose condition differs runs under a mask of active lanes. A variable assigned under a mask keeps its old
 value in the other lanes only if one of them may still read it: otherwise a loop counter would become an array.
 
-In the translated code ``_t`` is the machine (:mod:`common.trace.lanes`), whose ``mask`` holds the active lanes,
+In the translated code ``_t`` is the :class:`common.trace.executor.Executor`, whose ``mask`` holds the active lanes,
 and the names of :mod:`common.trace.values` have an underscore in front.
 """
 
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from common.trace import liveness
 
 _BINARY = {
     ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
@@ -55,152 +57,6 @@ class _Scope:
     live: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Product:
-    """``into[...] += first * second`` in nothing but loops over ranges: ``loops`` from the outer one inwards."""
-
-    loops: list[ast.For]
-    into: ast.Subscript
-    factors: tuple[ast.expr, ast.expr]
-
-    @staticmethod
-    def of(node: ast.stmt) -> _Product | None:
-        """The product that a loop is, if it is one: every index is made of whole numbers and loop variables."""
-        loops = []
-        while isinstance(node, ast.For) and not node.orelse and len(node.body) == 1:
-            loops.append(node)
-            node = node.body[0]
-        if not loops or not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
-            return None
-        into, product = node.target, node.value
-        if not (isinstance(into, ast.Subscript) and _is_plain_element(into)):
-            return None
-        if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
-            return None
-        factors = product.left, product.right
-        if not all(isinstance(factor, ast.Name) or _is_plain_element(factor) for factor in factors):
-            return None
-        variables: set[str] = set()
-        for loop in loops:
-            call = loop.iter
-            if not isinstance(loop.target, ast.Name) or not isinstance(call, ast.Call) or call.keywords:
-                return None
-            ends = frozenset().union(*map(_names, call.args))
-            if getattr(call.func, "id", "") != "range" or not all(map(_is_plain_sum, call.args)) or ends & variables:
-                return None
-            variables.add(loop.target.id)
-        arrays = (factor.value if isinstance(factor, ast.Subscript) else factor for factor in factors)
-        if variables & _names(into.value).union(*map(_names, arrays)):
-            return None
-        return _Product(loops, into, factors)
-
-    @property
-    def indices(self) -> list[ast.expr]:
-        return [part.slice for part in (self.into, *self.factors) if isinstance(part, ast.Subscript)]
-
-
-def _is_plain_element(node: ast.expr) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _is_plain_sum(node.slice)
-
-
-def _is_plain_sum(node: ast.expr) -> bool:
-    """Is it made of names and whole numbers alone, by ``+``, ``-`` and ``*``?"""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult) and all(map(_is_plain_sum, (node.left, node.right)))
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
-
-
-@dataclass
-class _Flow:
-    """Live variables of statements, as far as the translation needs them."""
-
-    after: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
-    head: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
-    other: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
-
-
-def _names(node: ast.AST | None, context: type[ast.expr_context] = ast.Load) -> frozenset[str]:
-    if node is None:
-        return frozenset()
-    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))
-
-
-def _analyse(body: list[ast.stmt]) -> _Flow:
-    """Backward liveness over structured code."""
-    flow = _Flow()
-    nothing: frozenset[str] = frozenset()
-
-    def block(
-        statements: list[ast.stmt], out: frozenset[str], leave: frozenset[str], again: frozenset[str]
-    ) -> frozenset[str]:
-        for statement in reversed(statements):
-            flow.after[statement] = out
-            out = one(statement, out, leave, again)
-        return out
-
-    def one(node: ast.stmt, out: frozenset[str], leave: frozenset[str], again: frozenset[str]) -> frozenset[str]:
-        if isinstance(node, ast.If):
-            flow.other[node] = block(node.orelse, out, leave, again)
-            return block(node.body, out, leave, again) | flow.other[node] | _names(node.test)
-        if isinstance(node, ast.For | ast.While):
-            test = node.iter if isinstance(node, ast.For) else node.test
-            bound = _names(node.target, ast.Store) if isinstance(node, ast.For) else nothing
-            end = block(node.orelse, out, leave, again)
-            head = end | (nothing if isinstance(node, ast.For) else _names(test))
-            while True:
-                wider = head | (block(node.body, head, out, head) - bound)
-                if wider == head:
-                    break
-                head = wider
-            flow.head[node] = head
-            return head | _names(test)
-        if isinstance(node, ast.Break):
-            return leave
-        if isinstance(node, ast.Continue):
-            return again
-        if isinstance(node, ast.Return):
-            return _names(node.value)
-        if isinstance(node, ast.AugAssign):
-            return out | _names(node) | _names(node.target, ast.Store)
-        if isinstance(node, ast.Assign):
-            stored = frozenset(t.id for target in node.targets for t in _targets(target) if isinstance(t, ast.Name))
-            return (out - stored) | _names(node)
-        return out | _names(node)
-
-    block(body, nothing, nothing, nothing)
-    return flow
-
-
-def _targets(node: ast.expr) -> Iterable[ast.expr]:
-    if isinstance(node, ast.Tuple | ast.List):
-        for element in node.elts:
-            yield from _targets(element)
-    else:
-        yield node
-
-
-def _leaves(node: ast.AST, inside: bool = False) -> bool:
-    """May a lane leave by break, continue or return what encloses this statement?"""
-    if isinstance(node, ast.Return | ast.Raise):
-        return True
-    if isinstance(node, ast.Break | ast.Continue):
-        return not inside
-    if isinstance(node, ast.For | ast.While):
-        return any(_leaves(child, True) for child in node.body) or any(
-            _leaves(child, inside) for child in node.orelse
-        )
-    return any(_leaves(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
-
-
-def _returns(node: ast.AST) -> bool:
-    return any(isinstance(child, ast.Return | ast.Raise) for child in ast.walk(node))
-
-
-def _compares(node: ast.expr) -> bool:
-    """May it ask what a value is, be that a comparison or a cast to an integer?"""
-    return any(isinstance(part, ast.Compare | ast.Call) for part in ast.walk(node))
-
-
 class _Asserted(ast.NodeTransformer):
     """``assert`` as what it is: a thread raises, or goes on."""
 
@@ -212,46 +68,12 @@ class _Asserted(ast.NodeTransformer):
         return ast.copy_location(ast.If(fails, [error], []), node)
 
 
-@dataclass(frozen=True)
-class Use:
-    """What becomes of a parameter: ``called`` with it at ``position``, or indexed with ``indices``, or unknown."""
-
-    indices: int = 0
-    called: str = ""
-    position: int = 0
-
-
-_HARMLESS = ("shape", "size", "ndim", "dtype", "strides", "nbytes", "itemsize")
-
-
-def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
-    """Of each parameter, what may write to the array that it is; a ``Use()`` if nobody knows."""
-    parents = {child: node for node in ast.walk(definition) for child in ast.iter_child_nodes(node)}
-    found: dict[str, set[Use]] = {argument.arg: set() for argument in definition.args.args}
-    for node in ast.walk(definition):
-        if not isinstance(node, ast.Name) or node.id not in found:
-            continue
-        parent, use = parents[node], Use()
-        if isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS:
-            continue
-        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
-            indices = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
-            if parent.value is node and not any(isinstance(i, ast.Slice) for i in indices):
-                use = Use(indices=len(indices))
-        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and node in parent.args:
-            use = Use(called=parent.func.id, position=parent.args.index(node))
-        elif isinstance(node.ctx, ast.Load) and isinstance(parent, ast.BinOp | ast.Compare | ast.BoolOp | ast.If):
-            continue  # a number
-        found[node.id].add(use)
-    return {name: frozenset(all_) for name, all_ in found.items()}
-
-
 class _Translator:
     def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
         self.definition, self.pure, self.home = definition, pure, home
-        self.flow = _analyse(definition.body)
+        self.flow = liveness.analyse(definition.body)
         self.scopes: list[_Scope] = []
         self.loops: list[_Loop] = []
         self.merged: set[str] = set()
@@ -263,16 +85,16 @@ class _Translator:
             n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         # a single return at the very end leaves nobody behind
-        self.early = any(_returns(statement) for statement in body[:-1]) or (
-            bool(body) and _returns(body[-1]) and not isinstance(body[-1], ast.Return)
+        self.early = any(liveness.returns(statement) for statement in body[:-1]) or (
+            bool(body) and liveness.returns(body[-1]) and not isinstance(body[-1], ast.Return)
         )
 
     def module(self) -> ast.Module:
         body = self.block(self.definition.body)
-        start = [self.assign_plain("_m0", self.machine("mask"))]
+        start = [self.assign_plain("_m0", self.of_t("mask"))]
         end: list[ast.stmt] = []
         if self.early:
-            start += [self.assign_plain("_r", self.machine("none")), self.assign_plain("_rv", ast.Constant(None))]
+            start += [self.assign_plain("_r", self.of_t("none")), self.assign_plain("_rv", ast.Constant(None))]
             end = [self.set_mask(ast.Name("_m0", ast.Load())), ast.Return(ast.Name("_rv", ast.Load()))]
         start += [self.assign_plain(name, ast.Constant(None)) for name in sorted(self.merged - self.parameters())]
         function = copy.copy(self.definition)
@@ -295,17 +117,17 @@ class _Translator:
     def load(name: str) -> ast.Name:
         return ast.Name(name, ast.Load())
 
-    def machine(self, attribute: str) -> ast.Attribute:
+    def of_t(self, attribute: str) -> ast.Attribute:
         return ast.Attribute(self.load("_t"), attribute, ast.Load())
 
     def ask(self, method: str, *arguments: ast.expr) -> ast.Call:
-        return ast.Call(self.machine(method), list(arguments), [])
+        return ast.Call(self.of_t(method), list(arguments), [])
 
     def apply(self, function: str, *arguments: ast.expr) -> ast.Call:
         return ast.Call(self.load(function), list(arguments), [])
 
     def line(self, node: ast.stmt | ast.expr) -> ast.expr:
-        return ast.Constant(node.lineno) if self.home else self.machine("site")
+        return ast.Constant(node.lineno) if self.home else self.of_t("site")
 
     @staticmethod
     def assign_plain(name: str, value: ast.expr) -> ast.stmt:
@@ -316,7 +138,7 @@ class _Translator:
         return ast.Assign([ast.Attribute(ast.Name("_t", ast.Load()), "mask", ast.Store())], value, None)
 
     def unless_none(self, value: ast.expr, body: list[ast.stmt]) -> ast.stmt:
-        return ast.If(ast.Compare(value, [ast.IsNot()], [self.machine("none")]), body, [])
+        return ast.If(ast.Compare(value, [ast.IsNot()], [self.of_t("none")]), body, [])
 
     def gone(self, loop: _Loop | None) -> list[ast.expr]:
         """The masks of lanes that have left the innermost loop's turn, or the function."""
@@ -337,8 +159,8 @@ class _Translator:
         for i, statement in enumerate(statements):
             for written in self.statement(statement):
                 out.append(ast.copy_location(written, statement))
-            if i + 1 < len(statements) and _leaves(statement):
-                rest = self.unless_none(self.machine("mask"), self.block(statements[i + 1 :]))
+            if i + 1 < len(statements) and liveness.leaves(statement):
+                rest = self.unless_none(self.of_t("mask"), self.block(statements[i + 1 :]))
                 out.append(ast.copy_location(rest, statements[i + 1]))
                 break
         return out or [ast.Pass()]
@@ -425,7 +247,7 @@ class _Translator:
         before, taken = self.fresh("_m"), self.fresh("_c")
         live = self.flow.after[node]
         out = [
-            self.assign_plain(before, self.machine("mask")),
+            self.assign_plain(before, self.of_t("mask")),
             self.assign_plain(taken, self.ask("branch", self.expression(node.test), self.line(node))),
         ]
         self.scopes.append(_Scope(before, live | self.flow.other[node]))
@@ -437,21 +259,21 @@ class _Translator:
             self.scopes.append(_Scope(before, live))
             out.append(self.unless_none(self.load(left), [self.set_mask(self.load(left)), *self.block(node.orelse)]))
             self.scopes.pop()
-        if _leaves(node):
+        if liveness.leaves(node):
             out.append(self.rejoined(before, self.loops[-1] if self.loops else None))
         else:
             out.append(self.set_mask(self.load(before)))
         return out
 
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
-        product = None if node in self.inner else _Product.of(node)
+        product = None if node in self.inner else liveness.Product.of(node)
         if product is None:
             return self.loop(node)
         self.inner.update(product.loops)
         turns = [self.fresh("_v") for _ in product.loops]
         variables = [loop.target.id for loop in product.loops if isinstance(loop.target, ast.Name)]
         factors = [factor.value if isinstance(factor, ast.Subscript) else factor for factor in product.factors]
-        given = sorted(frozenset().union(*map(_names, product.indices)) - set(variables))
+        given = sorted(frozenset().union(*map(liveness.names, product.indices)) - set(variables))
         indices = ast.Lambda(
             ast.arguments(posonlyargs=[], args=list(map(ast.arg, variables)), kwonlyargs=[], kw_defaults=[],
                           defaults=[]),
@@ -479,11 +301,11 @@ class _Translator:
 
     def loop(self, node: ast.For) -> list[ast.stmt]:
         before, item = self.fresh("_m"), self.fresh("_v")
-        leaves = any(_leaves(statement) for statement in node.body)
+        leaves = any(liveness.leaves(statement) for statement in node.body)
         turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
         body, start, loop = self.loop_body(node, before, leaves, item)
         return [
-            self.assign_plain(before, self.machine("mask")),
+            self.assign_plain(before, self.of_t("mask")),
             *start,
             ast.For(ast.Name(item, ast.Store()), turns, body, [], None),
             *self.after_loop(node, before, loop),
@@ -491,13 +313,13 @@ class _Translator:
 
     def do_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
         before, taken = self.fresh("_m"), self.fresh("_c")
-        leaves = any(_leaves(statement) for statement in node.body)
+        leaves = any(liveness.leaves(statement) for statement in node.body)
         body, start, loop = self.loop_body(node, before, leaves)
         if loop:
             again = self.set_mask(self.ask("without", self.load(taken), *self.gone(loop)[:1], *self.gone(None)))
         else:
             again = self.set_mask(self.load(taken))
-        stop = ast.If(ast.Compare(self.load(taken), [ast.Is()], [self.machine("none")]), [ast.Break()], [])
+        stop = ast.If(ast.Compare(self.load(taken), [ast.Is()], [self.of_t("none")]), [ast.Break()], [])
         turn: list[ast.stmt] = [
             self.assign_plain(taken, self.ask("branch", self.expression(node.test), self.line(node))),
             stop,
@@ -506,7 +328,7 @@ class _Translator:
             again,
         ]
         return [
-            self.assign_plain(before, self.machine("mask")),
+            self.assign_plain(before, self.of_t("mask")),
             *start,
             ast.While(ast.Constant(True), turn, []),
             *self.after_loop(node, before, loop),
@@ -515,10 +337,10 @@ class _Translator:
     def after_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> list[ast.stmt]:
         """``else``, for those who did not leave by ``break``; then all go on."""
         if not node.orelse:
-            return [self.rejoined(before, None) if _returns(node) else self.set_mask(self.load(before))]
+            return [self.rejoined(before, None) if liveness.returns(node) else self.set_mask(self.load(before))]
         broken = [self.load(loop.broken)] if loop else []
         self.scopes.append(_Scope(before, self.flow.after[node]))
-        rest = self.unless_none(self.machine("mask"), self.block(node.orelse))
+        rest = self.unless_none(self.of_t("mask"), self.block(node.orelse))
         self.scopes.pop()
         stay = self.ask("without", self.load(before), *broken, *self.gone(None))
         return [self.set_mask(stay), rest, self.rejoined(before, self.loops[-1] if self.loops else None)]
@@ -535,11 +357,11 @@ class _Translator:
             self.scopes.pop()
             return [*bind, *body], [], None
         self.loops.append(loop)
-        none = self.machine("none")
+        none = self.of_t("none")
         body = [
             self.assign_plain(loop.continued, none),
-            self.set_mask(self.ask("without", self.machine("mask"), *self.gone(loop)[:1], *self.gone(None))),
-            ast.If(ast.Compare(self.machine("mask"), [ast.Is()], [none]), [ast.Break()], []),
+            self.set_mask(self.ask("without", self.of_t("mask"), *self.gone(loop)[:1], *self.gone(None))),
+            ast.If(ast.Compare(self.of_t("mask"), [ast.Is()], [none]), [ast.Break()], []),
             *bind,
             *self.block(node.body),
         ]
@@ -554,8 +376,8 @@ class _Translator:
         return self.leave(self.loops[-1].continued)
 
     def leave(self, name: str) -> list[ast.stmt]:
-        both = self.ask("union", self.load(name), self.machine("mask"))
-        return [self.assign_plain(name, both), self.set_mask(self.machine("none"))]
+        both = self.ask("union", self.load(name), self.of_t("mask"))
+        return [self.assign_plain(name, both), self.set_mask(self.of_t("none"))]
 
     def do_Return(self, node: ast.Return) -> list[ast.stmt]:  # noqa: N802
         value = self.expression(node.value) if node.value else ast.Constant(None)
@@ -565,7 +387,7 @@ class _Translator:
         return [
             self.assign_plain("_rv", kept),
             self.assign_plain("_r", self.ask("leave", self.load("_r"))),
-            self.set_mask(self.machine("none")),
+            self.set_mask(self.of_t("none")),
         ]
 
     # --- expressions ---
@@ -669,7 +491,7 @@ class _Translator:
             right = self.expression(value)
             if not self.is_pure(value):
                 result = self.ask("both" if conjunction else "either", result, self.later(right))
-            elif _compares(value):
+            elif liveness.compares(value):
                 result = self.ask("all_of" if conjunction else "any_of", result, self.later(right))
             else:
                 result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
@@ -679,7 +501,7 @@ class _Translator:
         test, then, otherwise = (self.expression(part) for part in (node.test, node.body, node.orelse))
         if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
             return self.ask("select", test, self.later(then), self.later(otherwise))
-        if _compares(node.body) or _compares(node.orelse):
+        if liveness.compares(node.body) or liveness.compares(node.orelse):
             return self.ask("chosen", test, self.later(then), self.later(otherwise))
         return self.apply("_choose", test, then, otherwise)
 
@@ -695,7 +517,7 @@ class _Translator:
         if self.calls_pure(node):
             return ast.Call(function, arguments, keywords)
         spot = ast.Constant(node.lineno * 4096 + node.col_offset)
-        return ast.Call(self.machine("call"), [function, self.line(node), spot, *arguments], keywords)
+        return ast.Call(self.of_t("call"), [function, self.line(node), spot, *arguments], keywords)
 
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)

@@ -9,7 +9,7 @@ from common.catalog import catalog, problems
 from common.jobs.messages import Launch
 from common.run import isolate
 from common.timing import profiler
-from common.trace.memory import Cost, Ledger, sectors, served_together, wavefronts
+from common.trace.cost import Cost, Ledger, sectors, served_together, wavefronts
 
 PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
 LANES = np.arange(32)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from common.trace.memory import WARP, Ints
+from common.trace.cost import WARP, Ints
 
 # Kinds of columns that a warp has, in this order.
 ACCESS, WGMMA, STORE = 0, 1, 2

@@ -1,0 +1,251 @@
+"""What a warp's memory request costs: sectors of global memory, wavefronts of shared memory.
+
+Rules, with their sources:
+
+- Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
+  C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
+- An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load.
+  NVIDIA does not document it; it was inferred from counters of two convolutions, one of either kind, in which
+  neighbouring rows of a tile share pixels.
+- Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
+  C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
+- A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
+  as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
+  with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
+  (tests/trace/test_cost.py, ``python -m common trace --agree``).
+- A copy by TMA is one request. It touches each sector of its box once, and takes a wavefront for every 128 bytes of
+  it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.explain.faults import Fault
+from common.trace.messages import TracedEvent, TracedSpan
+
+WARP = 32
+SECTOR_BYTES = 32
+BANKS = 32
+WORD_BYTES = 4
+MOST_PRINTED = 10  # lines of what a kernel prints that are kept
+PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_FAR = np.int64(2**62)
+
+
+class Cost(NamedTuple):
+    """Of one instruction over some warps.
+
+    ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do: of global memory, the sectors that the
+    requested bytes would fill if they were neighbours; of shared memory, the passes that the access's width takes
+    without any bank conflict. ``distinct`` counts the addresses that the lanes of each request differ in.
+    """
+
+    requests: int
+    moved: int
+    ideal: int
+    distinct: int
+
+
+def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
+    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
+
+    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``past_l1``: it is
+    an asynchronous copy that leaves L1 out.
+    """
+    rows, _ = _active_rows(addresses, active)
+    if not len(rows):
+        return Cost(0, 0, 0, 0)
+    rows.sort(axis=1)
+    distinct = _changes(rows)
+    ideal = -(-distinct * width_bytes // SECTOR_BYTES)
+    if past_l1:
+        parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
+        fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
+    else:
+        fetched = _changes(rows // SECTOR_BYTES)
+    return Cost(len(rows), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
+
+
+def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
+    """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
+    rows, used = _active_rows(words, active)
+    if not len(rows):
+        return Cost(0, 0, 0, 0)
+    turns, passes = _served(rows, used, width, WARP // width)
+    if width > 1 and not write:
+        together = _agree(rows, used, 1) | _agree(rows, used, 2)
+        fewer_turns, fewer_passes = _served(rows, used, width, 2 * WARP // width)
+        turns, passes = np.where(together, fewer_turns, turns), np.where(together, fewer_passes, passes)
+    distinct = _changes(np.sort(rows, axis=1))
+    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
+
+
+def served_together(words: Ints, active: Bools, width: int, write: bool = False) -> int:
+    """How many lanes of one request, of shape (1, 32), share a pass; arguments as in :func:`wavefronts`."""
+    rows, used = _active_rows(words, active)
+    paired = width > 1 and not write and len(rows) and (_agree(rows, used, 1) | _agree(rows, used, 2)).all()
+    return WARP // width * (2 if paired else 1)
+
+
+def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
+    """The warps with an active lane; the others' lanes hold a copy of an active lane's value."""
+    some = active.any(axis=1)
+    values, active = values[some], active[some]
+    if not active.all():
+        stand_in = np.where(active, values, _FAR).min(axis=1, initial=_FAR)
+        values = np.where(active, values, stand_in[:, None])
+    return values, active
+
+
+def _changes(rows: Ints) -> Ints:
+    """Different values in each sorted row."""
+    return np.asarray(1 + np.count_nonzero(np.diff(rows, axis=1), axis=1))
+
+
+def _agree(words: Ints, used: Bools, distance: int) -> Bools:
+    """Per row: does each used lane i have the address of lane i ^ distance, where that is used?"""
+    partner = np.arange(words.shape[1]) ^ distance
+    same: Bools = ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
+    return same
+
+
+def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass."""
+    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
+    turns = _turns(parts, used_parts, width).reshape(len(rows), -1).sum(axis=1)
+    return turns, used_parts.any(axis=1).reshape(len(rows), -1).sum(axis=1)
+
+
+def _turns(words: Ints, used: Bools, width: int) -> Ints:
+    """Per row: the most distinct words that one bank must deliver; 0 for a row without a used lane."""
+    some = used.any(axis=1)
+    stand_in = np.where(used, words, _FAR).min(axis=1)
+    words = np.where(used, words, stand_in[:, None])
+    every = (words[:, :, None] + np.arange(width)).reshape(len(words), -1)
+    every.sort(axis=1)
+    first = np.ones(every.shape, np.bool_)
+    first[:, 1:] = np.diff(every, axis=1) != 0
+    slots = (np.arange(len(every)) * BANKS)[:, None] + every % BANKS
+    counts = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS)
+    return np.asarray(np.where(some, counts.max(axis=1), 0))
+
+
+class Request(NamedTuple):
+    """One warp's request: where each lane asks, in bytes from the array's first sector; None: it does not."""
+
+    warp: int
+    places: list[int | None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one access: a line, an array, a direction and a width."""
+
+    accesses: int = 0  # by lanes
+    requests: int = 0  # by warps
+    moved: int = 0
+    ideal: int = 0
+    distinct: int = 0
+    sample: list[int | None] | None = None  # element offsets of the first request's lanes
+    seen: list[Request] = field(default_factory=list)  # the first requests, as many as the ledger keeps
+
+    def add(self, accesses: int, cost: Cost) -> None:
+        self.accesses += accesses
+        self.requests += cost.requests
+        self.moved += cost.moved
+        self.ideal += cost.ideal
+        self.distinct += cost.distinct
+
+
+class Key(NamedTuple):
+    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy, atomic, tma,
+    tma store or wgmma."""
+
+    line: int
+    space: str
+    op: str
+    array: str
+    bits: int
+
+
+_Place = tuple[str, "int | None", str]  # of a fault: its kind, line and array
+
+
+class Ledger:
+    """What a traced kernel did: tallies by Key, multiply-adds and divergence by line, faults, and notes."""
+
+    def __init__(self) -> None:
+        self.recording = True
+        self.tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self.fma: Counter[int] = Counter()
+        self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
+        self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
+        self.in_turn = False  # do threads wait for engines, so that faults may follow from those that were met before
+        self.met: dict[_Place, int] = {}  # as which of the faults; of those with one cause, the first
+        self._causes: dict[str, int] = {}
+        self.counts: Counter[_Place] = Counter()  # lanes or words that a fault concerns
+        self.notes: Counter[str] = Counter()
+        self.printed: list[str] = []  # lines, the first MOST_PRINTED
+        self.prints = 0  # how many there were
+        self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
+        self.kept = 0  # requests of each access that are kept with their lanes
+        self.events: list[TracedEvent] = []
+        self.pipeline: list[TracedSpan] = []  # of the first block
+        self.under_way = 0  # the most groups of copies that a wait for the others left on their way
+        self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
+        self._costs: dict[Any, Cost] = {}
+
+    def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
+        """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
+
+        ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
+        ``op``: read, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
+        """
+        # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
+        origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
+        pattern = positions - origin
+        key = (space, width, op, pattern.tobytes(), active.tobytes())
+        found = self._costs.get(key)
+        if found is None:
+            rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
+            if space == "global":
+                found = sectors(rows, used, width, op == PAST_L1)
+            else:
+                found = wavefronts(rows, used, width, op in ("write", "copy"))
+            if len(self._costs) * len(key[3]) > 1 << 28:
+                self._costs.clear()
+            self._costs[key] = found
+        return found
+
+    def multiply_add(self, line: int, dtype: np.dtype[Any], count: int) -> None:
+        """So many threads multiply and add, as one instruction."""
+        if self.recording and dtype.kind == "f":
+            self.fma[line] += count
+            if dtype == np.float64:
+                self.notes[f"line {line} multiplies and adds in float64"] += 1
+
+    def print(self, lines: Iterable[str], count: int) -> None:
+        """The kernel prints so many lines; as many of them are asked for as are kept."""
+        self.printed += itertools.islice(lines, max(MOST_PRINTED - len(self.printed), 0))
+        self.prints += count
+
+    def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
+        """``cause``: of several faults, which teams that take turns meet in any order."""
+        key = fault.kind, fault.line, fault.array
+        if self.faults.setdefault(key, fault) is fault:
+            number = len(self.faults)
+            self.met[key] = self._causes.setdefault(cause, number) if cause else number
+        self.counts[key] += count

@@ -1,0 +1,154 @@
+"""Device arrays of the tracer: NumPy arrays that know what was written to them, and how a kernel sees an argument."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.trace.executor import Argument
+from common.trace.hopper.tma import Map
+from common.trace.memory import Global, poison, poisoned
+from common.trace.views import View
+
+_ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
+
+    storage: Global | None
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.storage = getattr(other, "storage", None)
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> NDArray[Any]:
+        if ary is None:
+            return np.array(self)
+        np.copyto(ary, np.asarray(self))
+        return np.asarray(ary)
+
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        self[...] = np.asarray(ary)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        np.asarray(self)[index] = np.asarray(value)
+        self._mark(index, True)
+
+    def poison(self) -> None:
+        """From now on nothing has written here: what a launch reads before it writes it is at fault."""
+        values = np.asarray(self)
+        values[...] = poisoned(1, values.dtype)[0]
+        if self.storage is not None and self.storage.written is None:
+            self.storage.written = np.ones(len(self.storage.data), np.bool_)
+        self._mark((), False)
+
+    def _mark(self, index: Any, written: bool) -> None:
+        if self.storage is not None and self.storage.written is not None:
+            start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
+            steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
+            flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
+            flags[index] = written
+
+    # the rest of what Numba's device arrays have, and NumPy's do not
+    stream = 0
+
+    @property
+    def alloc_size(self) -> int:
+        return self.nbytes
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        return self
+
+    def getitem(self, index: Any, stream: Any = 0) -> Any:
+        return self[index]
+
+    def setitem(self, index: Any, value: Any, stream: Any = 0) -> None:
+        self[index] = value
+
+    def is_c_contiguous(self) -> bool:
+        return bool(self.flags.c_contiguous)
+
+    def is_f_contiguous(self) -> bool:
+        return bool(self.flags.f_contiguous)
+
+
+_allocations: weakref.WeakValueDictionary[int, Global] = weakref.WeakValueDictionary()  # by address
+
+
+def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
+    """Device memory that holds ``values``, or what nobody has written."""
+    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    kind = np.dtype(dtype)
+    count = math.prod(shape)
+    raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
+    address = raw.__array_interface__["data"][0]
+    skip = -address % _ALIGNMENT
+    data = raw[skip : skip + count * kind.itemsize].view(kind)
+    if values is None:
+        poison(data)
+    else:
+        data[:] = np.asarray(values, kind).reshape(-1)
+    array: DeviceArray = data.reshape(shape).view(DeviceArray)
+    array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    _allocations[address + skip] = array.storage
+    return array
+
+
+def _view(array: NDArray[Any], name: str) -> View | None:
+    """The array as a kernel sees it; None if it lies in the host's memory."""
+    storage = array.storage if isinstance(array, DeviceArray) else _around(array.__array_interface__["data"][0])
+    if storage is None or storage.dtype != array.dtype:
+        return None
+    size = array.dtype.itemsize
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    strides = tuple(stride // size for stride in array.strides)
+    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
+    if beyond or not 0 <= start <= len(storage.data):
+        return None
+    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
+
+
+def _around(address: int) -> Global | None:
+    """The allocation that an address lies in."""
+    for start, storage in _allocations.items():
+        if start <= address < start + storage.data.nbytes:
+            return storage
+    return None
+
+
+def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:
+    """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
+    found: Argument = np.float64(value) if isinstance(value, float) else value
+    if isinstance(value, np.ndarray) and value.ndim:
+        found = _seen(value, name, back)
+    elif hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
+        found = Map(_seen(np.asanyarray(value.array), name, back), value)
+    elif isinstance(value, tuple):
+        found = getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
+    return found
+
+
+def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
+    view = _view(array, name)
+    if view is None:
+        copied = allocate(array.shape, array.dtype, array)
+        back.append((array, copied))
+        view = _view(copied, name)
+        assert view is not None  # it lies in the device's memory
+    return view
+
+
+def kind(value: Any) -> Any:
+    """What Numba compiles a kernel anew for."""
+    if type(value) is View:
+        return value.dtype.str, value.ndim, value.flat_order
+    if type(value) is Map:
+        return (Map,)
+    if isinstance(value, tuple):
+        return (type(value), *map(kind, value))
+    return getattr(value, "dtype", type(value))

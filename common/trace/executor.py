@@ -1,0 +1,505 @@
+"""Runs a kernel for all threads of some blocks at once, in lockstep, and records what every warp does.
+
+No GPU is involved, and the order is fixed: two runs give the same report. Translated code
+(:mod:`common.trace.translate`) calls the :class:`Executor` ``_t``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from common.catalog import ledger
+from common.catalog.limits import LaunchLimitError
+from common.explain.faults import ARRAY_MAKERS, made
+from common.trace import copies, races, unwritten, values
+from common.trace.cost import WARP, Ints, Ledger
+from common.trace.functions import Function, Names
+from common.trace.hopper import instructions
+from common.trace.hopper.engines import Engines
+from common.trace.hopper.mbarriers import Barriers
+from common.trace.hopper.teams import SplitError, StuckError
+from common.trace.hopper.tiles import Tiles
+from common.trace.hopper.tma import Map
+from common.trace.intrinsics import Code, Intrinsic, Range
+from common.trace.memory import Global
+from common.trace.shared import Local, Shared
+from common.trace.state import Mask, Point, State, TraceError
+from common.trace.values import Value, choose, dtype_of, truth, uniform
+from common.trace.views import View
+
+Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
+"""What a launch gives a kernel."""
+
+_PLANS = 1024  # of products, kept
+_ASTRAY = 2_000  # branches after the read of an integer that nothing has written
+
+
+def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
+    """Which blocks run as number first to last: "forward", "backward", or drawn from a seed. Raises ValueError."""
+    if order == "forward":
+        return lambda first, last: np.arange(first, last)
+    if order == "backward":
+        return lambda first, last: np.arange(total - 1 - first, total - 1 - last, -1)
+    if not isinstance(order, int):
+        raise ValueError(f"order {order!r}: must be forward, backward or a seed")
+    rng = np.random.default_rng(order)
+    step, start = int(rng.integers(1, max(total, 2))), int(rng.integers(0, max(total, 1)))
+    while math.gcd(step, total) != 1:
+        step += 1
+    return lambda first, last: (np.arange(first, last) * step + start) % total
+
+
+def _goes_on(_: int, __: int) -> None:
+    """A group of blocks is done, out of so many."""
+    ledger.advance()
+
+
+done_with: Callable[[int, int], None] = _goes_on
+"""Called with the groups of blocks of a launch that are done, from 0 on, and their number; what it raises ends it."""
+
+
+class Executor(State):
+    """A kernel as first compiled, and one launch of it at a time: ``configure`` begins another."""
+
+    def __init__(
+        self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
+        bounds: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(function.__code__.co_filename)
+        self.function = function
+        self.names = Names(self)
+        self.main = self.names.wrapped(function)
+        self.main.freeze()
+        self.shared_storage = Tiles if self.has_engines else Shared
+        self.configure(grid, block, ledger, shared_bytes, bounds)
+
+    # --- running ---
+
+    def run(
+        self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
+    ) -> None:
+        """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
+        Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
+        too. Of blocks in clusters, ``at_once`` and the order are those of clusters, and they run whole."""
+        if not self.has_engines:
+            self._run(arguments, blocks, at_once, order)
+            return
+        split: frozenset[int] = frozenset()
+        told: _Before | None = None
+        while True:
+            before = _Before(self, arguments)
+            try:
+                self._run(arguments, blocks, at_once, order, split)
+                return
+            except StuckError as stuck:
+                self.engines.teams.tell()
+                if stuck.split <= split and at_once == 1:
+                    return  # it stays so: nothing that comes after it tells more
+                told = _Before(self, arguments)
+                split, at_once = split | stuck.split, 1
+            except SplitError:
+                assert told is not None  # nothing is split at first
+                told.restore(self)
+                return
+            before.restore(self)
+
+    def _run(
+        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: str | int,
+        split: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
+        self._watch(arguments)
+        chosen = np.arange(math.prod(self.grid)) if blocks is None else blocks
+        clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
+        numbered = block_order(len(clusters), order)
+        self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
+        groups = -(-len(clusters) // at_once)
+        done_with(0, groups)
+        with np.errstate(all="ignore"):
+            for first in range(0, len(clusters), at_once):
+                numbers = numbered(first, min(first + at_once, len(clusters)))
+                if self.reversed:  # so that the block that is to run last wins
+                    numbers = numbers[::-1]
+                own = clusters[numbers]
+                if self.cluster > 1:
+                    own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
+                self.begin(own)
+                self.names.cuda.place(self.axes(own, self.grid))
+                try:
+                    if self.has_engines:
+                        seed = order if isinstance(order, int) else ("forward", "backward").index(order)
+                        self._take_turns(arguments, split, seed)
+                    else:
+                        self.main.invoke(self, 0, tuple(arguments), {})
+                except (LaunchLimitError, StuckError, SplitError):
+                    raise
+                except TraceError as error:
+                    placed = type(error)(self._placed(error))
+                    vars(placed).update(vars(error))
+                    raise placed from error
+                except Exception as error:
+                    raise TraceError(self._unknown(error)) from error
+                self._end()
+                done_with(first // at_once + 1, groups)
+
+    def _take_turns(self, arguments: list[Argument], split: frozenset[int], seed: int) -> None:
+        """Run the kernel where its warps wait for each other, and for copies and products."""
+        recording = self.ledger.recording and not self.ledger.pipeline
+        self.engines = Engines(self, split, not self.names.waits, seed, recording)
+        self.engines.teams.run(lambda: self.main.invoke(self, 0, tuple(arguments), {}))
+        self.mask = self.waiting = self.all
+        instructions.end(self)
+        if recording:
+            self.ledger.pipeline = self.engines.pipeline.spans()
+
+    def _unknown(self, error: Exception) -> str:
+        """What Python said of the translated kernel, with the kernel's line."""
+        return f"{self.function.__name__}:{self._where(error)} {type(error).__name__}: {error}"
+
+    def _placed(self, error: TraceError) -> str:
+        """What the tracer said, with the kernel's line if it named none."""
+        where = "" if re.search(r"\bline \d", str(error)) else self._where(error)
+        return f"{self.function.__name__}:{where} {error}" if where else str(error)
+
+    def _where(self, error: Exception) -> str:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
+        return f" line {lines[-1]}:" if lines else ""
+
+    def _watch(self, arguments: list[Argument]) -> None:
+        """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
+        names = list(inspect.signature(self.function).parameters)
+        for name, argument in zip(names, arguments, strict=False):
+            for view in _views(argument):
+                if isinstance(view.storage, Global):
+                    view.storage.begin(self.log, isinstance(argument, tuple) or self.main.may_write(name, view.ndim))
+
+    def _end(self) -> None:
+        races.end(self)
+        copies.end(self)
+        unwritten.end(self)
+
+    def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
+        """``spot`` tells the calls of a function's text apart."""
+        self.spot = spot
+        if isinstance(function, Function):
+            return function.invoke(self, line, arguments, options)
+        if isinstance(function, Intrinsic):
+            return function.function(self, line, *arguments, **options)
+        if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
+            raise self.error(line, made(function.__name__))
+        return function(*arguments, **options)
+
+    @staticmethod
+    def named(value: Any, name: str) -> Any:
+        if type(value) in (View, Barriers) and not value.name:
+            value.name = name
+        return value
+
+    # --- masks ---
+
+    def branch(self, condition: Value, line: int) -> Mask:
+        """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
+        if self.unset:
+            self._require_end()
+        condition = truth(condition)
+        if uniform(condition):
+            return self.mask if condition else self.none
+        taken = self.part(condition)
+        if taken is not self.none and taken is not self.mask and self.ledger.recording:
+            rows = self.mask.bits.reshape(-1, WARP)
+            yes = taken.bits.reshape(-1, WARP)
+            split = int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
+        else:
+            split = 0
+        if self.ledger.recording:
+            counts = self.ledger.diverged.setdefault(line, [0, 0])
+            counts[0] += split
+            counts[1] += self.mask.warps
+        return taken
+
+    def _require_end(self) -> None:
+        """An integer that nothing has written was read: a loop that depends on it may never end."""
+        self.branches += 1
+        if self.branches > _ASTRAY:
+            assert self.unset is not None
+            line, text = self.unset
+            raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
+
+    def leave(self, returned: Mask) -> Mask:
+        """The lanes that have returned, with those that do so now."""
+        returned = self.union(returned, self.mask)
+        if self.depth == 1:
+            self.waiting = self.without(self.all, returned)
+        return returned
+
+    def merged(self, value: Any, old: Any, base: Mask) -> Any:
+        """A variable's new value in the active lanes, its old one in those of ``base`` that are not."""
+        if self.mask is base or old is None or type(value) is View:
+            return value
+        if type(value) is tuple and type(old) is tuple and len(value) == len(old):
+            return tuple(self.merged(new, before, base) for new, before in zip(value, old, strict=True))
+        if type(value) is int and type(old) is int and value == old:
+            return value
+        return choose(self.mask.bits, value, old)
+
+    def raised(self, what: str, line: int) -> None:
+        self.fault("raises", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
+
+    def printed(self, *items: Any) -> None:
+        """``print`` of the active lanes, as Numba's: a line for each thread."""
+        shape = self.mask.bits.shape
+
+        def line(lane: int) -> str:
+            one = (v if type(v) is str or uniform(v) else np.broadcast_to(v, shape)[lane] for v in items)
+            return " ".join(f"{v:f}" if isinstance(v, float | np.floating) else str(v) for v in one)
+
+        lanes = np.flatnonzero(self.mask.bits)
+        self.ledger.print(map(line, lanes.tolist()), len(lanes))
+
+    def strides(self, array: Any) -> Any:
+        return tuple(stride * array.dtype.itemsize for stride in array.strides)
+
+    def iterate(self, items: Any, line: int, leaves: bool) -> Any:
+        if type(items) is View:
+            items = map(partial(self.load, items, line=line), range(len(items)))
+        if type(items) is Range:
+            return self._turns(items, line)
+        return self._again(items) if leaves else items
+
+    def _again(self, items: Any) -> Iterator[Any]:
+        mask = self.mask
+        for item in items:
+            self.mask = mask
+            yield item
+
+    def _turns(self, items: Range, line: int) -> Iterator[Value]:
+        """A range that differs between lanes: those that have not reached its end go on."""
+        mask, value = self.mask, items.start
+        while True:
+            self.mask = mask
+            up = truth(items.step > 0)
+            more = (
+                choose(up, value < items.stop, value > items.stop) if not uniform(up)
+                else value < items.stop if up else value > items.stop
+            )  # fmt: skip
+            taken = self.branch(more, line)
+            if taken is self.none:
+                return
+            self.mask = taken
+            yield value
+            value = values.add(value, items.step)
+
+    def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
+        """``a if condition else b`` where either reads memory: only the lanes that need it do."""
+        condition = truth(condition)
+        if uniform(condition):
+            return then() if condition else otherwise()
+        mask = self.mask
+        taken = self.part(condition)
+        if taken is mask:
+            return then()
+        if taken is self.none:
+            return otherwise()
+        self.mask = taken
+        first = then()
+        self.mask = self.without(mask, taken)
+        second = otherwise()
+        self.mask = mask
+        return choose(taken.bits, first, second)
+
+    def chosen(self, condition: Value, then: Code, otherwise: Code) -> Value:
+        """``a if condition else b`` that reads no memory: worked out for all, unless a value may be undefined."""
+        if self.tainted is None:
+            return choose(condition, then(), otherwise())
+        return self.select(condition, then, otherwise)
+
+    def all_of(self, first: Value, second: Code) -> Value:
+        return values.logical_and(first, second()) if self.tainted is None else self.both(first, second)
+
+    def any_of(self, first: Value, second: Code) -> Value:
+        return values.logical_or(first, second()) if self.tainted is None else self.either(first, second)
+
+    def both(self, first: Value, second: Code) -> Value:
+        return self.select(first, lambda: truth(second()), lambda: False)
+
+    def either(self, first: Value, second: Code) -> Value:
+        return self.select(first, lambda: True, lambda: truth(second()))
+
+    # --- values and arrays ---
+
+    def load(self, array: Any, index: Any, line: int) -> Any:
+        if type(array) is View:
+            storage = array.storage
+            if type(storage) is Local and not self.ledger.recording and not storage.lacking:
+                at = _register(array, index)
+                if at is not None and (value := storage.values[at]) is not None:
+                    return value
+            return array.load(self, index, line)
+        return array[index]
+
+    def store(self, array: Any, index: Any, value: Value, line: int) -> None:
+        if type(array) is not View:
+            raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
+        storage = array.storage
+        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
+            at = _register(array, index)
+            if at is not None:
+                storage.put(self, at, value, self.mask)
+                return
+        array.store(self, index, value, line)
+
+    def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
+        if self.tainted is not None:
+            unwritten.defined(self, a, line)
+            unwritten.defined(self, b, line)
+        return operation(a, b)
+
+    def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
+        """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
+        if uniform(b):
+            zero = b == 0
+            if not zero:
+                return function(a, b)
+        elif b.all():
+            return function(a, b)
+        else:
+            zero = b == 0
+        if dtype_of(a).kind == "f" or dtype_of(b).kind == "f":
+            return function(np.float64(a) if type(a) is int else a, b)
+        lanes = self.mask.bits & zero
+        if lanes.any():
+            self.fault("zero-division", line, "", "an integer is divided by zero", lanes)
+        return choose(zero, 0, function(a, choose(zero, 1, b)))
+
+    def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
+        result = function(a, b)
+        if self.ledger.recording:
+            self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
+        return result
+
+    def multiplied(
+        self,
+        text: str,
+        arrays: tuple[Any, Any, Any],
+        indexed: tuple[bool, bool],
+        turns: tuple[Any, ...],
+        given: tuple[Any, ...],
+        indices: Code,
+    ) -> bool:
+        """``into[...] += first * second`` in loops, at once; False, and nothing done, where it is not that simple.
+
+        Simple are registers that hold float32 numbers, all of them written, while nothing is recorded. ``text`` and
+        ``given``, the values of its names, say what ``indices`` are at each turn.
+        """
+        if self.ledger.recording or self.tainted is not None:
+            return False
+        if not all(type(turn) is range for turn in turns) or not all(type(value) is int for value in given):
+            return False
+        into, *factors = arrays
+        whole = _registers(into)
+        if whole is None or self.mask.count != into.storage.whole.count:
+            return False
+        sources = []
+        for factor, by_index in zip(factors, indexed, strict=True):
+            held = _registers(factor) if by_index else [factor]
+            if held is None or (not by_index and getattr(factor, "dtype", None) != values.FLOAT32):
+                return False
+            sources.append(held)
+        key = text, turns, given
+        plan = _plans.get(key)
+        if plan is None:
+            if len(_plans) >= _PLANS:
+                _plans.clear()
+            plan = _plans[key] = _plan(turns, indexed, indices)
+        lengths = [len(whole), *map(len, sources)]
+        first, second = sources
+        if plan is None or any(not 0 <= low <= high < n for (low, high), n in zip(plan.ends, lengths, strict=True)):
+            return False
+        for held, places in zip((whole, first, second), plan.places, strict=True):
+            if any(held[place] is None for place in places):
+                return False
+        for at, i, j in plan.steps:
+            whole[at] = whole[at] + first[i] * second[j]
+        return True
+
+
+class _Before:
+    """What a launch changes, as it is now; so that the launch can begin anew."""
+
+    def __init__(self, executor: Executor, arguments: list[Argument]) -> None:
+        views = [a.view if type(a) is Map else a for a in arguments]
+        self._arrays = [
+            (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))
+            for view in views if type(view) is View and type(view.storage) is Global
+        ]  # fmt: skip
+        self._ledger = deepcopy({key: held for key, held in vars(executor.ledger).items() if key != "_costs"})
+
+    def restore(self, executor: Executor) -> None:
+        for storage, data, written in self._arrays:
+            storage.data[:] = data
+            storage.written = written
+            storage.forget()
+        vars(executor.ledger).update(self._ledger)
+        bounds = executor.bounds and (*executor.bounds, executor.cluster)
+        executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which elements a product takes, step by step: of the sum's registers and of both factors'."""
+
+    steps: list[tuple[int, int, int]]
+    places: tuple[frozenset[int], ...]
+    ends: tuple[tuple[int, int], ...]
+
+
+_plans: dict[Any, _Plan | None] = {}
+
+
+def _plan(turns: tuple[range, ...], indexed: tuple[bool, bool], indices: Code) -> _Plan | None:
+    """The plan, or None if there is nothing to do or an index is no whole number."""
+    steps = []
+    for variables in itertools.product(*turns):
+        found = list(indices(*variables))
+        at, first, second = (found.pop(0) if by_index else 0 for by_index in (True, *indexed))
+        steps.append((at, first, second))
+    if not steps or any(type(place) is not int for step in steps for place in step):
+        return None
+    places = tuple(map(frozenset, zip(*steps, strict=True)))
+    return _Plan(steps, places, tuple((min(one), max(one)) for one in places))
+
+
+def _registers(array: Any) -> list[Any] | None:
+    """The values of a whole one-dimensional array of registers that hold float32 numbers."""
+    if type(array) is not View or type(array.storage) is not Local or array.storage.lacking:
+        return None
+    held = array.storage.values
+    simple = type(array.start) is int and array.start == 0 and array.shape == (len(held),) and array.strides == (1,)
+    return held if simple and array.dtype == values.FLOAT32 else None
+
+
+def _register(array: View, index: Any) -> int | None:
+    """Where a constant index of a register tile leads, if it has led there before; most accesses are of that kind."""
+    constant = type(index) is int or (type(index) is tuple and type(index[0]) is type(index[-1]) is int)
+    return array.known.get(index) if constant and len(array.shape) < 3 else None
+
+
+def _views(argument: Argument) -> Iterator[View]:
+    """The arrays of an argument: itself, that of a tensor map, those in a tuple."""
+    if isinstance(argument, tuple):
+        for part in argument:
+            yield from _views(part)
+    elif isinstance(argument, Map):
+        yield argument.view
+    elif isinstance(argument, View):
+        yield argument

@@ -1,0 +1,306 @@
+"""What a kernel's names stand for when the tracer runs it: translated functions, modules, number types, constants."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from common.trace import (
+    helpers,  # noqa: F401 - which registers itself
+    liveness,
+    translate,
+    unwritten,
+    values,
+)
+from common.trace.cuda_names import Cuda
+from common.trace.hopper import instructions
+from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Intrinsic, make_range, unknown
+from common.trace.memory import Constant
+from common.trace.state import State, TraceError
+from common.trace.values import Cast, Value
+from common.trace.views import View
+
+Code = Callable[..., Any]
+
+_GRID = (
+    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
+    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
+)
+_HELPERS = (
+    "lessons.hopper",
+    "lessons.tensorcores",
+    "lessons.wide",
+)  # whose device functions the machine carries out itself
+
+_RUNTIME = {
+    "_" + name: getattr(values, name)
+    for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "power", "shift_left", "shift_right", "bit_and", "bit_or",
+        "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and", "logical_or", "choose",
+    )
+}  # fmt: skip
+_RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
+_PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+_BUILTINS = {
+    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
+    "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
+    "pow": values.power, "round": values.rounded,
+}  # fmt: skip
+
+
+class Names:
+    """The globals and closed-over values of a kernel and its device functions, read once, as Numba does.
+
+    ``state`` is what translated code calls ``_t``.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.cuda = Cuda(state)
+        self.called: dict[Code, Function] = {}
+        self.waits = False  # do threads wait for each other by other means than a barrier of the block
+
+    def wrapped(self, value: Any) -> Any:
+        """A global or closed-over value as translated code sees it."""
+        if isinstance(value, np.ndarray):  # what it holds now stays
+            self.state.constants[id(value)] = value
+            return View.of(Constant(np.array(value).reshape(-1)), value.shape)
+        if isinstance(value, tuple):
+            parts = [self.wrapped(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if value is None or isinstance(value, bool | int | str | np.generic):
+            return value
+        if isinstance(value, float):
+            return np.float64(value)
+        if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
+            return Module(self, value)
+        if isinstance(value, ModuleType):  # what of it is called is not known yet
+            self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
+            self.waits = self.waits or not instructions.WAITS.isdisjoint(vars(value))
+            return Module(self, value)
+        number = _number_type(value)
+        if number is not None:
+            number.check = self._defined
+            return number
+        name = getattr(value, "__name__", "")
+        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
+            self.state.has_engines = self.state.has_engines or name in ENGINES
+            self.waits = self.waits or name in instructions.WAITS
+            return INTRINSICS[name]
+        function = getattr(value, "py_func", value)
+        if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
+            return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
+        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
+            return values.function(value.__name__) or value
+        if not inspect.isfunction(function):
+            return value
+        if function not in self.called:
+            self.called[function] = Function(function, self)
+            self.called[function].freeze()
+        return self.called[function]
+
+    def _of_numba(self, value: Any) -> Any:
+        from numba import cuda  # not in a process that only asks for a trace
+
+        name = next((name for name, one in vars(cuda).items() if one is value), "")
+        if name in _PLACES:
+            return _Place(self.cuda, name)
+        if name and hasattr(self.cuda, name):
+            return getattr(self.cuda, name)
+        return unknown(getattr(value, "__name__", name or type(value).__name__))
+
+    def _defined(self, value: Value) -> None:
+        unwritten.defined(self.state, value)
+
+    def integer(self, value: Value = 0) -> Value:
+        unwritten.defined(self.state, value)
+        return values.python_int(value)
+
+
+class Function:
+    """A kernel or device function, bound to what its names stand for."""
+
+    def __init__(self, function: Code, names: Names) -> None:
+        self.function, self.names = function, names
+        self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
+        self.namespace: dict[str, Any] | None = None
+        self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
+        self._writes: dict[tuple[str, int], bool] = {}
+
+    def freeze(self) -> None:
+        """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
+        try:
+            found = _translated(self.function, self.home)
+        except TraceError:
+            return  # told when it is called
+        self.shares = found.shares
+        scope = _scope(self.function)
+        wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
+        builtins = {**_BUILTINS, "int": self.names.integer}
+        self.namespace = {**builtins, **wrapped, **_RUNTIME, **found.constants, "_t": self.names.state}
+        exec(found.code, self.namespace)
+
+    def may_write(self, parameter: str, axes: int) -> bool:
+        """May a call write to the array that is its parameter, with so many axes?"""
+        key = parameter, axes
+        if key not in self._writes:
+            self._writes[key] = False  # of a function that calls itself
+            self._writes[key] = self.namespace is None or any(
+                self._may_write(use, axes) for use in _translated(self.function, self.home).uses[parameter]
+            )
+        return self._writes[key]
+
+    def _may_write(self, use: liveness.Use, axes: int) -> bool:
+        if not use.called:
+            return use.indices != axes
+        assert self.namespace is not None
+        called = self.namespace.get(use.called)
+        if isinstance(called, Intrinsic):
+            return READS.get(called.name) != use.position
+        if not isinstance(called, Function):
+            return use.called != "len"
+        parameters = called.function.__code__.co_varnames[: called.function.__code__.co_argcount]
+        return use.position >= len(parameters) or called.may_write(parameters[use.position], axes)
+
+    def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self.namespace is None:
+            _translated(self.function, self.home)  # says why
+            self.freeze()
+        assert self.namespace is not None
+        site, mask, path = state.site, state.mask, state.call_path
+        state.depth += 1
+        state.call_path = [self.function] if self.shares else [*path, self.function, state.spot]
+        if not self.home:
+            state.site = line
+        try:
+            return self.namespace[self.function.__code__.co_name](*arguments, **options)
+        finally:
+            state.depth -= 1
+            state.call_path, state.site, state.mask = path, site, mask
+
+
+def _translated(function: Code, home: bool) -> _Translation:
+    """The function's translation. A factory's functions share one, as long as they are made of the same text."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited
+    text = "".join(linecache.getlines(code.co_filename))
+    scope = _scope(function)
+    casts = frozenset(
+        name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
+    )
+    return _translation(code, text, home, frozenset(scope), casts)
+
+
+@dataclass(frozen=True)
+class _Translation:
+    """``shares``: have all calls one shared memory? Not if Numba writes the function out at each."""
+
+    code: CodeType
+    constants: dict[str, Any]
+    free: frozenset[str]
+    uses: dict[str, frozenset[liveness.Use]]
+    shares: bool
+
+
+@lru_cache(maxsize=256)
+def _translation(code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str]) -> _Translation:
+    definition = _definition(code, text)
+    free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
+    try:
+        module, constants = translate.translate(
+            definition, lambda name: name in casts if name in free else name in _BUILTINS, home
+        )
+    except translate.UntranslatableError as error:
+        raise TraceError(f"{code.co_name}: {error}") from None
+    shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
+    floats = {name: np.float64(value) for name, value in constants.items()}
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, liveness.uses(definition), shares)
+
+
+def _scope(function: Code) -> dict[str, Any]:
+    """What a function's free names stand for now."""
+    scope = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            scope[name] = cell.cell_contents
+        except ValueError:
+            raise TraceError(f"{function.__name__}: {name} has no value yet") from None
+    return scope
+
+
+def _number_type(value: Any) -> Cast | None:
+    """A NumPy or Numba number type, as a cast."""
+    if isinstance(value, type):
+        return Cast(value) if issubclass(value, np.generic) else None
+    if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
+        return None
+    try:
+        return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
+    except TypeError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _definition(code: CodeType, text: str) -> ast.FunctionDef:
+    """The function's syntax tree, from the text of the file that it was written in."""
+    if not text:
+        raise TraceError(f"{code.co_name}: its source {code.co_filename} is not there")
+    for node in ast.walk(_tree(text)):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= code.co_firstlineno <= node.lineno:
+                return node
+    raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
+
+
+class _Place:
+    """``threadIdx`` and the like, where a kernel knows them by these names alone."""
+
+    def __init__(self, cuda: Cuda, name: str) -> None:
+        self._cuda, self._name = cuda, name
+
+    def __getattr__(self, axis: str) -> Any:
+        return getattr(getattr(self._cuda, self._name), axis)
+
+
+class Module:
+    """A module as translated code sees it: each attribute wrapped when asked for."""
+
+    def __init__(self, names: Names, module: ModuleType) -> None:
+        self._names, self._module = names, module
+        self._cuda = module.__name__.endswith("cuda")
+        self._found: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if self._cuda and name == "cg":
+            raise TraceError(_GRID)
+        if self._cuda:
+            if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
+                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
+            if not hasattr(self._names.cuda, name):
+                raise TraceError(f"cuda.{name} is not known to the tracer")
+            return getattr(self._names.cuda, name)
+        if name not in self._found:
+            self._found[name] = self._read(name)
+        return self._found[name]
+
+    def _read(self, name: str) -> Any:
+        if self._module.__name__ == "math":
+            return getattr(values.MathModule(), name)
+        found = getattr(self._module, name)
+        if isinstance(found, np.ufunc):
+            return values.function(name) or found
+        return self._names.wrapped(found)

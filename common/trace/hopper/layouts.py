@@ -1,0 +1,121 @@
+"""Where Hopper's engines find elements: in swizzled tiles, in operands that a descriptor names, in boxes of im2col.
+
+Bits and orders are those of the PTX ISA: "Tensors" (tiled and im2col mode, swizzles) and "Matrix Descriptor Format"
+of wgmma. Addresses are bytes from the beginning of a block's tiles, which lie on a 1024-byte boundary.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.trace.cost import Ints
+
+ROW = 128  # bytes of a row of a tile with the widest swizzle
+UNIT = 16  # bytes that stay together
+ATOM = 8 * ROW  # after so many bytes the swizzle repeats
+OFFSETS = 32  # that a tap may have in im2col, from 0 on
+SEEN_SWIZZLE = 64  # bytes, the least with which an operand was seen to begin at any row
+_SPANS = {1: 128, 2: 64, 3: 32}  # bytes of a row, by the field's value
+
+
+def swizzled(address: Any, span: int = ROW) -> Any:
+    """Where the swizzle of so many bytes puts the byte of this address."""
+    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
+
+
+def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
+    """Float32 numbers as the copy engine rounds them to TF32: to the nearest, ties to even (seen on an H200).
+
+    What is beyond the largest becomes infinite; NaN stays NaN.
+    """
+    bits = values.view(np.uint32)
+    even = bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))
+    rounded: NDArray[Any] = even & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(values), values, rounded.view(np.float32))
+
+
+def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], taps: tuple[int, ...]) -> list[Ints]:
+    """n, d, h and w of ``count`` pixels of an NDHWC array from the base pixel on, as the im2col map ``one`` walks.
+
+    The base walks along w, then h, d and n, from the corner ``lower`` to the extent plus ``upper``, which it does not
+    reach. To each ``taps`` is added. Raises ValueError for a base that the walk never comes to.
+    """
+    counts, place = [], base[0]
+    for name, first, low, high, step, extent in zip(
+        "dhw", base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True
+    ):
+        if not (low <= first < extent + high) or (first - low) % step:
+            raise ValueError(f"{name}={first} of the base pixel is not among those from {low} to {extent + high - 1} "
+                             f"in steps of {step}")  # fmt: skip
+        counts.append(-(-(extent + high - low) // step))
+        place = place * counts[-1] + (first - low) // step
+    places = place + np.arange(count)
+    pixel = []
+    for low, step, steps, tap in zip(one.lower[::-1], one.strides[::-1], counts[::-1], taps[::-1], strict=True):
+        pixel.append(places % steps * step + low + tap)
+        places = places // steps
+    return [places, *pixel[::-1]]
+
+
+class Descriptor(NamedTuple):
+    """The fields: bytes from the beginning of shared memory, of the offsets, and of the swizzle's rows."""
+
+    start: int
+    leading: int
+    stride: int
+    swizzle: int  # 0: none
+    base: int
+
+    @staticmethod
+    def of(bits: int) -> Descriptor:
+        start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0), bits >> 49 & 7)
+
+    def wrong(self, groups: int, any_row: bool = False) -> str:
+        """What no operand of so many groups of eight rows may have, in words; or nothing.
+
+        ``any_row``: it may begin in the middle of a group, as B along k was seen to do on an H200, in rows of 128 and
+        of 64 bytes: the swizzle is of the address. Of other operands this is not known.
+        """
+        if not self.swizzle:
+            return "names no swizzle, and tiles have one"
+        whole = 8 * self.swizzle
+        if self.start % whole >= self.swizzle and not (any_row and self.swizzle >= SEEN_SWIZZLE):
+            return f"begins at byte {self.start}, in row {self.start % whole // self.swizzle} of a group of eight"
+        if groups > 1 and (self.stride < whole or self.stride % whole):
+            return f"has a stride of {self.stride} bytes, and eight rows of {self.swizzle} bytes take {whole}"
+        return ""
+
+
+def encoded(start: Any, leading: Any, stride: Any) -> Any:
+    """The bits of a descriptor whose offsets are given in bytes; the swizzle is that of rows of stride / 8 bytes."""
+    found: Any = np.uint64(0)
+    for value, low in ((start, 0), (leading, 16), (stride, 32)):
+        part = (np.asarray(value).astype(np.uint64) >> np.uint64(4)) & np.uint64(0x3FFF)
+        found = found | (part << np.uint64(low))
+    rows = np.asarray(stride).astype(np.int64)
+    code = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64)
+    return (found | (code << np.uint64(62)))[()]
+
+
+@lru_cache(maxsize=512)
+def along_k(rows: int, depth: int, itemsize: int, within: int, stride: int, swizzle: int) -> Ints:
+    """Elements (row, k) of a K-major operand, from the group of rows on that begins ``within`` bytes before."""
+    row, k = np.arange(rows)[:, None], np.arange(depth)[None]
+    address = within + row // 8 * stride + row % 8 * swizzle + k * itemsize
+    found: Ints = swizzled(address, swizzle) // itemsize
+    return found
+
+
+@lru_cache(maxsize=512)
+def along_rows(depth: int, columns: int, itemsize: int, within: int, leading: int, stride: int, swizzle: int) -> Ints:
+    """Elements (k, n) of an operand whose rows run along n, in panels as wide as the swizzle."""
+    wide = swizzle // itemsize
+    k, n = np.arange(depth)[:, None], np.arange(columns)[None]
+    address = within + n // wide * leading + k // 8 * stride + k % 8 * swizzle + n % wide * itemsize
+    found: Ints = swizzled(address, swizzle) // itemsize
+    return found

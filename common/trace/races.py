@@ -1,0 +1,335 @@
+"""Races: accesses to one element that no barrier, fence or atomic operation orders, of threads and of blocks.
+
+Kept beside an array, with one entry per element. Of an element's readers, and of those who wrote the value it has,
+three are known: enough to find, for any other thread, one that nothing orders before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from common.trace.cost import WARP, Bools, Ints
+from common.trace.events import BARRIER, Log, apart
+from common.trace.state import State
+from common.trace.views import View
+
+_NOBODY = -1
+
+
+class _Accesses:
+    """A thread for each element, and the event in which it touched it."""
+
+    def __init__(self, size: int) -> None:
+        self.who = np.full(size, _NOBODY, np.int64)
+        self.event = np.zeros(size, np.int64)
+
+    def put(self, places: Ints, who: Ints, event: Any) -> None:
+        self.who[places] = who
+        self.event[places] = event
+
+
+class Together:
+    """Threads that read an element, changed it atomically, or wrote the value that it has.
+
+    Of them the last; one more since the last barrier, of another warp if there is one; and one of another block.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.last = _Accesses(size)
+        self.size = size
+        self._others: tuple[_Accesses, _Accesses] | None = None  # beside the last, elsewhere; most elements have none
+
+    def slots(self) -> tuple[_Accesses, ...]:
+        return (self.last, *(self._others or ()))
+
+    def forget(self, places: Ints) -> None:
+        for slot in self.slots():
+            slot.who[places] = _NOBODY
+
+    def note(self, places: Ints, who: Ints, event: int, stamps: Any, log: Log) -> None:
+        before = self.last.who[places]
+        if (before >= 0).any():
+            self._move(places, who, before, stamps, log)
+        self.last.put(places, who, event)
+        winner = self.last.who[places]
+        beaten = winner != who
+        if beaten.any():
+            # the first of them comes last, and so stays: it is the furthest from the winner
+            chosen = np.flatnonzero(beaten)[::-1]
+            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), event), log)
+
+    def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
+        """Make room for new last ones: keep those that are the last so far."""
+        events = self.last.event[places]
+        passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
+        here = before // log.lanes_per_block == who // log.lanes_per_block
+        if self._others:
+            beside = self._others[0]
+            beside.who[places[passed | ~here]] = _NOBODY
+        moved = (before >= 0) & (before != who) & ~(here & passed)
+        if moved.any():
+            self._beside(places[moved], who[moved], before[moved], events[moved], log)
+
+    def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
+        """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
+        if self._others is None:
+            self._others = _Accesses(self.size), _Accesses(self.size)
+        beside, elsewhere = self._others
+        here = last // log.lanes_per_block == other // log.lanes_per_block
+        elsewhere.put(places[~here], other[~here], events[~here])
+        kept = beside.who[places]
+        more = here & ((other // WARP != last // WARP) | (kept < 0) | (kept // WARP == last // WARP))
+        beside.put(places[more], other[more], events[more])
+
+
+class Moment(NamedTuple):
+    """An access: its threads and their stamps, those that other threads of the block have now, its event and line."""
+
+    who: Ints
+    stamps: Any
+    others: Callable[[Ints], Any]
+    event: int
+    line: int
+
+    def backward(self) -> Moment:
+        stamps = self.stamps[::-1] if isinstance(self.stamps, np.ndarray) else self.stamps
+        return self._replace(who=self.who[::-1], stamps=stamps)
+
+
+class Shadow:
+    """The accesses to one allocation in one launch."""
+
+    def __init__(self, size: int, log: Log) -> None:
+        self.log = log
+        self.size = size
+        self.writers = Together(size)
+        self.readers: Together | None = None
+        self.atomics: Together | None = None
+
+    def read(self, state: State, view: View, places: Ints, lanes: Bools | Ints, line: int) -> None:
+        """``lanes``: those that read, or the number of each place's."""
+        self.note_read(state, view, places, self._begin(state, lanes, line))
+
+    def write(
+        self, state: State, view: View, places: Ints, lanes: Bools | Ints, values: Any, data: Any, line: int
+    ) -> None:
+        """Before ``data[places] = values``, in the same order."""
+        now = self._begin(state, lanes, line)
+        self.note_write(state, view, places, values, data, now.backward() if state.reversed else now)
+
+    def atomic(self, state: State, view: View, places: Ints, lanes: Bools, line: int) -> None:
+        """``places``: one for each of the lanes, whichever is first."""
+        now = self._begin(state, lanes, line)
+        if state.reversed:
+            places, now = places[::-1], now.backward()
+        self.note_atomic(state, view, places, now)
+        self.log.meet(now.who, now.stamps, now.event)
+
+    def note_read(self, state: State, view: View, places: Ints, now: Moment) -> None:
+        self._met(state, view, (self.writers.last,), places, now, "read", "written")
+        if self.atomics is not None:
+            self._met(state, view, self.atomics.slots(), places, now, "read", "changed atomically")
+        if self.readers is None:
+            self.readers = Together(self.size)
+        self.readers.note(places, now.who, now.event, now.stamps, self.log)
+
+    def note_write(self, state: State, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
+        changed, lanes = ~same(data[places], values), self.log.lanes_per_block
+        self._met(state, view, self.writers.slots(), places, now, "written", "written", changed)
+        if self.readers is not None:
+            self._met(state, view, self.readers.slots(), places, now, "written", "read")
+        if self.atomics is not None:
+            changing = self.atomics.last.who[places]
+            self._met(state, view, (self.atomics.last,), places, now, "written", "changed atomically")
+            for slot in self.atomics.slots()[1:]:
+                # as the last block puts a counter back: its own atomic operation came after all others'
+                others = slot.who[places] // lanes
+                loose = (others == now.who // lanes) | (changing // lanes != now.who // lanes)
+                self._met(state, view, (slot,), places, now, "written", "changed atomically", loose)
+        self.writers.forget(places[changed])
+        self.writers.note(places, now.who, now.event, now.stamps, self.log)
+        winner = self.writers.last.who[places]
+        beaten = winner != now.who
+        if beaten.any():
+            final = data.copy()
+            final[places] = values
+            beaten &= ~same(final[places], values)
+            self._report(state, view, beaten, places, now, winner, now.event, "written", "written at once")
+
+    def note_atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
+        self._met(state, view, self.writers.slots(), places, now, "changed atomically", "written")
+        if self.readers is not None:
+            self._met(state, view, self.readers.slots(), places, now, "changed atomically", "read")
+        if self.atomics is None:
+            self.atomics = Together(self.size)
+        self.atomics.note(places, now.who, now.event, now.stamps, self.log)
+
+    def _begin(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
+        who, stamps = state.ordinals(lanes), state.stamps
+        event = self.log.add(line, stamps, state.first_ordinal)
+        own = stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
+        return Moment(who, own, state.stamps_of, event, line)
+
+    def _met(
+        self, state: State, view: View, slots: tuple[_Accesses, ...], places: Ints, now: Moment, verb: str,
+        theirs: str, among: Bools | None = None,
+    ) -> None:  # fmt: skip
+        """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
+        for slot in slots:
+            other = slot.who[places]
+            met = (other >= 0) & (other != now.who)
+            if among is not None:
+                met &= among
+            if met.any():
+                self._report(state, view, met, places, now, other, slot.event[places], verb, theirs)
+
+    def _report(
+        self, state: State, view: View, met: Bools, places: Ints, now: Moment, other: Ints, events: Any,
+        verb: str, theirs: str,
+    ) -> None:  # fmt: skip
+        """Faults for those of the accesses ``met`` that nothing orders."""
+        chosen = np.flatnonzero(met)
+        if not len(chosen):
+            return
+        places, who, other = places[chosen], now.who[chosen], other[chosen]
+        events = events[chosen] if isinstance(events, np.ndarray) else np.full(len(chosen), events)
+        stamps = now.stamps[chosen] if isinstance(now.stamps, np.ndarray) else now.stamps
+        then = self.log.stamps(events, other), self.log.stamps(events, who)
+        blocks, threads = apart(self.log.lanes_per_block, other, who, then, (now.others(other), stamps))
+        if blocks.any() and self.log.released:
+            own = np.broadcast_to(np.asarray(stamps), who.shape)
+            blocks[blocks] = ~self.log.handed_over(
+                other[blocks], then[0][blocks], events[blocks], who[blocks], own[blocks]
+            )
+        for kind, found in (("overlap", blocks), ("race", threads)):
+            if found.any():
+                plainer = found & (who // WARP != other // WARP)
+                first_one = int(np.argmax(plainer if plainer.any() else found))
+                lines = now.line, self.log.line(int(events[first_one]))
+                pair = int(who[first_one]), int(other[first_one])
+                count = int(np.count_nonzero(found))
+                self._tell(state, view, kind, int(places[first_one]), pair, lines, (verb, theirs), count)
+
+    def _tell(
+        self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
+        verbs: tuple[str, str], count: int,
+    ) -> None:  # fmt: skip
+        who, other = pair
+        start = view.start if type(view.start) is int else int(view.start[who - state.first_ordinal])
+        element = view.element(place - start)
+        if kind == "race":
+            text = self.racing(state, element, pair, lines, verbs)
+        else:
+            text = (
+                f"{element} is {verbs[0]} by block {state.block_of(who)} in line {lines[0]} and {verbs[1]} by "
+                f"block {state.block_of(other)} in line {lines[1]}: blocks do not wait for each other"
+            )
+        state.fault_by(kind, lines[0], view.name, text, who, count)
+
+    @staticmethod
+    def racing(
+        state: State, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
+    ) -> str:
+        """That two threads access an element, with no barrier between."""
+        mine, theirs = (state.thread_of(one) for one in pair)
+        return (
+            f"{element} is {verbs[0]} by thread {mine} in line {lines[0]} and {verbs[1]} by thread {theirs} in line "
+            f"{lines[1]}, with no barrier between{next_round(state.home, *lines)}"
+        )
+
+
+def same(a: Any, b: Any) -> Bools:
+    """Equal, or both NaN."""
+    return np.asarray((a == b) | ((a != a) & (b != b)))
+
+
+def next_round(file: str, line: int, other: int) -> str:
+    """What follows ``no barrier between`` in the sentence of a race of these lines of a file: nothing, or in which
+    round of a loop the later access comes.
+
+    All threads of a block pass a barrier that stands in a loop's body itself. Where one does between the two lines,
+    it is from the later line to the earlier one of the next round that there is none.
+    """
+    first, last = sorted((line, other))
+    if _parted("".join(linecache.getlines(file)), first, last):
+        return f" line {last} and line {first} in the next round of the loop"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _parted(text: str, first: int, last: int) -> bool:
+    """Does a barrier stand between the lines, in the body of the innermost loop around both?"""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.While) and node.body[0].lineno <= first and last <= _end(node.body[-1])
+    ]
+    if not around:
+        return False
+    loop = max(around, key=lambda node: node.lineno)
+    if any(isinstance(node, ast.Continue) for node in ast.walk(loop)):
+        return False
+    return any(first < one.lineno and _end(one) < last for one in loop.body if _is_barrier(one))
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _is_barrier(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "syncthreads"
+
+
+# --- barriers of the block ---
+
+
+def pass_barrier(state: State, line: int) -> None:
+    """The active lanes come to a barrier of their block."""
+    present = None  # lanes of the blocks that come here, if not all do
+    for other, lanes in state.absent.items():
+        met = lanes & state.mask.bits
+        if met.any():
+            _skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
+            state.absent[other] = lanes & ~met
+    if state.mask is not state.waiting and state.mask.count != state.waiting.count:
+        some: Bools = np.asarray(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1))
+        present = np.repeat(some, state.lanes_per_block)
+        absent = state.waiting.bits & ~state.mask.bits & present
+        if absent.any():
+            state.absent[line] = state.absent.get(line, state.none.bits) | absent
+    settle(state, present)
+    passed = ((state.stamps >> BARRIER) + 1) << BARRIER
+    state.stamps = passed if present is None else np.where(present, passed, state.stamps)
+    for one in state.copies:  # it may arrive at any time until it is waited for
+        one.storage.still_under_way(one.place, one.lanes, one.value, one.line, state.stamps)
+
+
+def settle(state: State, present: Bools | None) -> None:
+    """Find the races of the blocks with the lanes ``present`` (None: of all) since their last barrier."""
+    for view in state.shared.values():
+        view.storage.settle(state, view, present)
+
+
+def end(state: State) -> None:
+    """The blocks that run have ended."""
+    settle(state, None)
+    for line, lanes in state.absent.items():
+        if lanes.any():
+            _skipped(state, line, lanes, "")
+
+
+def _skipped(state: State, line: int, lanes: Bools, where: str) -> None:
+    count = int(np.count_nonzero(lanes))
+    text = f"{count} threads do not reach this barrier, which others wait at{where}"
+    state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)

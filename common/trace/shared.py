@@ -1,0 +1,304 @@
+"""Shared memory, one array per block, and local arrays, one per thread: each access is checked and recorded."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from common.trace import unwritten
+from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
+from common.trace.events import Log
+from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
+from common.trace.races import Moment, Shadow
+from common.trace.state import Mask, State
+from common.trace.values import Value, cast, choose
+from common.trace.views import Offsets, View
+
+_MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
+
+
+class _Access(NamedTuple):
+    """One access to shared memory by an instruction; ``op``: read, write or atomic."""
+
+    op: str
+    at: Any
+    lanes: Bools
+    line: int
+    stamps: Any
+    value: Any = None
+
+
+class _Interval(Shadow):
+    """The accesses to a block's array between two barriers."""
+
+    def _tell(
+        self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
+        verbs: tuple[str, str], count: int,
+    ) -> None:  # fmt: skip
+        text = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
+        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count)
+
+
+class Shared(Storage):
+    """An array in shared memory, one per block, and who accessed what since the last barrier."""
+
+    space = "shared"
+
+    def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
+        blocks = state.blocks_at_once
+        super().__init__(poisoned(blocks * size, np.dtype(dtype)), np.zeros(blocks * size, np.bool_), alignment)
+        self.size = size
+        self.base = state.block_number * size if blocks > 1 else None
+        self.complete = False  # has every element been written
+        self.accesses: list[_Access] = []  # in the order in which they came
+        self.pending: Bools | None = None  # elements that a copy is under way to
+        self._read_lanes = 0
+
+    def flat_offset(self, place: Offsets) -> Any:
+        return place if self.base is None else self.base + place
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
+        paired: bool = True,
+    ) -> list[Value]:  # fmt: skip
+        """``paired``: may neighbours that read the same share a pass?"""
+        self.record(state, view, place, width, "read", line, paired)
+        lanes = state.among(wrong)
+        values = []
+        for v in range(width):
+            at = self.flat_offset(place + v)
+            if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
+                text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
+                state.fault("copy-not-awaited", line, view.name, text, early)
+            if not self.complete:
+                self._missing(state, view, place + v, at, line)
+            self.noted_read(state, view, at, lanes, line)
+            values.append(self.data.take(at, mode="clip"))
+        self._read_lanes += width * len(state.mask.bits)
+        if self._read_lanes > _MANY:
+            self._sum_up(state)
+        return values if wrong is None else [choose(wrong, self.dtype.type(0), value) for value in values]
+
+    def write(
+        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        self.record(state, view, place, len(values), "write", line)
+        lanes = state.among(wrong)
+        for v, value in enumerate(values):
+            at = self.flat_offset(place + v)
+            before = value
+            value = cast(value, self.dtype)
+            self.noted_write(state, view, at, lanes, value, line)
+            places, chosen = ordered(state, at, value, lanes, self.dtype)
+            self.data[places] = chosen
+            assert self.written is not None
+            if state.tainted is None:
+                if not self.complete:
+                    self.written[places] = True
+            else:
+                unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
+                have = ~(state.tainted[lanes] & unset)
+                self.written[places] = have if not state.reversed else have[::-1]
+                self.complete = self.complete and bool(self.written.all())
+
+    def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+        self.accesses.append(_Access("read", at, lanes, line, state.stamps))
+
+    def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
+        self.accesses.append(_Access("write", at, lanes, line, state.stamps, value))
+
+    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
+        """A copy that nobody has waited for may arrive after this barrier as well."""
+        self.accesses.append(_Access("write", at, lanes, line, stamps, value))
+
+    def record(
+        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
+    ) -> None:
+        ledger, mask = state.ledger, state.mask
+        if not ledger.recording:
+            return
+        if op == "read" and width == 1 and view.name in ledger.merged:
+            width = ledger.merged[view.name]
+            if np.any(place % width):
+                return  # comes with the neighbour before it
+        words = width * self.dtype.itemsize // WORD_BYTES or 1
+        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
+        if type(place) is int and words == 1:
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
+        else:
+            lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
+            cost = ledger.cost("shared", lanes, mask.bits, words, op if paired else "write")
+        tally.add(mask.count, cost)
+        if len(tally.seen) < ledger.kept:
+            keep(state, tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
+        observe(state, tally, view, place - view.start, width, op, line)
+
+    def begin_atomic(
+        self, state: State, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
+    ) -> Ints:
+        """Note an atomic operation; returns the elements by lane."""
+        self.record(state, view, place, 1, "atomic", line)
+        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
+        if not fresh and not self.complete:
+            self._missing(state, view, place, at, line, changes=True)
+        self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
+        return at
+
+    def settle(self, state: State, view: View, present: Bools | None) -> None:
+        """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
+        no order of the warps makes safe."""
+        later: list[_Access] = []
+        if present is not None:  # what other blocks did waits for their barrier
+            whole, self.accesses = self.accesses, []
+            for one in whole:
+                if (left := one.lanes & ~present).any():
+                    later.append(one._replace(lanes=left))
+                self.accesses.append(one._replace(lanes=one.lanes & present))
+        ops = {one.op for one in self.accesses}
+        if "write" in ops or ops >= {"atomic", "read"}:
+            self._find_races(state, view)
+        self.accesses = later
+        self._read_lanes = 0
+        self.complete = self.complete or bool(self.written is not None and self.written.all())
+
+    def _sum_up(self, state: State) -> None:
+        """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
+        kept: dict[Any, _Access] = {}
+        for number, one in enumerate(self.accesses):
+            alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
+            kept.setdefault(alike if one.op == "read" else number, one)
+        self.accesses = list(kept.values())
+        self._read_lanes = 0
+
+    def _find_races(self, state: State, view: View) -> None:
+        changed = np.zeros(len(self.data), np.bool_)
+        for one in self.accesses:
+            if one.op != "read":
+                changed[picked(one.at, one.lanes)] = True
+        content = np.zeros(len(self.data), self.dtype)
+        everyone, log = state.lane_numbers, Log(state.lanes_per_block)
+        shadow = _Interval(len(self.data), log)
+        for one in self.accesses:
+            # most read what was staged before
+            if one.op == "read" and not np.count_nonzero(changed.take(one.at, mode="clip")):
+                continue
+            places, who = picked(one.at, one.lanes), everyone[one.lanes]
+            if one.op == "read":
+                met = changed[places]
+                places, who = places[met], who[met]
+            stamps = partial(stamps_of, one.stamps)
+            now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
+            if one.op == "read":
+                shadow.note_read(state, view, places, now)
+            elif one.op == "atomic":
+                shadow.note_atomic(state, view, places, now)
+            else:
+                values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
+                shadow.note_write(state, view, places, values, content, now)
+                content[places] = values
+
+
+class Local(Storage):
+    """A thread's own array: registers, as long as every index is known when compiling."""
+
+    space = "local"
+    unset_look_at = (
+        "whose array it is: a local array is each thread's own, and what other threads stored is in theirs"
+    )
+
+    def __init__(self, state: State, size: int, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self.values: list[Any] = [None] * size
+        self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
+        self.whole = state.mask  # lanes that the array exists for
+        self.flight: list[Any] = []  # sums that wgmma adds to, and that the threads may not touch
+        self.fenced: list[Any] | None = None  # what the registers held at the last wgmma_fence
+        self.alignment = 16
+
+    def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
+        pass  # registers have no address
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+    ) -> list[Value]:
+        self._record(state, view, place, width, "read", line)
+        if type(place) is int and not self.lacking:
+            found = self.values[place : place + width]
+            if None not in [None if value is None else 0 for value in found]:
+                return found
+        return [self.value_at(state, view, place + v, line) for v in range(width)]
+
+    def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
+        if type(place) is int:
+            value, lanes = self.values[place], self.lacking.get(place)
+            missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
+            if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
+                unwritten.read(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+            return self._blank() if value is None else value
+        at = place.clip(0, len(self.values) - 1)
+        rows = [np.broadcast_to(self._blank() if v is None else v, place.shape) for v in self.values]
+        if self.lacking or any(value is None for value in self.values):
+            nobody = np.ones(place.shape, np.bool_)
+            none = np.zeros(place.shape, np.bool_)
+            gaps = [nobody if v is None else self.lacking.get(i, none) for i, v in enumerate(self.values)]
+            missing = np.stack(gaps)[at, np.arange(len(place))] & state.mask.bits
+            if missing.any():
+                unwritten.read(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+        return np.stack(rows)[at, np.arange(len(place))]
+
+    def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
+        """A fault if wgmma still adds to what these lanes read."""
+        sums = next((one for one in self.flight if one.covers(place) and (one.mask.bits & lanes).any()), None)
+        if sums is None:
+            return False
+        text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
+        state.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
+        return True
+
+    def write(
+        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        self._record(state, view, place, len(values), "write", line)
+        for v, value in enumerate(values):
+            if state.tainted is not None and self.dtype.kind in "iu":
+                unwritten.defined(state, value, line)
+            if type(place) is int:
+                self.put(state, place + v, value, state.mask)
+            else:
+                for i in range(len(self.values)):
+                    lanes = state.mask.bits & (place + v == i)
+                    if lanes.any():
+                        self.put(state, i, value, Mask(lanes))
+
+    def put(self, state: State, i: int, value: Value, mask: Mask) -> None:
+        value = self._cast(value)
+        if mask is self.whole or mask.count == self.whole.count:
+            self.values[i] = value
+            self.lacking.pop(i, None)
+            return
+        old = self.values[i]
+        lacking = self.whole.bits if old is None else self.lacking.get(i)
+        if lacking is not None:
+            self.lacking[i] = lacking & ~mask.bits
+            if not self.lacking[i].any():
+                del self.lacking[i]
+        self.values[i] = np.where(mask.bits, value, self._blank() if old is None else old)
+
+    def _blank(self) -> Value:
+        return self.dtype.type(self.blank)
+
+    def _cast(self, value: Value) -> Value:
+        if type(value) is int or type(value) is bool:
+            return cast(value, self.dtype)
+        return value if value.dtype is self.dtype else cast(value, self.dtype)
+
+    def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+        if state.ledger.recording:
+            bits = 8 * self.dtype.itemsize * width
+            tally = state.ledger.tallies[Key(line, self.space, op, view.name, bits)]
+            tally.add(state.mask.count, Cost(state.mask.warps, 0, 0, 0))
+            if type(place) is not int:
+                text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
+                state.ledger.notes[text] += 1
