@@ -27,7 +27,7 @@ from msgspec.structs import asdict
 from common.catalog import boundstep, catalog, device, ledger, limits, occupancy, problems, sources
 from common.catalog.patching import replaced
 from common.check import budget, plan
-from common.explain import faults
+from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
@@ -283,7 +283,7 @@ def _untraced(error: Exception, path: Path) -> StepResult:
     if isinstance(error, MistakeError):
         told = faults.of_mistake(str(error), path, error.line)
     elif error.__cause__ is not None:
-        told = faults.of_error(error.__cause__, path)
+        told = errors.of_error(error.__cause__, path)
     if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
         return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
     return {"status": "unjudged", "engine": "traced", "message": str(error)}
