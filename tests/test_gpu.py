@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common.catalog import catalog, device, lessontext, limits, occupancy, problems, schema, sources
+from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
 from common.check import plan
 from common.edit import history, loop, shipped
 from common.jobs import run
@@ -247,10 +247,10 @@ def test_occupancy_is_what_the_driver_says():
     assert done.returncode == 0, done.stderr[-2000:]
     multiprocessors, found = json.loads(done.stdout)
     cc = device.compute_capability()
-    if cc not in occupancy.LIMITS:
+    if cc not in limits.LIMITS:
         pytest.skip(f"the limits of compute capability {cc} are not known here")
     for name, threads, registers, shared, blocks in found:
-        fits = occupancy.occupancy(cc, threads, registers, shared)
+        fits = limits.occupancy(cc, threads, registers, shared)
         assert fits.blocks == blocks // multiprocessors, name
 
 

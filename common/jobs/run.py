@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, occupancy, problems
+from common.catalog import cache, catalog, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
@@ -447,7 +447,7 @@ def card_architecture() -> str:
     A step that does not run on it has a card for what it requires.
     """
     found = device.compute_capability()
-    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
+    return found if found in limits.LIMITS else CODE_ARCHITECTURE
 
 
 def cards(

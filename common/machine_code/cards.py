@@ -9,7 +9,7 @@ import linecache
 from pathlib import Path
 from typing import cast
 
-from common.catalog import catalog, occupancy
+from common.catalog import catalog, limits
 from common.machine_code import codegen, sass
 from common.machine_code.loops import HotLoop
 from common.machine_code.messages import CardHot, CodeCard, Group, LineMix, Recorded, SourceLine, WholeGroup
@@ -26,7 +26,7 @@ TRAFFIC = {
 def card(launch: codegen.Launch, code: codegen.MachineCode) -> CodeCard:
     """Everything a card shows of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    fits = occupancy.occupancy(code.architecture, launch.threads, code.registers, shared)
+    fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
     what, span = sass.hot_span(code.listing)
     return {
         "kernel": code.kernel,

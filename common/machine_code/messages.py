@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from msgspec import Struct, field
 
-from common.catalog import occupancy
+from common.catalog import limits
 from common.catalog.schema import Amount, Count, Extent, Name
 
 
@@ -26,7 +26,7 @@ class Hot(Struct, kw_only=True):
 
 
 class Fits(Struct, kw_only=True):
-    """How many of a kernel's blocks and warps fit a multiprocessor: :class:`common.catalog.occupancy.Occupancy`."""
+    """How many of a kernel's blocks and warps fit a multiprocessor: :class:`common.catalog.limits.Occupancy`."""
 
     blocks: Count
     warps: Count
@@ -183,7 +183,7 @@ class CodeCard(_Named, total=False):
     spill_bytes: int
     shared_bytes: int
     dynamic_shared_bytes: int
-    occupancy: occupancy.Fitting
+    occupancy: limits.Fitting
     instructions: dict[str, int]
     hot: CardHot
     traffic: dict[str, float]

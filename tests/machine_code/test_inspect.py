@@ -16,8 +16,8 @@ from rich.console import Console
 from sampling import some
 
 from common import cli
-from common.catalog import cache, catalog, device, occupancy, problems, schema
-from common.catalog.occupancy import LIMITS
+from common.catalog import cache, catalog, device, limits, problems, schema
+from common.catalog.limits import LIMITS
 from common.commands import choosing, verdicts
 from common.jobs import run
 from common.jobs.messages import Card, Compile
@@ -81,7 +81,7 @@ def shown(part, width=100):
     ],
 )  # fmt: skip
 def test_occupancy(cc, threads, registers, shared, blocks, warps, limited_by):
-    found = occupancy.occupancy(cc, threads, registers, shared)
+    found = limits.occupancy(cc, threads, registers, shared)
     assert (found.blocks, found.warps, found.limited_by) == (blocks, warps, limited_by)
     assert found.fraction == warps / (LIMITS[cc].threads // 32)
 
@@ -98,7 +98,7 @@ def test_occupancy(cc, threads, registers, shared, blocks, warps, limited_by):
     ],
 )
 def test_a_block_that_fits_nowhere(threads, registers, shared, why):
-    found = occupancy.occupancy("9.0", threads, registers, shared)
+    found = limits.occupancy("9.0", threads, registers, shared)
     assert (found.blocks, found.warps, found.fraction, found.limited_by) == (0, 0, 0.0, [why])
 
 
@@ -113,7 +113,7 @@ def test_a_block_that_fits_nowhere(threads, registers, shared, why):
 )
 def test_occupancy_of_nonsense(arguments, says):
     with pytest.raises(ValueError, match=says):
-        occupancy.occupancy(*arguments)
+        limits.occupancy(*arguments)
 
 
 # --- disassemblies, recorded from nvdisasm ---
