@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 
+import mutants
 import pytest
 from rich.console import Console
 
@@ -552,12 +553,12 @@ def test_a_broken_file_is_named_with_its_line(call, write):
 
 
 def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
-    file = catalog.ROOT / "tests/wrong_kernels/gemm_no_guard_m.py"
+    file = mutants.path("gemm_no_guard_m")
     shape = "M=5 N=33 K=2"
     code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
     assert code == WRONG
     said = " ".join(out.split())
-    assert said.count("line 23: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
+    assert said.count("line 17: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
     assert "a trace finds" not in said
     command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied

@@ -2,6 +2,7 @@
 
 import json
 
+import mutants
 import pytest
 
 from common import cli
@@ -55,7 +56,7 @@ def test_of_a_check(printed, root):
     found = printed("check", "gemm_naive", "--sim", "--shape", SHAPE)
     assert keys(found) == "device results right seed"
     assert [keys(one) for one in found["results"]] == [OF_A_CHECK]
-    wrong = str(root / "tests/wrong_kernels/gemm_accumulates.py")
+    wrong = str(mutants.path("gemm_accumulates"))
     (found,) = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)["results"]
     assert keys(found) == " ".join(sorted([*OF_A_CHECK.split(), "faults"]))
     assert {keys(one) for one in found["findings"]} == {"kind message"}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
+import mutants
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
-WRONG = Path(__file__).parents[1] / "wrong_kernels"
+LESSON = Path(__file__).parents[2] / "lessons" / "02_shared_tiling"
 HEAD = """
 import math
 import numpy as np
@@ -209,39 +210,39 @@ UNTRACED = {
 }  # fmt: skip
 
 
-# Of those that say what they expect; a class says how a kernel shows (tests/measure/test_wrong_kernels.py).
-OWN = [path for path in sorted(WRONG.glob("*.py")) if "\nExpect: " in path.read_text(encoding="utf-8")]
+# Of those that say what they expect; a class says how a kernel shows (tests/check/test_wrong_kernels.py).
+OWN = [kernel for kernel in mutants.everything().values() if kernel.expect]
 
 
 def test_the_expectations_are_of_kernels_that_there_are():
-    assert {*EXPECTED, *UNTRACED} <= {path.stem for path in OWN}
+    assert {*EXPECTED, *UNTRACED} <= {kernel.name for kernel in OWN}
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(path):
-    if path.stem == "gemm_endless":
+@pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
+def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(kernel):
+    if kernel.name == "gemm_endless":
         return
     found = set()
-    for problem in RAGGED[path.stem.split("_")[0]]:
+    for problem in RAGGED[kernel.ladder]:
         try:
-            found |= kinds(traced(path, problem))
+            found |= kinds(traced(kernel.path, problem))
         except (TraceError, catalog.CatalogError, ValueError, RuntimeError):
-            assert path.stem in UNTRACED
-    assert found == EXPECTED.get(path.stem, set())
+            assert kernel.name in UNTRACED
+    assert found == EXPECTED.get(kernel.name, set())
 
 
 def test_a_fault_names_line_thread_and_block():
-    found = traced(WRONG / "gemm_no_guard_m.py", Gemm(M=37, N=45, K=19))
+    found = traced(mutants.path("gemm_no_guard_m"), Gemm(M=37, N=45, K=19))
     fault = found.faults[0]
     assert (fault.kind, fault.array, fault.thread, fault.block) == ("outside", "a", (0, 5, 0), (0, 4, 0))
     assert fault.code == "acc += a[m, k] * b[k, n]"
     assert fault.what == "axis 0 of a is read at 37, its extent is 37"
     assert fault.count == 3 * 45 * 19
-    path = WRONG / "gemm_missing_barrier.py"
+    path = mutants.path("gemm_missing_barrier")
     race = traced(path, Gemm(M=5, N=7, K=3)).faults[0]
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     read = lines.index("acc += a_tile[ty, k] * b_tile[k, tx]") + 1
-    written = lines.index("a_tile[row, tx] = a[block_m + row, start + tx]") + 1
+    written = lines.index("a_tile[row, tx] = a[block_m + row, k0 + tx]") + 1
     assert race.what == (
         f"a_tile[0, 0] is read by thread (0, 0, 0) in line {read} "
         f"and written by thread (0, 31, 0) in line {written}, with no barrier between"
@@ -1032,10 +1033,9 @@ RACES = [
     if named(title) <= {"race"} and title not in UNSEEN_BY_RACECHECK
 ]
 RACY_FILES = {
-    "wrong_kernels/gemm_missing_barrier.py": True,
-    "faults/race.py": True,
-    "../lessons/02_shared_tiling/exercises/gemm_once_in_a_while.py": True,
-    "../lessons/02_shared_tiling/solutions/gemm_once_in_a_while.py": False,
+    mutants.path("gemm_missing_barrier"): True,
+    LESSON / "exercises" / "gemm_once_in_a_while.py": True,
+    LESSON / "solutions" / "gemm_once_in_a_while.py": False,
 }
 
 
@@ -1047,7 +1047,7 @@ def test_what_racecheck_does_not_see_is_among_the_sections():
 def racechecked(tmp_path_factory):
     """The hazards that racecheck counts, by title or file."""
     folder, problem = tmp_path_factory.mktemp("races"), Gemm(M=4, N=32, K=8)
-    cases = {name: (WRONG.parent / name, Gemm(M=37, N=45, K=35)) for name in RACY_FILES}
+    cases = {path: (path, Gemm(M=37, N=45, K=35)) for path in RACY_FILES}
     for number, (title, body) in enumerate(RACES):
         cases[title] = folder / f"gemm_race{number}.py", problem
         cases[title][0].write_text(file_of(STAGED.format(body=body), block=64))
@@ -1072,14 +1072,14 @@ def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_racecheck_says_the_same_of_a_file(racechecked, name):
-    assert bool(racechecked[name]) == RACY_FILES[name], racechecked
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_racecheck_says_the_same_of_a_file(racechecked, path):
+    assert bool(racechecked[path]) == RACY_FILES[path], racechecked
 
 
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_a_race_of_a_file_is_traced(name):
-    assert kinds(traced(WRONG.parent / name, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[name] else set())
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_a_race_of_a_file_is_traced(path):
+    assert kinds(traced(path, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[path] else set())
 
 
 def test_an_uninitialised_value_that_is_not_stored_is_a_note():
@@ -2287,7 +2287,7 @@ def test_a_trace_as_json(call):
 
 
 def test_faults_are_told_and_set_the_exit_code(call):
-    file = str(WRONG / "gemm_no_guard_m.py")
+    file = str(mutants.path("gemm_no_guard_m"))
     code, out, _ = call("trace", "gemm_naive", "--file", file, "--shape", "M=5 N=33 K=2")
     assert code == 1
     assert "line 23: out of bounds: axis 0 of a is read at 5, its extent is 5 (" in out
@@ -2313,14 +2313,14 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
+    sentence, command = tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
     assert sentence.startswith("line 23: out of bounds: axis 0 of a is read at 5")
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py", told)[1]
+    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
     assert tracewords.suspicion(step, problem) is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_raises.py") is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_transposed")) is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_raises")) is None
 
 
 def test_every_kind_of_fault_has_words():
