@@ -1,8 +1,8 @@
 """All that is drawn and written from records.
 
 Numbers come first: ``figures`` takes them from a record. A table is data, made by ``kinds`` for pages and by
-``tables`` and ``cardtables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables, charts
-and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
+``tables`` and ``cardtables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
+charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
 
 Module by module:
 
