@@ -11,7 +11,7 @@ import pytest
 from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
 from common.check import plan
 from common.edit import history, loop, shipped
-from common.jobs import run
+from common.jobs import measuring, run
 from common.jobs.messages import Check
 from common.records import records
 from common.records.records import Record
@@ -36,7 +36,7 @@ def test_every_step_is_right_at_every_shape_of_the_plan():
 
 def test_a_time_is_plausible_and_complete():
     step = catalog.find("gemm_naive")
-    (outcome,) = run.time_steps([(step, "tiny-gemm")])
+    (outcome,) = measuring.time_steps([(step, "tiny-gemm")])
     assert outcome.status == "right", outcome.reasons
     assert outcome.problem == problems.PRESETS["tiny-gemm"]
     result = outcome.result
@@ -61,7 +61,7 @@ def test_a_copy_takes_as_long_as_recorded():
     # other tests may use the card meanwhile, so the best of three
     measured = []
     for _ in range(3):
-        gpu, ceilings = run.measure_device()
+        gpu, ceilings = measuring.measure_device()
         assert gpu == described
         measured.append(ceilings)
         if ceilings.copy_gbs > 0.9 * recorded.copy_gbs:
@@ -161,7 +161,7 @@ def test_more_shared_memory_than_the_card_has_is_refused(write):
 
 
 def test_a_float16_step_is_timed_in_turn_with_the_library(write):
-    (outcome,) = run.time_steps([(half(write, 4096), "tiny-hgemm")])
+    (outcome,) = measuring.time_steps([(half(write, 4096), "tiny-hgemm")])
     assert outcome.status == "right", outcome.reasons
     if not peers.available():
         pytest.skip(peers.HOW_TO_GET)
@@ -171,7 +171,7 @@ def test_a_float16_step_is_timed_in_turn_with_the_library(write):
 
 
 def test_errors_are_those_of_the_precision():
-    result = run.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
+    result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
     rms = {
         one.product: [point.rms for point in one.points] for one in result["products"] if one.operands == "normals"
     }
@@ -183,7 +183,7 @@ def test_errors_are_those_of_the_precision():
 
 
 def test_tensor_cores_are_faster_than_the_fp32_units():
-    gpu, ceilings = run.measure_device()
+    gpu, ceilings = measuring.measure_device()
     found = tensorcores.instructions(gpu.compute_capability)
     rates = {name: getattr(ceilings, f"{name}_f16_gflops") for name in found}
     for name in found:
@@ -204,7 +204,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     outcomes = list(run.check_steps(steps, simulator=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.result.get("engines", [])} == set(WITH_LESS)
-    timed = list(run.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
+    timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
     assert [o.step.name for o in timed if o.status == "right" and o.result["timing"].median_ms > 0] == list(WITH_LESS)
 
 
@@ -213,7 +213,7 @@ def test_a_launch_beyond_a_played_card_is_refused(monkeypatch, write):
     text = catalog.find("hgemm_pipelined").path.read_text()
     as_before = re.sub(r"^(BLOCK_M, BLOCK_N, STAGES =) .*$", r"\1 TILES[0]", text, flags=re.MULTILINE)
     step = dataclasses.replace(catalog.find("hgemm_pipelined"), path=write("hgemm_pipelined.py", as_before))
-    (outcome,) = run.time_steps([(step, "hgemm-4096")])
+    (outcome,) = measuring.time_steps([(step, "hgemm-4096")])
     assert outcome.status != "right"
     assert "147456 bytes of dynamic shared memory: a block has at most 101376" in outcome.result["message"]
 

@@ -10,7 +10,7 @@ from common.catalog import catalog, device, problems
 from common.check import budget
 from common.commands import verdicts
 from common.commands.console import RIGHT
-from common.jobs import run
+from common.jobs import measuring, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
@@ -33,7 +33,7 @@ def test_a_small_card_has_the_same_sizes_twice_and_times_a_step_and_the_library(
     assert found[0] == found[1] > 0
     pairs = [(catalog.find(name), "ece408-layer1") for name in ("conv2d_naive", "conv2d_unroll_gemm")]
     shapes = set()
-    for kind, one in run.measure(pairs, libraries=["ece408-layer1"]):
+    for kind, one in measuring.measure(pairs, libraries=["ece408-layer1"]):
         if kind == "step":
             assert one.status == "right", one.result
             shapes.add(one.problem)

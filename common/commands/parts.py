@@ -12,7 +12,7 @@ from typing import Any
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.commands import choosing, console, measuring
+from common.commands import choosing, console, profiling
 from common.commands.choosing import Opened
 from common.jobs import run
 from common.records import current, records
@@ -104,7 +104,7 @@ def _unsanitized(record: Record) -> list[tuple[Step]]:
 
 
 def _sanitize(items: list[tuple[Step]], opened: Opened) -> None:
-    measuring.sanitize([step for (step,) in items], opened)
+    profiling.sanitize([step for (step,) in items], opened)
 
 
 def _unagreed(record: Record) -> list[tuple[Step, Problem]]:
@@ -151,9 +151,9 @@ def _train(entries: list[tuple[Entry]], opened: Opened) -> None:
 
 
 PARTS = {
-    "epilogues": Part(_epilogues, measuring.epilogues),
-    "accuracy": Part(_accuracy, measuring.accuracy, together=1000),
-    "counters": Part(_counters, measuring.profile, together=4),  # a profiled process takes seconds to start
+    "epilogues": Part(_epilogues, profiling.epilogues),
+    "accuracy": Part(_accuracy, profiling.accuracy, together=1000),
+    "counters": Part(_counters, profiling.profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(_unsanitized, _sanitize, together=4),
     "agreement": Part(_unagreed, _agree, together=4),
     "training": Part(_untrained, _train),

@@ -12,7 +12,7 @@ from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
-from common.jobs import messages, run
+from common.jobs import measuring, messages
 from common.records import records
 from common.records.entries import Agreement, Counted
 from common.report.table import Table
@@ -58,7 +58,7 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []
-    for (step, problem), (result, launches) in zip(pairs, run.profiled(tasks, profiler.COUNTED), strict=True):
+    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, profiler.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=True):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))

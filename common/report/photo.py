@@ -13,7 +13,7 @@ from common.catalog import reference
 from common.catalog.catalog import Step
 from common.catalog.problems import Conv2d
 from common.check import inputs
-from common.jobs import run
+from common.jobs import measuring
 from common.report.canvas import MUTED, headings, new_figure, save
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def draw(step: Step, simulator: bool, device_name: str, folder: Path) -> Path:
         files = [Path(place, f"{name}.npy") for name in ("x", "filt", "y")]
         np.save(files[0], x)
         np.save(files[1], filt)
-        outcome = run.convolve(step, files[0], files[1], files[2], simulator)
+        outcome = measuring.convolve(step, files[0], files[1], files[2], simulator)
         if outcome.status != "right":
             raise PhotoError(f"{step.name} on the photograph: {'; '.join(outcome.reasons)}")
         y = np.load(files[2])

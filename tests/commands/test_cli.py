@@ -18,7 +18,7 @@ from common import cli
 from common.catalog import catalog, device, exercises, problems
 from common.edit import history, shipped, words
 from common.edit.history import Event
-from common.jobs import run
+from common.jobs import measuring, run
 from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point
@@ -88,7 +88,7 @@ def pretend_gpu(monkeypatch):
         raise AssertionError("the arguments were accepted")
 
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(run, "measure_device", reached)
+    monkeypatch.setattr(measuring, "measure_device", reached)
     monkeypatch.setattr(run, "describe_device", reached)
     monkeypatch.setattr(run.isolate, "run_groups", reached)
     monkeypatch.setattr(run.isolate, "watched", reached)
@@ -445,24 +445,24 @@ def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
 
 
 def test_a_sweep_tries_every_combination():
-    assert run.combinations({"BLOCK": [8, 16], "PAD": [0, 1, 2]}) == [
+    assert measuring.combinations({"BLOCK": [8, 16], "PAD": [0, 1, 2]}) == [
         {"BLOCK": block, "PAD": pad} for block in (8, 16) for pad in (0, 1, 2)
     ]
 
 
 def test_a_sweep_can_be_narrowed():
     tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
-    assert run.narrowed(tunables, shipped, None) == tunables
-    assert run.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
+    assert measuring.narrowed(tunables, shipped, None) == tunables
+    assert measuring.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
     for text, says in (("PADS=1", "PADS is no tunable of this step: it has BLOCK, PAD"), ("PAD=x", "PAD=INTEGER"),
                        ("PAD=", "PAD=INTEGER"), ("PAD", "PAD=INTEGER")):  # fmt: skip
         with pytest.raises(ValueError, match=f"--values '{text}': .*{says}"):
-            run.narrowed(tunables, shipped, text)
+            measuring.narrowed(tunables, shipped, text)
 
 
 def test_a_step_without_tunables_cannot_be_swept():
     with pytest.raises(ValueError, match="gemm_naive: has no TUNABLES to sweep"):
-        run.tunables(catalog.find("gemm_naive"), "gemm-2048")
+        measuring.tunables(catalog.find("gemm_naive"), "gemm-2048")
 
 
 def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog
-from common.jobs import run
+from common.jobs import compiling
 from common.machine_code import tensormaps
 from lessons import hopper
 
@@ -57,10 +57,10 @@ def scratch(tmp_path):
 
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(path := scratch(), "01_scratch", path.read_text(encoding="utf-8"))
-    (outcome,) = run.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
+    (outcome,) = compiling.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.result["kernels"]] == ["9.0a"]
-    ((card,),) = (one.result["cards"] for one in run.cards([(step, "hgemm-4096")], "9.0"))
+    ((card,),) = (one.result["cards"] for one in compiling.cards([(step, "hgemm-4096")], "9.0"))
     assert (card["kernel"], card["architecture"]) == ("product", "9.0a")
 
 

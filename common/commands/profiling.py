@@ -13,7 +13,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console
 from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import run
+from common.jobs import measuring
 from common.jobs.messages import StepResult, Tile
 from common.records import current, recording
 from common.records.entries import Point, Profile, Sweep
@@ -51,7 +51,7 @@ def _profile(options: argparse.Namespace) -> int:
 def profile(pairs: list[tuple[Step, str]], opened: Opened) -> None:
     """Print the hardware's counters of each pair of step and preset, and record them."""
     record, key = opened
-    for one in run.profile_steps(pairs):
+    for one in measuring.profile_steps(pairs):
         for entry in one.kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
             console.say().print(tables.counters(title, profiler.sentences(entry)))
@@ -69,7 +69,7 @@ def sanitize(steps: list[Step], opened: Opened) -> int:
     """Print what compute-sanitizer's tools find in the steps, and record it; returns the exit code."""
     record, key = opened
     expected = [step for _ in sanitizer.TOOLS for step in steps]
-    found = list(console.progress("sanitize", run.sanitize_steps(steps), expected, _sanitized_line))
+    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, _sanitized_line))
     say = console.say()
     say.print(tables.sanitized(found))
     for tool, step, count, report in found:
@@ -90,7 +90,7 @@ def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
 def accuracy(items: list[tuple[Step]], opened: Opened) -> None:
     """Measure the errors of the steps' products over K, record and print them."""
     record, key = opened
-    recording.record_accuracy(record, key, run.measure_accuracy([step for (step,) in items]))
+    recording.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
     say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
     say.print(replace(pages.table("accuracy", record), title=title))
@@ -104,7 +104,7 @@ def epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> None:
     record, key = opened
     say = console.say()
     for step, preset, ways in items:
-        for _, _, result in run.measure_epilogues([(step.name, preset, ways)]):
+        for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
             recording.record_epilogues(record, key, step, preset, ways, result)
             found = pages.table("epilogues", record, step.name, preset)
             say.print(replace(found, title=f"{step.name} on {preset}"))
@@ -117,20 +117,20 @@ def _sweep(options: argparse.Namespace) -> int:
     preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
-    found = run.tunables(step, preset)
+    found = measuring.tunables(step, preset)
     record, key = choosing.open_record(options.record)
     old = record.sweep(preset, step.name)
     holds = current.sweep(record, preset, step.name)
     points = old.points if old and holds else []
     done = [point.tile for point in points]
-    values = run.narrowed(found["tunables"], found["shipped"], options.values)
-    tiles = [tile for tile in run.combinations(values) if tile not in done]
+    values = measuring.narrowed(found["tunables"], found["shipped"], options.values)
+    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
     say = console.say()
     if old and not holds:
         say.print("the recorded sweep was measured on an older version of the file: all of it is measured anew")
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
-    for tile, result in console.progress("sweep", run.sweep(step, preset, tiles), tiles, _swept_line):
+    for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
         point = Point(tile=tile, status=result["status"])
         if result["status"] == "right":
             point.median_ms = result["timing"].median_ms
