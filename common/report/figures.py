@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from common.catalog import catalog, problems
@@ -235,11 +237,19 @@ def kind(word: str, known: dict[str, Any] = NAMED) -> Callable[[Shown], Shown]:
     return register
 
 
+@functools.cache
+def load_kinds() -> None:
+    """Register the lessons' own kinds of figures and tables, of ``figures/kinds.py`` in their folders."""
+    for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
+        import_module(f"lessons.{path.parents[1].name}.figures.kinds")
+
+
 def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
     """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
 
     Raises ValueError at an unknown kind, and at too many or too few words.
     """
+    load_kinds()
     if word not in known:
         raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
     given = {"record": record, "code": code}

@@ -10,9 +10,7 @@ last line.
 
 from __future__ import annotations
 
-import functools
 import re
-from importlib import import_module
 from pathlib import Path
 
 from common.catalog import catalog, problems, store
@@ -44,7 +42,6 @@ def pages() -> list[Path]:
 
 def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     """The page with each table and figure written anew; raises ValueError at what a marker cannot be."""
-    load_kinds()
     known = record or records.nothing()
 
     def block(kind: str, words: list[str]) -> str:
@@ -79,17 +76,9 @@ def _written(kind: str, words: list[str], record: Record, code: MachineCode) -> 
 
 def table(kind: str, record: Record, *words: str) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    load_kinds()
     found = figures.named(kind, record, MachineCode(), words, kinds.TABLES)
     assert isinstance(found, Table)
     return found
-
-
-@functools.cache
-def load_kinds() -> None:
-    """Register the lessons' own kinds of tables and figures."""
-    for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
-        import_module(f"lessons.{path.parents[1].name}.figures.kinds")
 
 
 def update(record: Record | None) -> list[Path]:

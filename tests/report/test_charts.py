@@ -495,7 +495,7 @@ def test_figures_of_another_card(own, slower, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
-pages.load_kinds()
+figures.load_kinds()
 
 
 @pytest.mark.parametrize("kind", kinds.TABLES)
