@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common.catalog import catalog, device, packages, store
+from common.catalog import catalog, device, sources, store
 from common.commands import arguments, console
 from common.records.entries import Run as Provenance
 
@@ -278,7 +278,7 @@ def _provenance(gpu):
     now = datetime.datetime.now(datetime.timezone.utc)
     return Provenance(
         date=now.date().isoformat(), driver=gpu.driver if gpu else "", cuda=gpu.cuda if gpu else "",
-        packages=packages.versions(_PACKAGES), python=platform.python_version(),
+        packages=sources.versions(_PACKAGES), python=platform.python_version(),
     )  # fmt: skip
 
 
