@@ -126,38 +126,13 @@ class Fitting(TypedDict):
     limited_by: list[str]
 
 
-class _Named(TypedDict):
-    kernel: str
-    architecture: str
-
-
-class Assembled(_Named):
-    """What :meth:`common.machine_code.codegen.MachineCode.as_dict` tells of a kernel."""
-
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    instructions: dict[str, int]
-    loop: dict[str, int]
-
-
-class Recorded(TypedDict):
-    """What :func:`common.machine_code.cards.recorded` tells beside that."""
-
-    block: list[int]
-    occupancy: Fitting
-    hot: CompiledHot
-
-
-class _Compiled(_Named):
-    float64: list[str]
-
-
-class Compiled(_Compiled, total=False):
+class Compiled(TypedDict, total=False):
     """A kernel for one architecture: the lines of its PTX that compute in float64; and a :class:`Kernel`'s fields if
     it was assembled."""
 
+    kernel: str
+    architecture: str
+    float64: list[str]
     registers: int
     stack_bytes: int
     spill_bytes: int
@@ -169,12 +144,14 @@ class Compiled(_Compiled, total=False):
     hot: CompiledHot
 
 
-class CodeCard(_Named, total=False):
+class CodeCard(TypedDict, total=False):
     """A kernel's card, as :func:`common.machine_code.cards.card` makes it; ``traffic`` by the names of its TRAFFIC.
 
     ``text`` is its PTX, then there is nothing else, or its machine code.
     """
 
+    kernel: str
+    architecture: str
     grid: list[int]
     block: list[int]
     threads: int

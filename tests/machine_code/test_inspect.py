@@ -348,7 +348,7 @@ def test_a_line_per_kernel_has_a_place_for_traffic():
     assert "sectors per request" in wide
     assert "shared wavefronts" not in wide
     assert re.search(r"28% │ +4 │ +0\.25 │", wide)
-    narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)], 80), 80)
+    narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)]), 80)
     assert "0.25" in narrow
     assert max(map(len, narrow.splitlines())) <= 80
 
