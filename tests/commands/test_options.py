@@ -23,7 +23,7 @@ from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import recording, records
 from common.records.entries import Point, Sweep
-from common.report import agreement
+from common.report import agreement, tables
 from common.run import isolate
 from common.timing import sanitizer
 from common.timing.ceilings import Ceilings
@@ -236,8 +236,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
+    note(tables, "agreed", "agreed")
     note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
-    note(agreement, "rows", (["kernel", "shape"], [], []))
     note(history, "events", [])
     note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
     note(history, "stored", b"")
