@@ -656,9 +656,7 @@ def test_a_table_of_checks_names_step_shape_and_verdict():
 def test_a_table_of_times_fits_and_keeps_its_figures(width):
     timing = Timing(median_ms=2.0, p20_ms=1.9, p80_ms=2.1, median_error=0.0, repeats=10)
     outcomes = [outcome("right", timing=timing, prepare_ms=0.5), outcome("wrong")]
-    text = printed(
-        tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9", width), width
-    )
+    text = printed(tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9"), width)
     assert max(map(len, text.splitlines())) <= width
     assert text.count("conv2d_constant_weights") == 2
     for figure in ("2.00", "No ratio to conv2d_naive", "wrong"):

@@ -407,8 +407,7 @@ def test_what_is_known_of_a_shipped_step_is_not_said_of_another_file(monkeypatch
         measured = Counts(**{**counts, "shared_load_wavefronts": 3})
         found = Counted(kernel=step.name, hardware=measured, trace=traced[step.name], compiled=merged.get(step.name))
         case = Agreement(**asdict(sources.provenance(one.path)), shape=problem.shape(), kernels=[found])
-        (note,) = agreement.rows({step.name: {str(problem): case}}, [one])[2]
-        assert said in note
+        assert said in agreement.table({step.name: {str(problem): case}}, [one]).note
         assert (step.name in merged) == (one is step)
 
 
