@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
-from common.jobs import run, tasks
+from common.jobs import compiling, run, tasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
 from common.timing import timing
@@ -65,7 +65,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
-    assert event.figures.registers > 10
+    assert event.figures.loop_per_fma == 36.0
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
     for said in (
@@ -476,16 +476,9 @@ def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys
     monkeypatch.setattr(isolate, "warm", lambda: None)
     monkeypatch.setattr(edits, "run_edited", lambda *_: began.append("run") or verdict)
 
-    class Cards:
-        def __init__(self, pairs):
-            began.append([step.name for step, _ in pairs])
-
-        def __call__(self):
-            return []
-
-        cancel = __call__
-
-    monkeypatch.setattr(run, "CardsBeside", Cards)
+    monkeypatch.setattr(
+        compiling, "cards", lambda pairs, _: iter([began.append([step.name for step, _ in pairs])][1:])
+    )
     assert cli.lesson_main("01_naive", ["gemm_naive", "--problem", "gemm-2048"]) == verdict
     assert began == ["run", *cards]
 
