@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from msgspec.structs import asdict
 from rich.markup import escape
@@ -92,8 +93,8 @@ def accuracy(items: list[tuple[Step]], opened: Opened) -> None:
     recording.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
     say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
-    say.print(tables.plain(title, *pages.accuracy_cells(record), say.width))
-    say.print(tables.plain("operands beyond some precisions", *pages.unfit_cells(record), say.width))
+    say.print(replace(pages.table("accuracy", record), title=title))
+    say.print(replace(pages.table("unfit", record), title="operands beyond some precisions"))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
 
@@ -105,8 +106,8 @@ def epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> None:
     for step, preset, ways in items:
         for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
             recording.record_epilogues(record, key, step, preset, ways, result)
-            rows = pages.epilogue_cells(record, preset, step.name)
-            say.print(tables.plain(f"{step.name} on {preset}", list(pages.EPILOGUES), rows, say.width))
+            found = pages.table("epilogues", record, step.name, preset)
+            say.print(replace(found, title=f"{step.name} on {preset}"))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
 

@@ -15,7 +15,7 @@ from typing import Any
 from common.catalog import catalog, exercises, store
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise
-from common.report import pages
+from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
 REPORTS = ("grades.json", "grades.md")
@@ -111,7 +111,8 @@ def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, P
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
     below = f"\n{cell(note)}\n" if note else ""
-    store.write(as_table, pages.table(["student", "file", "passed", "why"], rows, ":--") + "\n" + below)
+    header = ["student", "file", "passed", "why"]
+    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n" + below)
     return as_json, as_table
 
 

@@ -11,7 +11,7 @@ import classes
 import mutants
 from classes import PASSING, SIZES
 
-from common.report import pages
+from common.report.table import Table, markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "lessons/CHECK.md"
 BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)
@@ -37,7 +37,7 @@ def table():
     rows.append(["all", str(sum(SIZES.values())), str(sum(SIZES.values()) - len(passing))])
     said = sorted(f"- `{name}`: {kernel.mistake}" for name, kernel in passing.items())
     after = ["These still pass:", "", *said] if said else ["None of them passes."]
-    return "\n".join([pages.table(["class", "tried", "found"], rows), "", *after]) + "\n"
+    return "\n".join([markdown(Table(["class", "tried", "found"], rows)), "", *after]) + "\n"
 
 
 def test_the_page_says_what_is_found_and_what_passes():

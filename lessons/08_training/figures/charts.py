@@ -1,14 +1,11 @@
 """How a network learned, and how fast, as charts: from a record of training alone."""
 
-from __future__ import annotations
-
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.report import training
-from common.report.charts import (
+from common.report.canvas import (
     BLUE,
     GREEN,
     INK,
@@ -22,33 +19,29 @@ from common.report.charts import (
     new_figure,
     save,
 )
-from common.report.training import EAGER, GRAPH, Compared, Trained
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+records = import_module("lessons.08_training.network.record")
+EAGER, GRAPH = records.EAGER, records.GRAPH
 
 SHOWN = 24  # mistakes
 _COLOURS = (BLUE, SKY, GREEN, ORANGE, PURPLE)
 _OTHERS = {EAGER: (VERMILION, "-"), GRAPH: (VERMILION, "--")}
 
 
-def load_and_draw(slug: str, results: Path) -> list[Path]:
-    """Draw what the record of that name in ``results`` has, in files ``training-...`` of its charts; returns the PNG
-    files.
+def draw_card(record, folder: Path) -> list[Path]:
+    """Draw what the record of training on the record's GPU has, as ``training-...`` in ``folder``; returns the PNGs.
 
     Raises RecordError, StoreError.
     """
-    record, folder = training.load(slug, results), results / "charts" / slug
-    written: list[Path] = []
-    if record and record.trained:
-        written += draw_run(record.trained, record.gpu.name, folder)
-    if record and record.compared:
-        written.append(save(losses(record.compared, record.gpu.name), folder / "training-beside"))
-        written.append(save(speeds(record.compared, record.gpu.name), folder / "training-speed"))
+    found = records.load(record.slug, record.folder)
+    written = draw_run(found.trained, found.gpu.name, folder) if found and found.trained else []
+    if found and found.compared:
+        written.append(save(losses(found.compared, found.gpu.name), folder / "training-beside"))
+        written.append(save(speeds(found.compared, found.gpu.name), folder / "training-speed"))
     return written
 
 
-def draw_run(run: Trained, where: str, folder: Path) -> list[Path]:
+def draw_run(run, where: str, folder: Path) -> list[Path]:
     """Draw the curves of a run, and the digits that it got wrong if there are any; returns the PNG files."""
     written = [save(curves(run, where), folder / "training-curves")]
     if run.mistakes:
@@ -56,7 +49,7 @@ def draw_run(run: Trained, where: str, folder: Path) -> list[Path]:
     return written
 
 
-def curves(run: Trained, where: str) -> Figure:
+def curves(run, where: str):
     """Loss of the epochs, logarithmic, learned and held-out; and the share of held-out digits that were wrong."""
     figure, (left, right) = new_figure(9.6, 4.0, columns=2)
     epochs = np.arange(1, len(run.history) + 1)
@@ -80,7 +73,7 @@ def curves(run: Trained, where: str) -> Figure:
     return figure
 
 
-def mistakes(run: Trained, where: str) -> Figure:
+def mistakes(run, where: str):
     """The held-out digits that were not recognised: what each is, and what the network said."""
     shown = run.mistakes[:SHOWN]
     columns = min(8, len(shown))
@@ -97,7 +90,7 @@ def mistakes(run: Trained, where: str) -> Figure:
     return figure
 
 
-def losses(compared: Compared, where: str) -> Figure:
+def losses(compared, where: str):
     """The losses of the same steps by the book and by PyTorch, and how far they lie apart."""
     figure, (left, right) = new_figure(9.6, 4.0, columns=2)
     steps = np.arange(1, len(compared.losses[EAGER]) + 1)
@@ -119,7 +112,7 @@ def losses(compared: Compared, where: str) -> Figure:
     return figure
 
 
-def speeds(compared: Compared, where: str) -> Figure:
+def speeds(compared, where: str):
     """Images learned each second over the size of a batch, both logarithmic."""
     figure, axes = new_figure(9.6, 5.4)
     names = list(dict.fromkeys(one.name for one in compared.speeds))

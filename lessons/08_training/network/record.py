@@ -3,11 +3,8 @@
 They lie under ``results/training/``. The curves and digits of pages, and their figures, come from there.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +12,17 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from numpy.typing import NDArray
 
-from common.catalog import schema, store
+from common.catalog import catalog, lessontext, schema, sources, store
 from common.catalog.device import Gpu
 from common.catalog.schema import Amount, Count, Digest, Extent, Name, Positive
 from common.records import records
 from common.records.entries import Run
-from common.report.figures import Figure
 from common.timing.timing import Timing
 
 SCHEMA = "numba-cuda-workbook/training/1"
 FOLDER = "training"
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 EAGER, GRAPH, DOUBLE = "PyTorch", "PyTorch, graph", "PyTorch, float64"
-
-
-class UnmeasuredError(ValueError):
-    """A figure of a network or of a batch that the record has not."""
 
 
 class Epoch(Struct, kw_only=True):
@@ -160,56 +152,13 @@ def change(gpu: Gpu, entry: Trained | Compared, folder: Path | None = None) -> P
     return path
 
 
-def figure(record: Training | None, words: list[str]) -> Figure:
-    """A figure of the record by its words; raises ValueError naming what there is.
-
-    ``accuracy``, ``wrong``, ``held_out``, ``learned``, ``epochs``, ``seconds``, ``launches``; ``apart NAME``;
-    ``images NAME BATCH`` each second; ``faster NAME BATCH [OTHER]``, times as fast as OTHER (default: PyTorch). Names
-    have - in the place of a comma and a blank: ``fused-graph``.
-    """
-    what, *rest = words or [""]
-    if record is None:
-        raise ValueError(f"training {what}: there is no record of training")
-    found = _OF_RUN.get(what)
-    if found and not rest and record.trained:
-        return found(record.trained)
-    if record.compared and what in ("apart", "images", "faster"):
-        return _compared(record.compared, words)
-    known = ", ".join([*_OF_RUN, "apart NAME", "images NAME BATCH", "faster NAME BATCH [OTHER]"])
-    raise ValueError(f"training {' '.join(words)}: is not in the record: figures are {known}")
+def code() -> dict[str, str]:
+    """The hashes of the files of the network, and of the steps that it runs, by name."""
+    _, network = lessontext.training(catalog.LESSONS)
+    files = Path(__file__).parent.glob("*.py")
+    return sources.hashes([*files, *(catalog.find(name).path for name in network.steps)])
 
 
-def _compared(compared: Compared, said: list[str]) -> Figure:
-    what, *words = [word.replace("-", ", ") for word in said]
-    try:
-        if what == "apart":
-            (name,) = words
-            value = compared.apart(name)
-            return Figure(value, "", f"{value:.1e}")
-        name, batch, *rest = words
-        (other,) = rest or [EAGER]
-        speed = compared.speed(name, int(batch))
-        beside = compared.speed(other, int(batch)) if what == "faster" else None
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"training {' '.join(said)}: no such network or batch is in the record") from None
-    if speed is None or (what == "faster" and beside is None):
-        raise UnmeasuredError(f"training {' '.join(said)}: no such network or batch is in the record")
-    if beside is None:
-        return Figure(speed.images_per_second, "images/s", f"{float(f'{speed.images_per_second:.3g}'):,.0f}")
-    ratio = beside.timing.median_ms / speed.timing.median_ms
-    return Figure(ratio, "", f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}")
-
-
-def _shown(value: float, unit: str = "", form: str = ",") -> Figure:
-    return Figure(value, unit, format(value, form))
-
-
-_OF_RUN: dict[str, Callable[[Trained], Figure]] = {
-    "accuracy": lambda run: _shown(100 * run.history[-1].held_out_accuracy, "%", ".1f"),
-    "wrong": lambda run: _shown(len(run.mistakes)),
-    "held_out": lambda run: _shown(run.held_out),
-    "learned": lambda run: _shown(run.learned),
-    "epochs": lambda run: _shown(len(run.history)),
-    "seconds": lambda run: _shown(sum(one.seconds for one in run.history), "s", ".2g"),
-    "launches": lambda run: _shown(run.launches or 0),
-}
+def holds(entry: Trained | Compared | None) -> bool:
+    """Is there an entry, and is it of the network's code as it is?"""
+    return entry is not None and entry.code == code()
