@@ -99,9 +99,8 @@ class _Translator:
         start += [self.assign_plain(name, ast.Constant(None)) for name in sorted(self.merged - self.parameters())]
         function = copy.copy(self.definition)
         function.body, function.decorator_list, function.returns = [*start, *body, *end], [], None
-        function.args = copy.deepcopy(function.args)
-        for argument in function.args.args:
-            argument.annotation = None
+        function.args = copy.copy(function.args)
+        function.args.args = [ast.arg(argument.arg) for argument in function.args.args]
         return ast.fix_missing_locations(ast.Module([function], []))
 
     def parameters(self) -> set[str]:
