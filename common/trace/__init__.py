@@ -10,6 +10,7 @@ Module by module; each imports from itself and from those below it:
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants
     translate      turns a kernel's AST into code that runs all threads at once
+    expressions    the same for its expressions
     liveness       which variables a kernel's statements may read later
     hopper/        what works beside the threads of a Hopper kernel
     helpers        the lessons' helpers, as kernels call them
