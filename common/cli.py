@@ -24,23 +24,23 @@ from common.commands import (
     exercising,
     inspecting,
     lessons,
-    measuring,
     pictures,
+    profiling,
     steps,
     tracing,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
-from common.jobs import run
+from common.jobs import compiling, run
 from common.run import isolate, process
 from common.timing import profiler, sanitizer
 from common.trace.state import TraceError
 
-_COMMANDS = (everything, steps, bench, measuring, inspecting, tracing, edits, exercising, pictures)
+_COMMANDS = (everything, steps, bench, profiling, inspecting, tracing, edits, exercising, pictures)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
-    ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
+    ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
     profiler.ProfileError, sanitizer.SanitizerError, TraceError, history.HistoryError,
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import hypothesis
 import pytest
+from sampling import DAY
 
 from common.catalog import device
 from common.edit import history
@@ -40,6 +41,10 @@ QUICK = (
     "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "messages",
     "problems", "products", "records", "reference", "store", "timing", "unchanged",
 )  # fmt: skip
+
+
+def pytest_report_header() -> str:
+    return "all cases" if os.environ.get("WORKBOOK_ALL") else f"cases of {DAY} (WORKBOOK_DAY; WORKBOOK_ALL=1: all)"
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -1,6 +1,6 @@
 """Which shapes does a check need? python tests/kill_matrix.py run | choose | report [LADDER ...].
 
-``run`` tries the wrong kernels of ``tests/wrong_kernels`` at candidates, on the tracer, until several find each, and
+``run`` tries the wrong kernels of ``tests/mutants`` at candidates, on the tracer, until several find each, and
 notes whether it is found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the
 cheapest candidates at which every kernel fails that fails anywhere, twice where that costs little, and such as go out
 on an axis; it writes ``common/check/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
@@ -34,6 +34,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
+import mutants
 import numpy as np
 
 from common.catalog import catalog, device, problems
@@ -249,9 +250,8 @@ def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
 
 def kernels(ladder: str) -> list[Path]:
     """The wrong kernels of a ladder; those that only a GPU or a compiler shows are left out."""
-    paths = sorted(classes.FOLDER.glob(f"{ladder}_*.py"))
-    texts = {path: path.read_text(encoding="utf-8").partition("\n\nimport")[0] for path in paths}
-    return [path for path in paths if "\nGPU only:" not in texts[path] and '"compiles": false' not in texts[path]]
+    mine = [kernel for kernel in mutants.everything().values() if kernel.ladder == ladder]
+    return [kernel.path for kernel in mine if kernel.refute.get("compiles", True)]
 
 
 class _Late(BaseException):
@@ -308,7 +308,7 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
 
 def _limits(path: Path) -> bool:
     """May a grid that is too large be this kernel's mistake?"""
-    kernel = classes.read(path)
+    kernel = mutants.everything().get(path.stem)
     return kernel is None or kernel.of_limits
 
 

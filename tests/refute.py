@@ -1,4 +1,4 @@
-"""Shows that a kernel of ``tests/wrong_kernels`` is wrong as its docstring says, without the harness's judgement.
+"""Shows that a kernel of ``tests/mutants`` is wrong as ``mutants.toml`` says, without the harness's judgement.
 
 A step's own ``prepare``, ``workspace`` and ``launch``, in Numba's own simulator, and the oracle. The simulator is a
 process of its own, which this file is: it reads a question a line and answers each. It runs plain Numba: kernels that

@@ -37,22 +37,23 @@ def page() -> str:
     """The page in Markdown: prose between the marks of its structure, so that it is searched and steps are linked."""
     steps = chapters()
     card = records.REFERENCE_GPU
-    record = records.other(card)
-    timed = f"The times are those of `{PRESET}` on one {record.gpu_name}." if record else "None of them is timed yet."
+    record = records.other(card) or records.nothing()
+    named = record.gpu_name
+    timed = f"The times are those of `{PRESET}` on one {named}." if named else "None of them is timed yet."
     head = [
         "---\nhide-toc: true\n---",
         f"# From `{steps[0].name}` to `{final().name}`",
         f"{len(steps)} kernels multiply the same two matrices. Each changes one idea of the one before. {timed}",
         _raw(_contents(steps)),
         _raw(f'<div class="story" data-card="{card}" data-preset="{PRESET}">\n<aside class="grows">'),
-        f"![The ladder's times](results/charts/{card}/{PRESET}.png)" if record else "",
+        f"![The ladder's times](results/charts/{card}/{PRESET}.png)" if named else "",
         _raw('</aside>\n<div class="chapters">'),
     ]
     body = [_chapter(steps, i, record) for i in range(len(steps))]
     return "\n\n".join([*head, *body, _raw("</div>\n</div>")]) + "\n"
 
 
-def _chapter(steps: list[Step], i: int, record: Record | None) -> str:
+def _chapter(steps: list[Step], i: int, record: Record) -> str:
     step, before = steps[i], steps[i - 1] if i else None
     said = _sections(step)
     limited = ""
@@ -86,7 +87,7 @@ def _marked(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
-def _timed(steps: list[Step], i: int, record: Record | None) -> str:
+def _timed(steps: list[Step], i: int, record: Record) -> str:
     """The step's time and what it gained, as the record has them; nothing where it has none."""
     name = steps[i].name
     took = figures.time(record, PRESET, name)
@@ -98,7 +99,7 @@ def _timed(steps: list[Step], i: int, record: Record | None) -> str:
         first = figures.speed_up(record, PRESET, steps[0].name, name)
         gains = ((last, steps[i - 1]), (first if i > 1 else None, steps[0]))
         said += "".join(f", {gain.text} times as fast as `{other.name}`" for gain, other in gains if gain)
-    share = record.derive(PRESET, row) if record and (row := record.row(PRESET, name)) else None
+    share = record.derive(PRESET, row) if (row := record.row(PRESET, name)) else None
     if share:
         said += f", {share.percent_of_floor:.0f} % of what the FP32 units allow"
     older = " An older version of the file was measured." if figures.older(record, PRESET, name) else ""

@@ -10,8 +10,7 @@ Module by module:
     problems      shapes, FLOPs, least bytes, presets
     algorithms    minimal filtering: where it is exact, and what it rounds
     reference     the right answers, by NumPy in float64
-    limits        threads, registers and shared memory that a block may take
-    occupancy     warps that fit a multiprocessor
+    limits        what a block may take, and how many warps fit a multiprocessor
     device        is there a GPU, and which
     cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all

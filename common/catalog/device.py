@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.catalog import occupancy, sources
+from common.catalog import limits, sources
 from common.catalog.schema import Count, Extent, Name
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -168,8 +168,8 @@ def played() -> str | None:
     wanted = os.environ.get(CARD_SWITCH)
     if not wanted:
         return None
-    if wanted not in occupancy.LIMITS:
-        raise ValueError(f"{CARD_SWITCH}={wanted}: must be one of {', '.join(occupancy.LIMITS)}, or not set")
+    if wanted not in limits.LIMITS:
+        raise ValueError(f"{CARD_SWITCH}={wanted}: must be one of {', '.join(limits.LIMITS)}, or not set")
     return wanted
 
 
@@ -179,9 +179,9 @@ def bounds(capability: str | None = None) -> str | None:
     Without a card, or on one that is not known, those that are played. None if nothing says any.
     """
     wanted = played()
-    if wanted is None or capability not in occupancy.LIMITS:
+    if wanted is None or capability not in limits.LIMITS:
         return wanted or capability
-    return min(wanted, capability, key=lambda name: occupancy.LIMITS[name].shared_bytes)
+    return min(wanted, capability, key=lambda name: limits.LIMITS[name].shared_bytes)
 
 
 def as_card(capability: str, **others: Any) -> Callable[[], Any]:
@@ -191,8 +191,8 @@ def as_card(capability: str, **others: Any) -> Callable[[], Any]:
     """
     from numba import cuda
 
-    has, asked = occupancy.limits(capability), cuda.get_current_device
-    limits = {
+    has, asked = limits.limits(capability), cuda.get_current_device
+    played_limits = {
         "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": has.shared_bytes,
         "RESERVED_SHARED_MEMORY_PER_BLOCK": has.reserved_bytes,
     }
@@ -202,7 +202,7 @@ def as_card(capability: str, **others: Any) -> Callable[[], Any]:
             return getattr(asked(), name)
 
     card = Card()
-    vars(card).update({**limits, **others})
+    vars(card).update({**played_limits, **others})
     return lambda: card
 
 
@@ -277,8 +277,8 @@ def environment(without: bool) -> dict[str, str]:
 
 def small_card() -> str:
     """The compute capability whose limits hold here, if its shared memory is less than is usual; else empty."""
-    found = occupancy.LIMITS.get(bounds(_capability()) or "")
-    small = found is not None and found.shared_bytes < occupancy.LIMITS[USUAL_CARD].shared_bytes
+    found = limits.LIMITS.get(bounds(_capability()) or "")
+    small = found is not None and found.shared_bytes < limits.LIMITS[USUAL_CARD].shared_bytes
     return str(bounds(_capability())) if small else ""
 
 

@@ -14,20 +14,14 @@ kernel does with them
 ``steps`` the presets
 
 ``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
-of the record of training (:mod:`common.report.training`) the one of the lesson's own ``commands`` that writes it
+of the record of training the one of the lesson's own ``commands`` that writes it
 
 ``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
-
-``[picture.*]``   what a picture of traces shows, by the function of :mod:`common.report.tracefigures` that draws it:
-of ``requests`` the ``steps``; of ``banks`` a ``step``'s shared ``array`` at a ``shape``, for each of a ``constant``'s
-``values``; of ``who_loads`` a ``step``'s shared ``array`` at a ``shape``, in one ``block``
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -72,31 +66,6 @@ class Photo(Struct, frozen=True):
     step: str
 
 
-class Requests(Struct, frozen=True):
-    steps: list[str]
-
-
-class Banks(Struct, frozen=True):
-    step: str
-    array: str
-    shape: str
-    constant: str
-    values: list[Count]
-
-
-class WhoLoads(Struct, frozen=True):
-    step: str
-    array: str
-    shape: str
-    block: tuple[Count, Count, Count]
-
-
-class Pictures(Struct, frozen=True, forbid_unknown_fields=True):
-    requests: Requests | None = None
-    banks: Banks | None = None
-    who_loads: WhoLoads | None = None
-
-
 class Lesson(Struct, frozen=True):
     """A lesson's file."""
 
@@ -107,10 +76,6 @@ class Lesson(Struct, frozen=True):
     epilogues: Epilogues | None = None
     training: Training | None = None
     photo: Photo | None = None
-    picture: Pictures = Pictures()
-
-
-Said = TypeVar("Said")
 
 
 def timed_from(lessons: Path) -> dict[str, str]:
@@ -149,28 +114,10 @@ def training(lessons: Path) -> tuple[Path, Training] | None:
 
 def photo(lessons: Path) -> str:
     """The step that convolves the photograph; raises ValueError if no lesson names one."""
-    return _first("photo", (lesson.photo for lesson in _all(lessons))).step
-
-
-def requests(lessons: Path) -> Requests:
-    """What the picture of that name shows, as do the next two; raises ValueError if no lesson says so."""
-    return _first("picture.requests", (lesson.picture.requests for lesson in _all(lessons)))
-
-
-def banks(lessons: Path) -> Banks:
-    return _first("picture.banks", (lesson.picture.banks for lesson in _all(lessons)))
-
-
-def who_loads(lessons: Path) -> WhoLoads:
-    return _first("picture.who_loads", (lesson.picture.who_loads for lesson in _all(lessons)))
-
-
-def _first(name: str, said: Iterable[Said | None]) -> Said:
-    """That of the first lesson which has a table of that name."""
-    for found in said:
-        if found is not None:
-            return found
-    raise ValueError(f"no {NAME} has [{name}]")
+    for lesson in _all(lessons):
+        if lesson.photo:
+            return lesson.photo.step
+    raise ValueError(f"no {NAME} has [photo]")
 
 
 def _all(lessons: Path) -> list[Lesson]:

@@ -126,10 +126,11 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
-        # what a module keeps from launch to launch the tracer has seen
-        on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual")]
+        # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
+        compiled = problems.LADDERS[ladder].form == "conv2d"
+        on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
-        count = DRAWN_COMPILED if problems.LADDERS[ladder].form == "conv2d" else DRAWN
+        count = DRAWN_COMPILED if compiled else DRAWN
         on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
         found += _operands(on_gpu, seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]

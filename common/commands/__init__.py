@@ -9,7 +9,7 @@ Module by module:
     steps         list, check, time, diff
     bench         bench: what a record lacks is measured
     parts         what a record holds beside times
-    measuring     profile, sanitize, sweep
+    profiling     profile, sanitize, sweep
     inspecting    inspect
     tracing       trace
     edits         history, restore, reset, ship

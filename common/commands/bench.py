@@ -20,7 +20,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console, parts, verdicts
 from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import run
+from common.jobs import measuring, run
 from common.jobs.run import Outcome
 from common.records import current, recording, records
 from common.records.records import Record
@@ -146,15 +146,6 @@ class Bench:
         self.outcomes: list[Outcome] = []
         self.failed: dict[str, str] = {}
 
-    def prepare(self, checked: list[Step]) -> run.Preparing:
-        """Compile what will be timed, and what is checked before, in the background."""
-        wanted: dict[Step, list[problems.Problem]] = {step: [] for step, _ in self._pairs}
-        for step, preset in self._pairs:
-            wanted[step].append(problems.preset(preset))
-        for step in checked:
-            wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
-        return run.Preparing(wanted, self._gpu)
-
     def run(self, wrong: Iterable[str] = (), end: float = math.inf) -> int:
         """Measure, but for the steps named in ``wrong``, beginning nothing after ``end`` (as time.monotonic()).
 
@@ -168,16 +159,17 @@ class Bench:
         if not names:
             return RIGHT
         key = self._record.start_run()
-        measuring = run.measure(pairs, None, self._presets, self._ceilings, self._quick)
-        with closing(measuring):
-            for kind, one in console.progress("time", measuring, names, verdicts.measured_line):
+        run.compile_ahead(pairs)
+        found = measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)
+        with closing(found):
+            for kind, one in console.progress("time", found, names, verdicts.measured_line):
                 self._keep(kind, one, key)
                 if kind == "step":
                     self.outcomes.append(one)
                 if time.monotonic() > end:
                     say.print("the time is up: the next run goes on with the rest")
                     break
-        self.outcomes, ceilings = run.latest(self.outcomes), self._record.ceilings
+        self.outcomes, ceilings = measuring.latest(self.outcomes), self._record.ceilings
         if ceilings is not None:
             rates = f"copy {ceilings.copy_gbs:,.0f} GB/s, FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
             say.print(f"{escape(self._gpu.name)}: {rates}")

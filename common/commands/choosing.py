@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, exercises, occupancy, problems
+from common.catalog import catalog, device, exercises, limits, problems
 from common.catalog.catalog import Step
 from common.commands import console
 from common.jobs import run
@@ -21,8 +21,8 @@ _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 def architecture(text: str) -> str:
     """A compute capability that ``--cc`` names; raises ValueError."""
-    if text not in occupancy.LIMITS and text.removesuffix("a") not in _OWN:
-        known = ", ".join(occupancy.LIMITS)
+    if text not in limits.LIMITS and text.removesuffix("a") not in _OWN:
+        known = ", ".join(limits.LIMITS)
         raise ValueError(f"--cc {text!r}: must be a compute capability such as 9.0: known are {known}")
     return text
 

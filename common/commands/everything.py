@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
 
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
@@ -12,10 +11,9 @@ from common.commands import arguments, choosing, console, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.edit import loop
-from common.jobs import run, unchanged
+from common.jobs import compiling, run, unchanged
 from common.jobs.run import Outcome
 from common.report import tables
-from common.run import isolate
 
 
 def commands(known: arguments.Commands) -> None:
@@ -28,38 +26,25 @@ def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
     simulator = choosing.simulator(options.sim, None)
-    say.rule("check every step" + (" on the CPU" if simulator else ""))
     card = None if simulator else run.inspect_device()
-    engine = [card[0].name, card[0].driver] if card else "simulator"
     shipped = {} if options.fresh else unchanged.shipped(steps)
+    say.rule("check every step" + (" on the CPU" if simulator else ""))
+    engine = [card[0].name, card[0].driver] if card else "simulator"
     checks = unchanged.Outcomes("check", [engine, shipped], options.fresh)
-    known = checks.known(steps, card[1] if card else 0)
-    rest = [step for step in steps if step.name not in known]
-    pairs = choosing.pairs(steps, None, every_preset=False)
-    bench = Bench(pairs, *card, options.fresh, quick=True) if card else None
-    preparing = bench.prepare(rest) if bench else None
-    # that the compiler works here, one step shows; the others' compilations are of the record, too
-    uncompiled = [step for number, step in enumerate(steps) if number == 0 or step.name not in shipped]
-    compiling = Compiling(uncompiled, options.fresh) if simulator else None
-    try:
-        outcomes = _check_rest(steps, known, rest, checks, compiling, shipped)
-        _say_shipped(shipped)
-        code = verdicts.exit_code(outcomes, asked=False)
-        wrong = {o.step.name for o in outcomes if not o.fine}
-        for name in sorted(wrong):
-            say.print(f"[yellow]{name} is not timed: it is not right[/]")
-        if bench and preparing:
-            say.rule("time every step")
-            preparing.before_timing()
-            code = max(code, bench.run(wrong))
-        if compiling:
-            say.rule("compile every kernel")
-            code = max(code, compiling.finish())
-    finally:
-        if preparing:
-            preparing.cancel()
-        if compiling:
-            compiling.workers.end()
+    outcomes = _check(steps, checks, shipped, card[1] if card else 0, simulator)
+    code = verdicts.exit_code(outcomes, asked=False)
+    wrong = {o.step.name for o in outcomes if not o.fine}
+    for name in sorted(wrong):
+        say.print(f"[yellow]{name} is not timed: it is not right[/]")
+    if card:
+        say.rule("time every step")
+        pairs = choosing.pairs(steps, None, every_preset=False)
+        code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
+    else:
+        say.rule("compile every kernel")
+        # that the compiler works here, one step shows; the others' compilations are of the record, too
+        mine = [step for number, step in enumerate(steps) if number == 0 or step.name not in shipped]
+        code = max(code, _compile(mine, options.fresh))
     say.rule("photograph")
     photographed = lessontext.photo(catalog.LESSONS)
     if photographed in wrong:
@@ -68,37 +53,28 @@ def _all(options: argparse.Namespace) -> int:
         pictures.draw_photo(catalog.find(photographed), simulator, card[0] if card else None, options.fresh)
     say.rule("charts and tables")
     if simulator:
-        say.print(
-            "No GPU here: the charts and tables in results/ and the pages were measured on the cards that they name."
-        )
+        said = "the charts and tables in results/ and the pages were measured on the cards that they name."
+        say.print(f"No GPU here: {said}")
     code = max(code, pictures.redraw(options.fresh))
     verdicts.say_left_out(outcomes)
     return code
 
 
-def _check_rest(
+def _check(
     steps: list[Step],
-    known: dict[str, list[Outcome]],
-    rest: list[Step],
     checks: unchanged.Outcomes,
-    compiling: Compiling | None,
-    shipped: Collection[str],
+    shipped: dict[str, unchanged.Verdict],
+    room_bytes: int,
+    simulator: bool,
 ) -> list[Outcome]:
-    """Check the steps whose verdict is not known, those ``shipped`` with one at a few shapes; the outcomes of all.
-
-    Without a GPU, ``compiling`` follows.
-    """
-    console.say_kept(len(known), "verdict", "verdicts")
-    found = dict(known)
+    """Check the steps whose verdict is not known, those ``shipped`` with one at a few shapes; the outcomes of all."""
+    found = checks.known(steps, room_bytes)
+    rest = [step for step in steps if step.name not in found]
+    console.say_kept(len(found), "verdict", "verdicts")
+    seed = plan.new_seed()
     if rest:
         keeper = loop.Keeper(rest)
-        seed = plan.new_seed()
-        if compiling:
-            checking = run.check_steps(
-                rest, True, seed=seed, compiled=False, workers=compiling.workers, begun=compiling.begin, brief=shipped
-            )
-        else:
-            checking = run.check_steps(rest, False, seed=seed, brief=shipped)
+        checking = run.check_steps(rest, simulator, seed=seed, compiled=not simulator, brief=shipped)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
@@ -110,10 +86,6 @@ def _check_rest(
     if rest:
         verdicts.say_seed(seed)
         verdicts.print_checks(outcomes)
-    return outcomes
-
-
-def _say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
     if shipped:
         days = sorted({verdict.date for verdict in shipped.values()})
         dates = " to ".join(days[:: max(1, len(days) - 1)])
@@ -121,37 +93,25 @@ def _say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
             f"[dim]{len(shipped)} verdicts are of the record (results/verdicts.json, {dates}: "
             "right at the whole plan, and compiled for every architecture): these steps ran at a few shapes here[/]"
         )
+    return outcomes
 
 
-class Compiling:
-    """Compiles every kernel not known to compile, for the usual architectures, when its ``workers`` are free."""
+def _compile(steps: list[Step], fresh: bool) -> int:
+    """Compile the kernels of steps for the usual architectures, unless they are known to; returns the exit code."""
+    from common.machine_code import codegen
 
-    def __init__(self, steps: list[Step], fresh: bool) -> None:
-        from common.machine_code import codegen
-
-        self._architectures = codegen.ARCHITECTURES
-        self._steps, self.workers = steps, isolate.Pool()
-        self._results = unchanged.Outcomes("compile", self._architectures, fresh)
-        self._known = self._results.known(steps)
-        self._rest = [step for step in steps if step.name not in self._known]
-        self._compiling: Iterator[Outcome] | None = None
-
-    def begin(self) -> None:
-        """Ask the workers for it."""
-        self._compiling = run.compile_steps(self._rest, self._architectures, False, workers=self.workers)
-
-    def finish(self) -> int:
-        """Wait, and print what came of it; the exit code."""
-        console.say_kept(len(self._known), "compilation", "compilations")
-        if not self._rest:
-            return RIGHT
-        if self._compiling is None:
-            self.begin()
-        assert self._compiling is not None
-        for outcome in console.progress("compile", self._compiling, self._rest, verdicts.compiled_line):
-            self._known[outcome.step.name] = [outcome]
-            if outcome.status == "right":
-                self._results.keep([outcome])
-        outcomes = [outcome for step in self._steps for outcome in self._known[step.name]]
-        verdicts.print_outcomes(tables.compiled(outcomes, self._architectures, False), outcomes)
-        return verdicts.exit_code(outcomes, asked=True)
+    architectures = codegen.ARCHITECTURES
+    results = unchanged.Outcomes("compile", architectures, fresh)
+    found = results.known(steps)
+    rest = [step for step in steps if step.name not in found]
+    console.say_kept(len(found), "compilation", "compilations")
+    if not rest:
+        return RIGHT
+    coming = compiling.compile_steps(rest, architectures, False)
+    for outcome in console.progress("compile", coming, rest, verdicts.compiled_line):
+        found[outcome.step.name] = [outcome]
+        if outcome.status == "right":
+            results.keep([outcome])
+    outcomes = [outcome for step in steps for outcome in found[step.name]]
+    verdicts.print_outcomes(tables.compiled(outcomes, architectures, False), outcomes)
+    return verdicts.exit_code(outcomes, asked=True)

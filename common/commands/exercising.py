@@ -19,7 +19,7 @@ from common.commands import arguments, choosing, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, shipped
 from common.grade import folders, grade
-from common.jobs import run
+from common.jobs import measuring
 from common.report import tables
 
 _KEPT_SECONDS = 5.0  # a report of a folder is written again when it is so old
@@ -51,10 +51,10 @@ def _grade(options: argparse.Namespace) -> int:
     if folder is not None and out is not None:
         choosing.make_folder(out)
     simulator = choosing.simulator(options.sim, options)
-    gpu, ceilings = (None, None) if simulator else run.measure_device()
+    gpu, ceilings = (None, None) if simulator else measuring.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = _own_sources(files)
-    note = grade.NO_WALLS if folder and not grade.bubblewrap() else ""
+    note = grade.NOT_ISOLATED if folder and not grade.bubblewrap() else ""
     workers = options.workers or device.workers()
     edits.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")

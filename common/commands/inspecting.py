@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from common.commands import arguments, choosing, console, verdicts
 from common.commands.console import RIGHT
-from common.jobs import run
+from common.jobs import compiling, run
 from common.records import recording
 from common.report import cardtables, tables
 
@@ -35,8 +35,8 @@ def _inspect(options: argparse.Namespace) -> int:
         raise ValueError(f"inspect takes one STEP or two, and {len(options.steps)} are named")
     steps = choosing.one_or_two(options)
     pairs = choosing.pairs(steps, choosing.preset_of(steps, options.problem), every_preset=False, named=True)
-    architecture = run.card_architecture() if options.cc is None else choosing.architecture(options.cc)
-    making = run.cards(pairs, architecture, options.file, options.show)
+    architecture = compiling.card_architecture() if options.cc is None else choosing.architecture(options.cc)
+    making = compiling.cards(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
     found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
     say = console.say(options)
@@ -66,8 +66,8 @@ def _record(options: argparse.Namespace) -> int:
         raise ValueError("--record: takes steps alone")
     steps = choosing.chosen(options)
     choosing.require_shipped(steps)
-    compiling = run.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiling, steps, verdicts.compiled_line))
+    compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
+    outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
     verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,), True), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:

@@ -14,7 +14,7 @@ from common.commands import arguments, choosing, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.edit import saves, shipped
-from common.jobs import run
+from common.jobs import compiling, measuring, run
 from common.jobs.run import Outcome
 from common.run import isolate
 
@@ -66,34 +66,32 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
     if code != RIGHT:
         verdicts.say_left_out(_check(rest, simulator)[0])
         return code
-    pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
-    bench = None if simulator else Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
-    # compiled while the checks run, and done before anything is timed
+    outcomes, code = _check(rest, simulator)
+    if code != RIGHT:
+        verdicts.say_left_out(outcomes)
+        return code
     needed = choosing.with_predecessors(chosen, last=True)
-    compiling = run.CardsBeside(choosing.pairs(needed, preset, every_preset=False))
-    preparing = bench.prepare([]) if bench else None
-    try:
-        outcomes, code = _check(rest, simulator)
-        if code != RIGHT:
-            verdicts.say_left_out(outcomes)
-            return code
-        cards = compiling()
-        if bench is None or preparing is None:
-            console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
-            verdicts.print_recorded(chosen, preset)
-            verdicts.print_cards(cards, {})
-            return code
-        preparing.before_timing()
-        bench.run()
-    finally:
-        compiling.cancel()
-        if preparing:
-            preparing.cancel()
-    timed = bench.outcomes
-    medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in timed if o.status == "right"}
+    cards = _cards(choosing.pairs(needed, preset, every_preset=False))
+    if simulator:
+        console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
+        verdicts.print_recorded(chosen, preset)
+        verdicts.print_cards(cards, {})
+        return code
+    pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
+    bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
+    bench.run()
+    medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
     verdicts.print_cards(cards, medians)
     verdicts.say_left_out(outcomes)
-    return verdicts.exit_code(timed, asked=True)
+    return verdicts.exit_code(bench.outcomes, asked=True)
+
+
+def _cards(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
+    """Cards of the kernels for this GPU; or why machine code cannot be had."""
+    try:
+        return list(console.quietly("compile", compiling.cards(pairs, compiling.card_architecture()), pairs))
+    except compiling.ToolError as error:
+        return str(error)
 
 
 def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
@@ -163,6 +161,6 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
     console.say().print(
-        run.explain(step, problem, choosing.simulator(options.sim, None)), soft_wrap=True, markup=False
+        measuring.explain(step, problem, choosing.simulator(options.sim, None)), soft_wrap=True, markup=False
     )
     return RIGHT

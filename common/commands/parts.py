@@ -6,17 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.commands import choosing, console, measuring
+from common.commands import choosing, console, profiling
 from common.commands.choosing import Opened
 from common.jobs import run
 from common.records import current, records
 from common.records.records import Record
-from common.report import agreement, training
+from common.report import agreement
 
 COMMAND_SECONDS = 600.0  # for a lesson's own command
 
@@ -37,11 +38,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the training record, by its name, that a lesson's own ``command`` writes."""
+    """An entry of a lesson's own record, by its name, and the ``command`` of the lesson that writes it.
+
+    ``module``  ``load``, ``change`` and ``holds``: the record
+    """
 
     name: str
     lesson: str
     command: str
+    module: Any
 
 
 def named(item: tuple[Any, ...]) -> str:
@@ -99,7 +104,7 @@ def _unsanitized(record: Record) -> list[tuple[Step]]:
 
 
 def _sanitize(items: list[tuple[Step]], opened: Opened) -> None:
-    measuring.sanitize([step for (step,) in items], opened)
+    profiling.sanitize([step for (step,) in items], opened)
 
 
 def _unagreed(record: Record) -> list[tuple[Step, Problem]]:
@@ -119,10 +124,10 @@ def _untrained(record: Record) -> list[tuple[Entry]]:
     if network is None:
         return []
     folder, declared = network
-    held = training.load(record.slug, record.folder)
-    codes = {name: getattr(getattr(held, name, None), "code", {}) for name in declared.commands}
-    entries = [Entry(name, folder.name, command) for name, command in declared.commands.items()]
-    return [(entry,) for entry in entries if not current.trained(codes[entry.name])]
+    module = import_module(f"{catalog.LESSONS.name}.{folder.name}.{declared.code}.record")
+    held = module.load(record.slug, record.folder)
+    entries = [Entry(name, folder.name, command, module) for name, command in declared.commands.items()]
+    return [(entry,) for entry in entries if not module.holds(getattr(held, entry.name, None))]
 
 
 def _train(entries: list[tuple[Entry]], opened: Opened) -> None:
@@ -140,15 +145,15 @@ def _train(entries: list[tuple[Entry]], opened: Opened) -> None:
         if done.returncode:
             said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
             raise run.DeviceError(said or f"{entry.command} ended with exit code {done.returncode}")
-        found = training.load(opened[0].slug)
+        found = entry.module.load(opened[0].slug)
         if found and opened[0].folder != records.OWN:
-            training.change(found.gpu, getattr(found, entry.name), opened[0].folder)
+            entry.module.change(found.gpu, getattr(found, entry.name), opened[0].folder)
 
 
 PARTS = {
-    "epilogues": Part(_epilogues, measuring.epilogues),
-    "accuracy": Part(_accuracy, measuring.accuracy, together=1000),
-    "counters": Part(_counters, measuring.profile, together=4),  # a profiled process takes seconds to start
+    "epilogues": Part(_epilogues, profiling.epilogues),
+    "accuracy": Part(_accuracy, profiling.accuracy, together=1000),
+    "counters": Part(_counters, profiling.profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(_unsanitized, _sanitize, together=4),
     "agreement": Part(_unagreed, _agree, together=4),
     "training": Part(_untrained, _train),

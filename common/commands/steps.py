@@ -14,7 +14,7 @@ from common.check import plan
 from common.commands import arguments, choosing, console, verdicts
 from common.commands.console import RIGHT
 from common.edit import loop
-from common.jobs import run, unchanged
+from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.report import tables
 
@@ -88,8 +88,8 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     found: dict[Step, list[Outcome]] = {step: [] for step in steps}
     for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
         found[outcome.step].append(outcome)
-    compiling = run.compile_steps(steps, codegen.ARCHITECTURES, False)
-    compiled = list(console.progress("compile", compiling, steps, verdicts.compiled_line))
+    coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
+    compiled = list(console.progress("compile", coming, steps, verdicts.compiled_line))
     outcomes = [*(one for mine in found.values() for one in mine), *compiled]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     unchanged.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
@@ -102,10 +102,10 @@ def _time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
     steps = choosing.chosen(options)
     pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
-    gpu, ceilings = run.measure_device()
+    gpu, ceilings = measuring.measure_device()
     keeper = loop.Keeper([] if options.file else steps)
-    timing = console.progress("time", run.time_steps(pairs, options.file), pairs, verdicts.timed_line, options.json)
-    outcomes = run.latest(timing)
+    times = measuring.time_steps(pairs, options.file)
+    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
     verdicts.note(keeper, outcomes)
     if options.json:
         results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]

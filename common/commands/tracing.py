@@ -83,7 +83,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found["kernels"]:
-        for table in tables.traced(kernel, say.width):
+        for table in tables.traced(kernel):
             say.print(table)
         for row in tracewords.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
@@ -129,5 +129,5 @@ def _agree(options: argparse.Namespace) -> int:
         print(json.dumps(to_builtins(found), indent=1))
     else:
         say = console.say()
-        say.print(tables.agreed(*agreement.rows(found, steps), say.width))
+        say.print(tables.agreed(found, steps, say.width))
     return RIGHT

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
@@ -21,6 +20,7 @@ from common.edit import loop, words
 from common.jobs.run import Outcome
 from common.records import records
 from common.report import cardtables, tables, tracewords
+from common.report.table import Table
 from common.timing import ceilings as measured
 from common.timing import clocks
 from common.timing.ceilings import Ceilings
@@ -130,7 +130,7 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
         slow_here = {name for name, where in slow if where == preset}
-        print_outcomes(tables.times(rows, ceilings, gpu, say.width, slow_here), rows)
+        print_outcomes(tables.times(rows, ceilings, gpu, slow_here), rows)
         for outcome in rows:
             if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
                 why = f"too large for this card, or takes it more than {budget.LAUNCH_SECONDS:g} s"
@@ -154,7 +154,7 @@ def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None]
         for card in outcome.result.get("cards", [])
     ]
     if rows:
-        say.print(cardtables.short(rows, say.width))
+        say.print(cardtables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
@@ -167,7 +167,7 @@ def print_recorded(steps: list[Step], preset: str | None) -> None:
             ladder = problems.preset(name).ladder
             wanted = choosing.with_predecessors([step for step in steps if step.ladder == ladder])
             if any(record.row(name, step.name) for step in wanted):
-                say.print(tables.recorded(record, name, wanted, say.width))
+                say.print(tables.recorded(record, name, wanted))
 
 
 def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:

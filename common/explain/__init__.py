@@ -2,7 +2,9 @@
 
 Module by module:
 
-    faults        errors and findings, each with its line and what to look at
+    faults        a fault: its line, a sentence, and what to look at
+    errors        what Python, Numba or the driver raised, as a fault
+    source        where in a file something stands
     diagnose      what wrong values say: where they belong, which terms are missing
     letters       an expression in the place of an index letter
     hypotheses    mistakes that wrong values are compared with

@@ -70,8 +70,8 @@ def expected(text: str) -> Expected:
     if kind not in figures.NAMED:
         raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are fixed, {', '.join(figures.NAMED)}")
     record = records.other(records.REFERENCE_GPU)
-    figure = figures.NAMED[kind](record, records.load_code(), arguments)
-    if figure is None or record is None:
+    figure = figures.named(kind, record or records.nothing(), records.load_code(), arguments)
+    if not isinstance(figure, figures.Figure) or record is None:
         raise AnswerError(f"{words}: nothing has been measured for it yet")
     return Expected(figure.value, float(tolerance or NEAR), f"{words}, measured on {record.gpu_name}", figure.shown)
 

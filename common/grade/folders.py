@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
-import stat
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,10 @@ from typing import Any
 from common.catalog import catalog, exercises, store
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise
-from common.report import pages
+from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
 REPORTS = ("grades.json", "grades.md")
-
-
-class SourceError(ValueError):
-    """A file is not one that is graded; says why in one sentence, without the file's name."""
 
 
 @dataclass(frozen=True)
@@ -47,30 +42,25 @@ class Submission:
             return self
         try:
             return replace(self, text=_text(self.path))
-        except SourceError as error:
-            return replace(self, refusal=str(error))
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            return replace(self, refusal=f"line {line}: not UTF-8")
+        except (OSError, SyntaxError, ValueError) as error:
+            return replace(self, refusal=getattr(error, "strerror", None) or str(error))
 
 
 def _text(path: Path) -> str:
-    """The text of a file in UTF-8, its lines ended by ``\\n`` alone. Raises SourceError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(SOURCE_BYTES + 1)
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise SourceError(error.strerror or "cannot be read") from None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise SourceError(f"line {line}: not UTF-8") from None
-    except SyntaxError as error:
-        raise SourceError(f"not readable as Python: {error.msg}: a file must be UTF-8") from None
+    """The text of a file in UTF-8, its lines ended by ``\\n`` alone. Raises OSError, or ValueError or SyntaxError."""
+    with path.open("rb") as file:
+        data = file.read(SOURCE_BYTES + 1)
     if len(data) > SOURCE_BYTES:
-        raise SourceError(f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
-    if "\0" in text:
-        raise SourceError("source code cannot contain null bytes")
+        raise ValueError(f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
+    if b"\0" in data:
+        raise ValueError("source code cannot contain null bytes")
+    text = data.decode("utf-8-sig")
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     if encoding not in ("utf-8", "utf-8-sig"):
-        raise SourceError(f"its first lines say that it is written in {encoding}: a file must be UTF-8")
+        raise ValueError(f"its first lines say that it is written in {encoding}: a file must be UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -88,30 +78,18 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     found: list[Submission] = []
     left_out: list[str] = []
     names = {f"{name}.py" for name in known()}
-    for path, problem in _files(folder):
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            continue
         inside = path.relative_to(folder)
         hidden = any(part.startswith((".", "__")) for part in inside.parts)
-        if not problem and path.suffix == ".py" and (not hidden or path.name in names):
+        if path.is_symlink() or not path.is_file():
+            left_out.append(f"{printable(inside.as_posix())}: a link, or no plain file")
+        elif path.suffix == ".py" and (not hidden or path.name in names):
             found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
-        elif problem or not (hidden or inside.as_posix() in REPORTS):
-            left_out.append(f"{printable(inside.as_posix())}: {problem or 'its name does not end in .py'}")
-    return found, sorted(left_out)
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Everything below a folder that is no folder, in order, each with why it is not read; links are not followed."""
-    pending = [folder]
-    while pending:
-        path = pending.pop()
-        try:
-            mode = path.lstat().st_mode
-            if path == folder or (stat.S_ISDIR(mode)):
-                pending += sorted(path.iterdir(), reverse=True)
-                continue
-        except OSError as error:
-            yield path, error.strerror or "cannot be read"
-            continue
-        yield path, "" if stat.S_ISREG(mode) else "a link, or no plain file"
+        elif not hidden and inside.as_posix() not in REPORTS:
+            left_out.append(f"{printable(inside.as_posix())}: its name does not end in .py")
+    return found, left_out
 
 
 def doubles(files: list[Submission]) -> dict[int, str]:
@@ -133,7 +111,8 @@ def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, P
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
     below = f"\n{cell(note)}\n" if note else ""
-    store.write(as_table, pages.table(["student", "file", "passed", "why"], rows, ":--") + "\n" + below)
+    header = ["student", "file", "passed", "why"]
+    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n" + below)
     return as_json, as_table
 
 

@@ -59,8 +59,9 @@ READS = {"write": 1.5, "bug": 1.1}
 WITHIN = 5  # times a question's seconds: that a file may take for all of them
 TRIED, DRAWS = 16, 400  # fresh shapes that are tried with a file, and drawn to find so many
 MOST = 1 << 15  # multiply-adds of a fresh shape, and elements of an array, unless the exercise's own have more
-NO_WALLS = (
-    "no walls: without bubblewrap (bwrap) each file ran with the rights of whoever graded, see lessons/GRADING.md"
+NOT_ISOLATED = (
+    "not isolated: bubblewrap (bwrap) is not installed, or may not be used here, so each file ran with the rights of "
+    "whoever graded; see lessons/GRADING.md"
 )
 
 
@@ -114,6 +115,7 @@ class Grader:
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self._seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
         self._closing = threading.Event()
+        self._gpu = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
@@ -194,9 +196,10 @@ class Grader:
 
     def do(self, tasks: list[Task[Any]], simulated: bool, folder: Path) -> list[Any]:
         """The tasks' results: fewer if the grading ends meanwhile."""
-        if bubblewrap():
-            return behind_walls((tasks, simulated, self.limits.seconds), folder, self._closing)
-        return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
+        with contextlib.nullcontext() if simulated else self._gpu:
+            if bubblewrap():
+                return in_bubblewrap((tasks, simulated, self.limits.seconds), folder, self._closing)
+            return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
 
     def fresh(self, own: Sequence[Problem]) -> list[Problem]:
         """Shapes that no author of a file could know, the same at each call."""
@@ -232,16 +235,12 @@ class _Kernel:
 
     def judge(self) -> None:
         """Fill in the grade."""
-        copy = self.folder / self.file.path.name
+        copy, target = self.folder / self.file.path.name, self.target
         copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
-        place = {
-            "path": str(copy),
-            "ladder": self.target.ladder,
-            "step": self.target.name,
-            "helpers": self._helpers(),
-        }
+        helpers = self._helpers(copy)
+        place = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": helpers}
         if not self.exercise:
-            place["home"] = str(self.target.path)
+            place["home"] = str(target.path)
         found = self.grader.do([self._task(place)], True, self.folder)
         result: Judged = found[0] if found else {"status": "unjudged", "message": "the grading was ended"}
         self.grade.findings += _findings(result)
@@ -250,10 +249,10 @@ class _Kernel:
         if self.grader.machine.gpu and not self.grade.findings:
             self._on_gpu(place)
 
-    def _helpers(self) -> dict[str, str]:
+    def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
         found = {}
-        for helper in shipped.edited_helpers(self.file.path):
+        for helper in shipped.edited_helpers(copy):
             text = shipped.text(helper)
             if text is not None:
                 path = self.folder / "helpers" / helper.name
@@ -321,32 +320,23 @@ class _Kernel:
 
 @cache
 def bubblewrap() -> str:
-    """Where bubblewrap is; empty if it is not installed, or if this system does not let it build walls."""
+    """Where bubblewrap is; empty if it is not installed, or if this system does not let it isolate a process."""
     found = shutil.which("bwrap") or ""
     tried = found and subprocess.run([found, "--ro-bind", "/", "/", "--unshare-pid", "true"], capture_output=True)
     return found if tried and tried.returncode == 0 else ""
 
 
-def behind_walls(task: tuple[list[Task[Any]], bool, float], folder: Path, closing: threading.Event) -> list[Any]:
-    """The results of tasks, for :func:`isolate.run`, behind bubblewrap's walls: in a process that reads all that its
-    user may, writes in ``folder`` alone, has no network, and ends with this one or when ``closing`` is set."""
+def in_bubblewrap(task: tuple[list[Task[Any]], bool, float], folder: Path, closing: threading.Event) -> list[Any]:
+    """The results of tasks, with two more arguments of :func:`isolate.run`, done in bubblewrap.
+
+    Their process reads what its user may, writes in ``folder`` alone, has no network, and ends with this one or when
+    ``closing`` is set.
+    """
     given, told, log = folder / "tasks.pickle", folder / "results.json", folder / "log.txt"
     given.write_bytes(pickle.dumps(task))
-    walls = [
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev-bind",
-        "/dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--bind",
-        str(folder),
-        str(folder),
-    ]
-    walls += ["--unshare-net", "--unshare-ipc", "--unshare-pid", "--die-with-parent", "--new-session"]
-    command = [bubblewrap(), *walls, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
+    system = "--ro-bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-ipc --unshare-pid"
+    options = [*system.split(), "--die-with-parent", "--new-session", "--bind", str(folder), str(folder)]
+    command = [bubblewrap(), *options, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with log.open("wb") as output, subprocess.Popen(
         command, cwd=catalog.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output

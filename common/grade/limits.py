@@ -12,8 +12,8 @@ from types import ModuleType
 
 import numpy as np
 
-from common.catalog import occupancy
 from common.catalog.exercises import Exercise
+from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
 from common.check.check import Finding
 from common.machine_code import codegen
@@ -156,7 +156,7 @@ def _of_launch(
         "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
-        "warps": occupancy.occupancy(architecture, block, code.registers, shared).warps,
+        "warps": occupancy(architecture, block, code.registers, shared).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "blocks": grid,
     }

@@ -1,6 +1,6 @@
 """What a child process does of grading: it judges one kernel file without a GPU, up to the first reason not to pass.
 
-Started as a program, it is what runs behind bubblewrap's walls: it reads tasks from a file and writes their results.
+Started as a program, it is what runs in bubblewrap: it reads tasks from a file and writes their results.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Module by module:
 
-    run           each command's tasks, and what comes of them
+    run           checks of steps: their tasks, and what comes of them
+    compiling     compilations and cards
+    measuring     times, ceilings, errors, sweeps, counters
     messages      what a child process can be asked, and answers
     tasks         what a child process does, task by task
     unchanged     the verdicts and compilations of steps that have not changed

@@ -5,32 +5,23 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, occupancy, problems
+from common.catalog import cache, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.catalog.sources import Code
 from common.check import check, plan, shapes
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
-from common.machine_code.messages import CodeCard
 from common.run import isolate
 from common.run.messages import Result, at
-from common.timing import clocks, profiler, sanitizer, timing
-from common.timing.ceilings import Ceilings
-from common.timing.timing import Timing
-from common.trace import trace
-from common.trace.messages import Trace
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
@@ -110,8 +101,6 @@ def check_steps(
     file: Path | None = None,
     seed: int = 0,
     compiled: bool = True,
-    workers: isolate.Pool | None = None,
-    begun: Callable[[], None] = lambda: None,
     full: bool = False,
     brief: Collection[str] = (),
 ) -> Iterator[Outcome]:
@@ -132,11 +121,10 @@ def check_steps(
         )
     ]
     pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
-    on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
         # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
-        ready = {group.step: on_cpu.submit(_compiled_ahead, group, stop) for group in groups if group.on_gpu}
+        ready = {group.step: pool.submit(_compiled_ahead, group, stop) for group in groups if group.on_gpu}
 
         def run_on_gpu(group: _CheckGroup) -> list[Outcome]:
             ready[group.step].result()
@@ -145,11 +133,10 @@ def check_steps(
         running = [
             (group, gpu.submit(run_on_gpu, group))
             if group.on_gpu
-            else (group, on_cpu.submit(group.run, stop, hopeless[group.step]))
+            else (group, pool.submit(group.run, stop, hopeless[group.step]))
             for group in groups
         ]
         alone = gpu.submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
-        begun()
         for step in steps:
             if shape and simulated[step] and (why := plan.too_large(shape)):
                 yield Outcome(step, shape, None, {"status": "unjudged", "message": why, "late": True})
@@ -165,12 +152,31 @@ def check_steps(
 
 def _compiled_ahead(group: _CheckGroup, stop: threading.Event) -> None:
     """Compile the kernels of a group's tasks, without touching the GPU; what cannot be is compiled where it runs."""
-    task = group.tasks[0]
-    ahead = messages.Prepare(
-        path=task.path, home=task.home, helpers=task.helpers, ladder=task.ladder, step=task.step,
-        device=inspect_device()[0], shapes=[one.shape for one in group.tasks], kernels=str(kernelcache.FOLDER),
-    )  # fmt: skip
+    ahead = _ahead(group.step, [one.shape for one in group.tasks], group.tasks[0].path)
     for _ in isolate.run([ahead], False, COMPILE_SECONDS, stop):
+        pass
+
+
+def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages.Prepare:
+    """Compile a step's kernels, or those of the file at ``path`` in its place, for this GPU."""
+    return messages.Prepare(
+        path=path or str(step.path), ladder=step.ladder, step=step.name, device=inspect_device()[0], shapes=shapes,
+        kernels=str(kernelcache.FOLDER),
+    )  # fmt: skip
+
+
+def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
+    """Compile the kernels of steps on presets for this GPU, on all processors, without touching it.
+
+    They are kept; what cannot be compiled ahead is compiled where it runs.
+    """
+    cache.prune(kernelcache.FOLDER)
+    wanted: dict[Step, list[dict[str, int]]] = {}
+    for step, preset in pairs:
+        if not beyond(step):
+            wanted.setdefault(step, []).append(problems.preset(preset).shape())
+    groups = [[_ahead(step, shapes)] for step, shapes in wanted.items()]
+    for _ in isolate.run_groups(groups, False, COMPILE_SECONDS, device.workers()):
         pass
 
 
@@ -190,7 +196,7 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-def _allowed(step: Step, architectures: Iterable[str]) -> list[str]:
+def allowed(step: Step, architectures: Iterable[str]) -> list[str]:
     """Those of the architectures that a step runs on, or that which it requires if it runs on none of them.
 
     One that requires ``9.0a`` is compiled for nothing else.
@@ -198,14 +204,6 @@ def _allowed(step: Step, architectures: Iterable[str]) -> list[str]:
     if step.requires and step.requires.endswith("a"):
         return [step.requires]
     return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
-
-
-def _beside(step: Step, problem: Problem) -> str:
-    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty.
-
-    FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
-    """
-    return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
 @dataclass(frozen=True)
@@ -285,8 +283,8 @@ def _check_groups(
     if simulator and compiled:  # first: what it says is told before all else
         # whole tiles may have a kernel of their own
         variants = [shape] if shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
-        allowed = _allowed(step, [CODE_ARCHITECTURE])
-        compiles = [messages.Compile(**at(step, one, file), architectures=allowed) for one in variants]
+        targets = allowed(step, [CODE_ARCHITECTURE])
+        compiles = [messages.Compile(**at(step, one, file), architectures=targets) for one in variants]
         groups.append(_CheckGroup(step, [*compiles], False, False))
     for on_cpu in (True, False):
         # a trace has no races to catch by repeating
@@ -398,301 +396,6 @@ def add_faults(result: Result, seen: Result, small: Problem) -> None:
     result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
 
 
-def compile_steps(
-    steps: list[Step],
-    architectures: tuple[str, ...],
-    machine_code: bool,
-    file: Path | None = None,
-    preset: str | None = None,
-    every_preset: bool = False,
-    workers: isolate.Pool | None = None,
-) -> Iterator[Outcome]:
-    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed.
-
-    With ``workers`` these are asked at once, not when the first outcome is.
-    """
-    presets = [preset or problems.DEFAULT_PRESET[step.ladder] for step in steps]
-    tasks = []
-    for step, name in zip(steps, presets, strict=True):
-        others = [other for other in problems.timed_presets(step.ladder) if other != name]
-        # a bench times an experiment on its ladder's default only
-        others = others if every_preset and not step.experiment else []
-        task = messages.Compile(
-            **at(step, problems.preset(name), file),
-            architectures=_allowed(step, architectures),
-            machine_code=machine_code,
-            others={other: problems.preset(other).shape() for other in others},
-        )
-        tasks.append(task)
-    mine = workers or isolate.Pool()
-
-    def compiled(task: messages.Compile) -> StepResult | None:
-        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
-
-    # the later lessons' kernels take longest: they come first
-    waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
-
-    def outcomes() -> Iterator[Outcome]:
-        with mine if workers is None else nullcontext():
-            for step, name, future in zip(steps, presets, waiting, strict=True):
-                if result := future.result():  # none if it was stopped
-                    yield Outcome(step, problems.preset(name), name, result)
-
-    return outcomes()
-
-
-def card_architecture() -> str:
-    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known.
-
-    A step that does not run on it has a card for what it requires.
-    """
-    found = device.compute_capability()
-    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
-
-
-def cards(
-    pairs: list[tuple[Step, str]],
-    architecture: str,
-    file: Path | None = None,
-    show: Literal["ptx", "sass"] | None = None,
-    workers: int = 1,
-    stop: threading.Event | None = None,
-) -> Iterator[Outcome]:
-    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
-
-    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
-    alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
-    """
-    kept: dict[tuple[str, str], StepResult] = {}  # by step and preset
-    keys: dict[tuple[str, str], str] = {}
-    groups: list[list[messages.Card]] = [[] for _ in range(workers)]
-    for number, (step, preset) in enumerate(pairs):
-        problem, target = problems.preset(preset), _allowed(step, [architecture])[0]
-        key = keys[step.name, preset] = card_key(file or step.path, problem, target)
-        found = None if show else cache.get("cards", key, list[CodeCard])
-        if found is not None:
-            kept[step.name, preset] = {"status": "right", "cards": found}
-            continue
-        task = messages.Card(**at(step, problem, file), architecture=target, show=show, preset=preset)
-        groups[number % workers].append(task)
-    waiting = [group for group in groups if group]
-    traced: list[tuple[messages.Card, StepResult, Future[None]]] = []
-    with ThreadPoolExecutor(workers) as pool:
-        for asked, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
-            assert isinstance(asked, messages.Card)
-            if result.get("missing_tool"):
-                raise ToolError(result["message"])
-            kept[asked.step, asked.preset] = result
-            if result["status"] == "right" and not show:
-                tracing = pool.submit(_add_traffic, asked, result["cards"], stop)
-                traced.append((asked, result, tracing))
-    for task, result, tracing in traced:
-        tracing.result()
-        if stop and stop.is_set():
-            kept.pop((task.step, task.preset))  # perhaps without a trace: not kept
-        else:
-            cache.put("cards", keys[task.step, task.preset], result["cards"])
-    for step, preset in pairs:
-        if (step.name, preset) in kept:
-            yield Outcome(step, problems.preset(preset), preset, kept[step.name, preset])
-
-
-def card_key(path: Path, problem: Problem, architecture: str) -> str:
-    """What the cards of a step's file are kept under; they show source lines, so a comment counts, too."""
-    finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
-    return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
-
-
-def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event | None) -> None:
-    """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
-    problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
-    tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
-    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-    figures = trace.traffic(result["trace"]) if result and "trace" in result else {}
-    for card in found:
-        card["traffic"] = figures.get(card["kernel"], {})
-
-
-class CardsBeside:
-    """Makes cards for this GPU in the background; calling it waits for them.
-
-    It gives a sentence in their place when machine code cannot be had.
-    """
-
-    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
-        self._stop = threading.Event()
-        pool = ThreadPoolExecutor(1)
-        # beside the checks, which take the other processors
-        workers = max(1, device.workers() // 4)
-        self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
-        pool.shutdown(wait=False)
-
-    def __call__(self) -> list[Outcome] | str:
-        try:
-            return self._future.result()
-        except ToolError as error:
-            return str(error)
-
-    def cancel(self) -> None:
-        """They are not wanted any more: tracing a kernel that does not end would keep the program from ending."""
-        self._stop.set()
-
-
-def measure(
-    pairs: list[tuple[Step, str]],
-    file: Path | None = None,
-    libraries: Iterable[str] = (),
-    ceilings: bool = False,
-    quick: bool = False,
-) -> Generator[tuple[str, Any], None, None]:
-    """Measure on the GPU.
-
-    Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
-    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
-    timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. Needs a GPU.
-    """
-    device.require_gpu("timing")
-    left_out = [pair for pair in pairs if beyond(pair[0])]
-    pairs = [pair for pair in pairs if pair not in left_out]
-    room = inspect_device()[1]
-    if ceilings:
-        ((_, found),) = isolate.run([messages.Ceilings(room_bytes=room)], False, TIME_SECONDS)
-        yield "ceilings", found
-    timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
-    for preset in dict.fromkeys(preset for _, preset in pairs):
-        steps = {step.name: step for step, name in pairs if name == preset}
-        tasks = [
-            messages.Time(
-                **at(step, problems.preset(preset), file), preset=preset, kernels=str(kernelcache.FOLDER),
-                beside="" if quick else _beside(step, problems.preset(preset)), room_bytes=room,
-                most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
-            )
-            for step in steps.values()
-        ]  # fmt: skip
-        for task, (_, result) in zip(tasks, isolate.run(tasks, False, TIME_SECONDS), strict=False):
-            outcome = _timed(steps[task.step], task, result)
-            if "timing" in result and not _beside(outcome.step, outcome.problem):
-                timed.append((task, result["timing"]))
-            yield "step", outcome
-    for preset in libraries:
-        problem = problems.preset(preset)
-        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
-        ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
-        yield "library", (preset, library)
-    slow = clocks.slow([timing.sm_mhz for _, timing in timed])
-    again = [task for (task, _), behind in zip(timed, slow, strict=True) if behind]
-    for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
-        yield "step", _timed(catalog.find(task.step), task, result)
-    for step, preset in left_out:
-        refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
-        yield "step", Outcome(step, problems.preset(preset), preset, refused)
-
-
-def _timed(step: Step, task: messages.Time, result: StepResult) -> Outcome:
-    """The outcome at the size that ran, which may be smaller than the preset's."""
-    shape = result.get("shape") or problems.preset(task.preset).shape()
-    return Outcome(step, problems.from_shape(step.ladder, shape), task.preset, result)
-
-
-def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Without those that were timed again (:func:`measure`), in their order."""
-    return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
-
-
-def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
-    """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
-    yield from (outcome for _, outcome in measure(pairs, file))
-
-
-class Preparing:
-    """Compiles the kernels of steps for this GPU in other processes and keeps them, without touching the GPU.
-
-    Whoever needs a kernel that is being compiled waits for it; what cannot be prepared is compiled where it runs.
-    """
-
-    def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
-        processors = device.processors()
-        self._stop = threading.Event()
-        cache.prune(kernelcache.FOLDER)
-        groups = [
-            [
-                messages.Prepare(
-                    path=str(step.path), ladder=step.ladder, step=step.name, device=gpu,
-                    shapes=[problem.shape() for problem in needed], kernels=str(kernelcache.FOLDER),
-                )
-            ]
-            for step, needed in wanted.items()
-            if not beyond(step)
-        ]  # fmt: skip
-        # while kernels are timed, a processor is left for them
-        workers = max(1, device.workers() * 3 // 4)
-        pool = ThreadPoolExecutor(1)
-        self._future = pool.submit(self._run, groups, workers)
-        pool.shutdown(wait=False)
-        self._few = processors <= FEW_PROCESSORS
-
-    def _run(self, groups: list[list[messages.Prepare]], workers: int) -> int:
-        results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers, self._stop)
-        return sum(result.get("kept", 0) for _, result in results)
-
-    def before_timing(self) -> None:
-        """Where processors are few, compiling would disturb what is timed: wait for it."""
-        if self._few:
-            self._future.result()
-
-    def cancel(self) -> None:
-        self._stop.set()
-
-
-def measure_device() -> tuple[device.Gpu, Ceilings]:
-    """The GPU's description and its measured ceilings.
-
-    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
-    """
-    device.require_gpu("measuring the ceilings")
-    (_, result), *_ = isolate.run([messages.Ceilings(room_bytes=inspect_device()[1])], False, TIME_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the GPU could not be measured: {result['message']}")
-    return result["gpu"], result["ceilings"]
-
-
-def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
-
-    A step that requires another GPU is left out.
-    """
-    device.require_gpu("measuring errors")
-    files = {step.name: str(step.path) for step in steps if not beyond(step)}
-    ((_, result),) = isolate.run([messages.Accuracy(files=files)], False, TIME_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the errors could not be measured: {result['message']}")
-    return result
-
-
-def measure_epilogues(
-    convolutions: list[tuple[str, str, str]],
-) -> Iterator[tuple[Step, str, messages.EpiloguesResult]]:
-    """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
-
-    Raises as :func:`measure_device` does. A step that requires another GPU is left out.
-    """
-    device.require_gpu("timing epilogues")
-    for name, preset, ways in convolutions:
-        step = catalog.find(name)
-        if beyond(step):
-            continue
-        shape = problems.preset(preset).shape()
-        task = messages.Epilogues(
-            path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset,
-            room_bytes=inspect_device()[1],
-        )  # fmt: skip
-        ((_, result),) = isolate.run([task], False, TIME_SECONDS)
-        if result["status"] != "right":
-            raise DeviceError(f"{name} on {preset}: the epilogues could not be timed: {result['message']}")
-        yield step, preset, result
-
-
 def describe_device() -> device.Gpu:
     """What this machine's GPU is; raises as :func:`measure_device` does."""
     return inspect_device()[0]
@@ -709,164 +412,3 @@ def inspect_device() -> tuple[device.Gpu, int]:
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be used: {result['message']}")
     return result["gpu"], result["room_bytes"]
-
-
-def tunables(step: Step, preset: str) -> messages.TunablesResult:
-    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
-    task = messages.Tunables(**at(step, problems.preset(preset)))
-    ((_, result),) = isolate.run([task], False, CHECK_SECONDS)
-    if result["status"] != "right":
-        raise ValueError(f"{step.name}: {result['message']}")
-    if not result["tunables"]:
-        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
-    return result
-
-
-def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
-    """Every combination of the tunables' values."""
-    names = list(tunables)
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
-
-
-def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
-    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
-
-    Raises ValueError naming a word that is not of that form or a constant the step does not have.
-    """
-    if text is None:
-        return tunables
-    values = {name: [value] for name, value in shipped.items()}
-    named: set[str] = set()
-    for word in text.split():
-        name, _, numbers = word.partition("=")
-        if name in named:
-            raise ValueError(f"--values {word!r}: {name} is given twice")
-        named.add(name)
-        if name not in tunables:
-            raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
-        try:
-            values[name] = list(dict.fromkeys(int(number) for number in numbers.split(",")))
-        except ValueError:
-            raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
-    if not named:
-        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
-    return values
-
-
-def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
-    """Check and time a step with each tile; needs a GPU."""
-    device.require_gpu("a sweep")
-    place, room = at(step, problems.preset(preset)), inspect_device()[1]
-    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER), room_bytes=room) for tile in tiles]
-    for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
-        yield tile, result
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """Hardware counters of a step's kernels on a preset, and the shape and the code that were launched."""
-
-    step: Step
-    preset: str
-    kernels: list[profiler.Counters]
-    shape: dict[str, int]
-    code: Code
-
-
-def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
-    """Each pair, launched once under ncu.
-
-    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read, TimeoutError.
-    """
-    device.require_gpu("profiling")
-    room = inspect_device()[1]
-    # without the tool, which would count these launches, too
-    sizes = [messages.Size(**at(step, problems.preset(preset)), room_bytes=room) for step, preset in pairs]
-    tasks = []
-    for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
-        if size["status"] != "right":
-            raise profiler.ProfileError(f"{step.name}: {size['message']}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size["shape"]))))
-    profiles = []
-    for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
-        problem = problems.from_shape(step.ladder, result["shape"])
-        tensor = catalog.on_tensor_cores(step, problem)
-        launched = zip(result["kernels"], read, strict=True)
-        kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
-        code = Code(source=result["source"], helpers=result["helpers"])
-        profiles.append(Profiled(step, preset, kernels, result["shape"], code))
-    return profiles
-
-
-def profiled(
-    tasks: Sequence[messages.Launch], counters: dict[str, str] = profiler.METRICS
-) -> list[tuple[messages.LaunchResult, list[profiler.Launch]]]:
-    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
-
-    Raises ProfileError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
-    """
-    command = profiler.command(None if counters is profiler.METRICS else counters)
-    results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
-    profiler.require_permission(output)
-    for task, result in zip(tasks, results, strict=False):
-        if result["status"] != "right":
-            raise profiler.ProfileError(f"{task.step}: {result['message']}")
-    if len(results) < len(tasks):
-        said = " ".join(output.split())[-300:] or "no output"
-        raise profiler.ProfileError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
-    found = iter(profiler.parse(output, counters))
-    read = [list(itertools.islice(found, len(result["kernels"]))) for result in results]
-    for task, result, mine in zip(tasks, results, read, strict=True):
-        if not mine or len(mine) < len(result["kernels"]):
-            raise profiler.ProfileError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
-    return list(zip(results, read, strict=True))
-
-
-def _watched_seconds(steps: int) -> float:
-    return min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * steps)
-
-
-def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
-    """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
-
-    Raises NoGpuError without a GPU, SanitizerError when a tool does not run, TimeoutError.
-    """
-    device.require_gpu("the sanitizer run")
-    with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
-        # most of the time is compilation, so the tools run side by side
-        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
-    for tool, total in zip(sanitizer.TOOLS, totals, strict=True):
-        for step in steps:
-            # all at once is quick; only errors are traced to their step
-            count, report = _sanitize(tool, [step]) if total else (0, "")
-            yield tool, step, count, report
-
-
-def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
-    tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    results, output = isolate.watched(tasks, sanitizer.command(tool), _watched_seconds(len(steps)))
-    failed = [r for r in results if r["status"] not in ("right", "refused")]
-    count = sanitizer.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
-    if failed or len(results) < len(tasks):
-        message = failed[0]["message"] if failed else "the process ended early"
-        if not count and len(steps) == 1:  # what the tool has nothing against, it has not seen
-            raise sanitizer.SanitizerError(f"{steps[0].name}: {tool}: {message}")
-        return max(1, count), f"{message}; {sanitizer.first_report(output)}"
-    return count, sanitizer.first_report(output) if count else ""
-
-
-def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
-    """Run a conv2d step on operands saved as .npy files and save its output."""
-    task = messages.Maps(
-        path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
-    )
-    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
-    return Outcome(step, problems.preset("photo"), "photo", result)
-
-
-def explain(step: Step, problem: Problem, simulator: bool) -> str:
-    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
-    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], simulator, TIME_SECONDS)
-    if result["status"] != "right":
-        raise ValueError(str(result["message"]))
-    return str(result["text"])

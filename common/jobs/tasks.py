@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import boundstep, catalog, device, ledger, limits, occupancy, problems, sources
+from common.catalog import boundstep, catalog, device, ledger, limits, problems, sources
 from common.catalog.patching import replaced
 from common.check import budget, plan
-from common.explain import faults
+from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
@@ -283,7 +283,7 @@ def _untraced(error: Exception, path: Path) -> StepResult:
     if isinstance(error, MistakeError):
         told = faults.of_mistake(str(error), path, error.line)
     elif error.__cause__ is not None:
-        told = faults.of_error(error.__cause__, path)
+        told = errors.of_error(error.__cause__, path)
     if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
         return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
     return {"status": "unjudged", "engine": "traced", "message": str(error)}
@@ -456,7 +456,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     capability = major, minor
     told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     limited = device.bounds(gpu.compute_capability)
-    ask = device.as_card(limited if limited in occupancy.LIMITS else device.USUAL_CARD, **told)
+    ask = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
     kept = 0
     seen: set[tuple[int, str]] = set()
     with replaced(cuda, get_current_device=ask):
@@ -661,8 +661,8 @@ def _by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
     if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
         return [architectures]
-    by_size = sorted(architectures, key=lambda name: occupancy.limits(name).shared_bytes)
-    return [list(found) for _, found in itertools.groupby(by_size, lambda name: occupancy.limits(name).shared_bytes)]
+    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
+    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from common.catalog.catalog import Step
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 
-FINDERS = [catalog.ROOT / "common" / "jobs" / name for name in ("run.py", "tasks.py")]
+FINDERS = [catalog.ROOT / "common" / "jobs" / name for name in ("run.py", "compiling.py", "tasks.py")]
 """What finds outcomes: it asks, and its child processes answer."""
 
 

@@ -10,5 +10,4 @@ Module by module:
     cards         a kernel's card: registers, occupancy, hot loop
     kernelcache   kernels compiled before, to be run
     launching     tells the driver of launches that need more than 48 KiB, or run in clusters
-    tensormaps    tensor maps among a kernel's arguments, known by their fields
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import device, limits, occupancy
+from common.catalog import device, limits
 from common.catalog.patching import replaced, replaced_items
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
@@ -143,11 +143,11 @@ class _Device:
     """A card, and its context, as far as a step asks."""
 
     name, id, compute_capability = "NVIDIA H200", 0, (9, 0)
-    WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS, 60 << 20
+    WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS_PER_BLOCK, 60 << 20
     MAX_SHARED_MEMORY_PER_BLOCK = limits.MAX_SHARED
 
     def __init__(self, multiprocessors: int) -> None:
-        has = occupancy.limits(device.played() or device.USUAL_CARD)
+        has = limits.limits(device.played() or device.USUAL_CARD)
         self.MULTIPROCESSOR_COUNT = multiprocessors
         self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
         self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes

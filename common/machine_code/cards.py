@@ -9,10 +9,10 @@ import linecache
 from pathlib import Path
 from typing import cast
 
-from common.catalog import catalog, occupancy
+from common.catalog import catalog, limits
 from common.machine_code import codegen, sass
 from common.machine_code.loops import HotLoop
-from common.machine_code.messages import CardHot, CodeCard, Group, LineMix, Recorded, SourceLine, WholeGroup
+from common.machine_code.messages import CardHot, CodeCard, Compiled, Group, LineMix, SourceLine, WholeGroup
 
 # Figures of memory traffic, which machine code does not hold: whoever counts them puts ``card["traffic"]``, a
 # dict with these keys, into a card; the tables then show a column for each.
@@ -26,7 +26,7 @@ TRAFFIC = {
 def card(launch: codegen.Launch, code: codegen.MachineCode) -> CodeCard:
     """Everything a card shows of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    fits = occupancy.occupancy(code.architecture, launch.threads, code.registers, shared)
+    fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
     what, span = sass.hot_span(code.listing)
     return {
         "kernel": code.kernel,
@@ -73,7 +73,7 @@ def source_line(file: str, line: int) -> SourceLine:
     return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
 
 
-def recorded(found: CodeCard) -> Recorded:
+def recorded(found: CodeCard) -> Compiled:
     """What a compile task tells of a card beside :meth:`codegen.MachineCode.as_dict`.
 
     Source lines are without their numbers and comments, which an edited word would make stale.
@@ -81,7 +81,7 @@ def recorded(found: CodeCard) -> Recorded:
     hot = {key: value for key, value in found["hot"].items() if key != "groups"}
     lines = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in found["hot"]["lines"]]
     fits = {key: value for key, value in found["occupancy"].items() if key != "block_limits"}
-    return cast(Recorded, {"block": found["block"], "occupancy": fits, "hot": {**hot, "lines": lines}})
+    return cast(Compiled, {"block": found["block"], "occupancy": fits, "hot": {**hot, "lines": lines}})
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[LineMix]:

@@ -27,9 +27,9 @@ import numpy as np
 from common.catalog.boundstep import BoundStep
 from common.catalog.patching import replaced, replaced_items
 from common.catalog.problems import Problem
-from common.machine_code import capture, sass, tensormaps
+from common.machine_code import capture, sass
 from common.machine_code.loops import HotLoop
-from common.machine_code.messages import Assembled
+from common.machine_code.messages import Compiled
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -90,7 +90,7 @@ class MachineCode:
         what, span = sass.hot_span(self.listing)
         return HotLoop.counted(self.listing.instructions[slice(*span)], what)
 
-    def as_dict(self) -> Assembled:
+    def as_dict(self) -> Compiled:
         """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
         return {
             "kernel": self.kernel,
@@ -411,7 +411,7 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
-        return tensormaps.typed() if tensormaps.is_map(value) else numba.typeof(value)
+        return numba.typeof(value)  # of a tensor map, too: its bytes
 
     def record(self: Any, *args: Any) -> None:
         seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))

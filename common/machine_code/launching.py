@@ -8,7 +8,7 @@ kernel declared with ``launch_bounds=(threads, blocks, cluster)`` is launched in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,55 +32,39 @@ def opt_in() -> None:
         if not sharedmem and cluster == 1:
             return launch(self, args, griddim, blockdim, stream, sharedmem)
         function = self._codelibrary.get_cufunc()
-        if sharedmem:
-            allow(function, sharedmem)
-        with _gathered(function, griddim, cluster):
+        capability = device.bounds("{}.{}".format(*function.device.compute_capability))  # or what is played
+        limits.require_shared(function.attrs.shared, sharedmem, capability)
+        if function.attrs.shared + sharedmem > limits.MAX_SHARED:
+            _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", sharedmem)
+        if cluster == 1:
+            return launch(self, args, griddim, blockdim, stream, sharedmem)
+        limits.require_cluster(tuple(griddim), cluster, capability)
+        with _gathered(function, cluster):
             return launch(self, args, griddim, blockdim, stream, sharedmem)
 
     launched.opts_in = True  # type: ignore[attr-defined]
     dispatcher._Kernel.launch = launched
 
 
-def allow(function: Any, dynamic: int) -> None:
-    """Let a kernel, as Numba's driver has it, be launched with so many bytes of dynamic shared memory.
-
-    Raises LaunchLimitError if the GPU has less.
-    """
-    limits.require_shared(function.attrs.shared, dynamic, _capability(function))
-    if function.attrs.shared + dynamic > limits.MAX_SHARED:
-        _tell(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", dynamic)
-
-
 @contextmanager
-def _gathered(function: Any, grid: tuple[int, ...], cluster: int) -> Iterator[None]:
-    """Launch configurations made meanwhile for this kernel have clusters of so many blocks along x.
-
-    Raises LaunchLimitError if the GPU cannot launch that.
-    """
+def _gathered(function: Any, cluster: int) -> Iterator[None]:
+    """Launch configurations made meanwhile for this kernel have clusters of so many blocks along x."""
     from numba.cuda import dispatcher
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    if cluster == 1:
-        yield
-        return
-    limits.require_cluster(tuple(grid), cluster, _capability(function))
+    make = dispatcher.LaunchConfig
+
+    def in_clusters(grid: tuple[int, ...], **others: Any) -> Any:
+        return make(grid=(grid[0] // cluster, *grid[1:]), cluster=(cluster, 1, 1), **others)
+
     try:
         for axis, blocks in (("WIDTH", cluster), ("HEIGHT", 1), ("DEPTH", 1)):
             _tell(function, f"REQUIRED_CLUSTER_{axis}", blocks)
-    except CudaAPIError:  # a driver that wants to hear it at the launch
-        with replaced(dispatcher, LaunchConfig=_in_clusters(dispatcher.LaunchConfig, cluster)):
+    except CudaAPIError:  # a driver that wants to hear it at the launch, and counts the grid in clusters
+        with replaced(dispatcher, LaunchConfig=in_clusters):
             yield
     else:
         yield
-
-
-def _in_clusters(make: Callable[..., Any], cluster: int) -> Callable[..., Any]:
-    """Makes launch configurations that count the grid, given in blocks, in clusters."""
-
-    def made(grid: tuple[int, ...], **others: Any) -> Any:
-        return make(grid=(grid[0] // cluster, *grid[1:]), cluster=(cluster, 1, 1), **others)
-
-    return made
 
 
 def _tell(function: Any, attribute: str, value: int) -> None:
@@ -88,9 +72,3 @@ def _tell(function: Any, attribute: str, value: int) -> None:
 
     named = getattr(driver.binding.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
     driver.driver.cuKernelSetAttribute(named, value, function.handle, function.device.id)
-
-
-def _capability(function: Any) -> str | None:
-    """Whose limits hold: of the function's GPU, or those that are played."""
-    major, minor = function.device.compute_capability
-    return device.bounds(f"{major}.{minor}")

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from msgspec import Struct, field
 
-from common.catalog import occupancy
+from common.catalog import limits
 from common.catalog.schema import Amount, Count, Extent, Name
 
 
@@ -26,7 +26,7 @@ class Hot(Struct, kw_only=True):
 
 
 class Fits(Struct, kw_only=True):
-    """How many of a kernel's blocks and warps fit a multiprocessor: :class:`common.catalog.occupancy.Occupancy`."""
+    """How many of a kernel's blocks and warps fit a multiprocessor: :class:`common.catalog.limits.Occupancy`."""
 
     blocks: Count
     warps: Count
@@ -126,38 +126,13 @@ class Fitting(TypedDict):
     limited_by: list[str]
 
 
-class _Named(TypedDict):
-    kernel: str
-    architecture: str
-
-
-class Assembled(_Named):
-    """What :meth:`common.machine_code.codegen.MachineCode.as_dict` tells of a kernel."""
-
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    instructions: dict[str, int]
-    loop: dict[str, int]
-
-
-class Recorded(TypedDict):
-    """What :func:`common.machine_code.cards.recorded` tells beside that."""
-
-    block: list[int]
-    occupancy: Fitting
-    hot: CompiledHot
-
-
-class _Compiled(_Named):
-    float64: list[str]
-
-
-class Compiled(_Compiled, total=False):
+class Compiled(TypedDict, total=False):
     """A kernel for one architecture: the lines of its PTX that compute in float64; and a :class:`Kernel`'s fields if
     it was assembled."""
 
+    kernel: str
+    architecture: str
+    float64: list[str]
     registers: int
     stack_bytes: int
     spill_bytes: int
@@ -169,12 +144,14 @@ class Compiled(_Compiled, total=False):
     hot: CompiledHot
 
 
-class CodeCard(_Named, total=False):
+class CodeCard(TypedDict, total=False):
     """A kernel's card, as :func:`common.machine_code.cards.card` makes it; ``traffic`` by the names of its TRAFFIC.
 
     ``text`` is its PTX, then there is nothing else, or its machine code.
     """
 
+    kernel: str
+    architecture: str
     grid: list[int]
     block: list[int]
     threads: int
@@ -183,7 +160,7 @@ class CodeCard(_Named, total=False):
     spill_bytes: int
     shared_bytes: int
     dynamic_shared_bytes: int
-    occupancy: occupancy.Fitting
+    occupancy: limits.Fitting
     instructions: dict[str, int]
     hot: CardHot
     traffic: dict[str, float]

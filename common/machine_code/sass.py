@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.catalog.occupancy import WARP
+from common.catalog.limits import WARP
 
 # What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
 # as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four.

@@ -8,9 +8,7 @@ A sweep, which compares its own tiles, holds as long as the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from common.catalog import catalog, lessontext, problems, sources
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
@@ -60,22 +58,6 @@ def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
     return not older(entry, name) and made.is_file() and sources.is_current(entry.made, made)
-
-
-def trained(code: Mapping[str, str]) -> bool:
-    """Is an entry of the record of training of its network's code, and of the steps that this runs, as they are?"""
-    now = trained_code()
-    return bool(now) and code == now
-
-
-def trained_code() -> dict[str, str]:
-    """The hashes of that code, by name; empty if no lesson trains a network."""
-    found = lessontext.training(catalog.LESSONS)
-    if found is None:
-        return {}
-    folder, network = found
-    files = (folder / network.code).glob("*.py")
-    return sources.hashes([*files, *(catalog.find(name).path for name in network.steps)])
 
 
 def timed(record: Record, preset: str, step: Step) -> bool:

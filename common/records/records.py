@@ -357,6 +357,12 @@ def files(folder: Path) -> list[Path]:
     return [path for path in found if not re.search(device.PLAYED, path.stem)]
 
 
+def nothing() -> Record:
+    """A record of no GPU, in which nothing was measured."""
+    gpu = Gpu(name="", compute_capability="", multiprocessors=0, memory_bytes=0, l2_bytes=0, driver="", cuda="")
+    return Record(Path(), entries.Card(gpu=gpu, runs={}, rows={}))
+
+
 def other(slug: str) -> Record | None:
     """The shipped record of that name; None if there is none."""
     path = RESULTS / f"{slug}.json"

@@ -1,16 +1,21 @@
 """All that is drawn and written from records.
 
+Numbers come first: ``figures`` takes them from a record. A table is data, made by ``kinds`` for pages and by
+``tables`` and ``cardtables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
+charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
+
 Module by module:
 
-    figures       their numbers, each with its unit and as it is shown
+    figures       single numbers, each with its unit and as it is shown
+    table         a table, as Markdown and on a terminal
+    kinds         the tables that pages name
     pages         tables and figures inside Markdown pages
-    tables        tables for the terminal
-    cardtables    cards of kernels for the terminal
-    charts        records to figures
+    tables        tables that commands print
+    cardtables    what kernels take, for the terminal
+    canvas        the look of every picture, and its files
+    charts        charts of records
     layers        one step across layers, beside the library
     drawing       what is drawn, by several processes, and only if it changed
-    training      records of training: how a network learned, and how fast
-    trainingcharts  those as charts
     photo         the photograph and its feature maps
     agreement     the tracer's counts beside the hardware's
     tracefigures  pictures of traces

@@ -12,9 +12,10 @@ from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
-from common.jobs import messages, run
+from common.jobs import measuring, messages
 from common.records import records
 from common.records.entries import Agreement, Counted
+from common.report.table import Table
 from common.run.messages import at
 from common.timing import profiler
 from common.timing.profiler import Counts
@@ -57,7 +58,7 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []
-    for (step, problem), (result, launches) in zip(pairs, run.profiled(tasks, profiler.COUNTED), strict=True):
+    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, profiler.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=True):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
@@ -148,14 +149,11 @@ def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
     return float(measured / expected) if expected else float("inf")
 
 
-def rows(
-    recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()
-) -> tuple[list[str], list[list[str]], list[str]]:
-    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace.
+def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (), ratios_alone: bool = False) -> Table:
+    """A line for each kernel and shape: hardware counts with their ratio to the trace, or the ratio alone.
 
     ``steps``: those that were counted (default: all as they are).
     """
-    header = ["kernel", "shape", *COLUMNS.values(), "note"]
     body: list[list[str]] = []
     notes: list[str] = []
     for step in steps or catalog.everything():
@@ -167,10 +165,13 @@ def rows(
                 remark = _remark(kernel, remarks.get(kernel.kernel), edited, catalog.on_tensor_cores(step, shape))
                 if remark and remark not in notes:
                     notes.append(remark)
-                cells = [_cell(kernel, key) for key in COLUMNS]
+                cells = [_cell(kernel, key, ratios_alone) for key in COLUMNS]
                 note = f"({notes.index(remark) + 1})" if remark else ""
-                body.append([f"`{kernel.kernel}`", _short(shape), *cells, note])
-    return header, body, [f"({i}) {note}" for i, note in enumerate(notes, 1)]
+                both = [f"`{kernel.kernel}`", _short(shape)]
+                names = [f"{kernel.kernel}\n{both[1]}"] if ratios_alone else both
+                body.append([*names, *cells, note])
+    header = [*(["kernel"] if ratios_alone else ["kernel", "shape"]), *COLUMNS.values(), "note"]
+    return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
 
 
 def off(counts: Counts, counted: Counts) -> list[str]:
@@ -200,9 +201,11 @@ def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool) 
     return " ".join(texts)
 
 
-def _cell(kernel: Counted, key: str) -> str:
+def _cell(kernel: Counted, key: str, ratio_alone: bool) -> str:
     value = ratio(kernel.hardware, key, kernel.trace)
-    return "" if value is None else f"{getattr(kernel.hardware, key):,.0f} ({value:.2f})"
+    if value is None:
+        return ""
+    return f"{value:.2f}" if ratio_alone else f"{getattr(kernel.hardware, key):,.0f} ({value:.2f})"
 
 
 def _short(problem: Problem) -> str:

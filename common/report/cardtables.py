@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from common.machine_code import cards, sass
 from common.machine_code.messages import CodeCard, LineMix, SourceLine, WholeGroup
 from common.report import figures
+from common.report.table import Table
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS
 _BAR = 20  # characters
 _INSTRUCTION = 46
-WIDE = 100  # characters of a terminal that need not leave columns out
 
 
 def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[RenderableType]:
@@ -152,79 +152,61 @@ def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
 
 def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
     """Figures of several kernels, one column each."""
-    table = Table("", title=f"compute capability {found[0][1]['architecture']}", title_justify="left")
-    for step, card in found:
-        table.add_column(title(step, card).replace(": ", "\n"), justify="right")
-    rows: list[tuple[str, Callable[[CodeCard], str]]] = [
-        ("threads per block", lambda card: str(card["threads"])),
-        ("registers", lambda card: str(card["registers"])),
-        ("stack, spilled bytes", lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}"),
-        ("shared bytes per block", lambda card: f"{card['shared_bytes'] + card['dynamic_shared_bytes']:,}"),
-        ("occupancy", lambda card: f"{card['occupancy']['fraction']:.0%}"),
-        ("  limited by", lambda card: ", ".join(card["occupancy"]["limited_by"])),
-        ("hot loop", lambda card: card["hot"]["what"]),
-        ("instructions", lambda card: str(card["hot"]["total"])),
-    ]
-    for name, value in rows:
-        table.add_row(name, *(value(card) for _, card in found))
-    table.add_section()
-    present = {what for _, card in found for what in card["hot"]["mix"]}
-    for what in (what for what in sass.CLASSES if what in present):
-        table.add_row(what, *(_share(card, what) for _, card in found))
-    table.add_section()
-    table.add_row("useful", *(_useful(card) for _, card in found), style="bold")
-    table.add_row("FMA per shared load", *(_number(card["hot"]["fma_per_shared_load"]) for _, card in found))
-    table.add_row("shared floats per FMA", *(_number(card["hot"]["floats_per_fma"]) for _, card in found))
+    cards = [card for _, card in found]
+    rows: dict[str, Callable[[CodeCard], str]] = {
+        "threads per block": lambda card: str(card["threads"]),
+        "registers": lambda card: str(card["registers"]),
+        "stack, spilled bytes": lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}",
+        "shared bytes per block": lambda card: f"{card['shared_bytes'] + card['dynamic_shared_bytes']:,}",
+        "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
+        "  limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
+        "hot loop": lambda card: card["hot"]["what"],
+        "instructions": lambda card: str(card["hot"]["total"]),
+    }
+    present = {what for card in cards for what in card["hot"]["mix"]}
+    rows |= {what: partial(_share, what=what) for what in sass.CLASSES if what in present}
+    rows["useful"] = _useful
+    rows["FMA per shared load"] = lambda card: _number(card["hot"]["fma_per_shared_load"])
+    rows["shared floats per FMA"] = lambda card: _number(card["hot"]["floats_per_fma"])
     for what in ("shared load", "global load", "store"):
-        table.add_row(f"{what}s x bits", *(_widths(card, what, " x {}") for _, card in found))
-    return table
+        rows[f"{what}s x bits"] = partial(_widths, what=what, form=" x {}")
+    header = ["", *(title(step, card).replace(": ", "\n") for step, card in found)]
+    body = [[name, *map(value, cards)] for name, value in rows.items()]
+    return Table(header, body, title=f"compute capability {cards[0]['architecture']}")
 
 
-def short(rows: list[tuple[str, CodeCard, float | None]], width: int = WIDE) -> Table:
+def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
     """A line per kernel: step, card and, where it was timed, its step's milliseconds.
 
     Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
     """
-    extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
     columns: dict[str, Callable[[CodeCard], str]] = {
         "registers": _registers,
         "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
         "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
         "useful": _useful,
     }
-    columns.update({cards.TRAFFIC[key]: _traffic(key) for key in extra})
-    timed = any(ms is not None for _, _, ms in rows)
-    narrow = bool(extra) and width < WIDE
-    if narrow:
-        del columns["limited by"]
-        timed = False  # the table of times stands above
-        broken = {"registers": "regis-\nters", "occupancy": "occu-\npancy"}
-        columns = {broken.get(name, name): cell for name, cell in columns.items()}
-    architecture = rows[0][1]["architecture"]
-    table = Table(title=f"what each kernel takes, compute capability {architecture}", title_justify="left")
-    if narrow:  # 80 columns hold the longest name
-        table.box, table.padding, table.show_edge = box.SIMPLE_HEAD, 0, False
-    table.add_column("step", no_wrap=True)
-    for name in ["ms"] * timed + list(columns):
-        longest = max(map(len, name.split()))
-        table.add_column(name, justify="left" if name == "limited by" else "right", min_width=longest)
+    extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
+    columns |= {cards.TRAFFIC[key]: partial(_traffic, key=key) for key in extra}
+    body = []
     for step in dict.fromkeys(step for step, _, _ in rows):
         mine = [(card, ms) for name, card, ms in rows if name == step]
-        ms = mine[0][1]
-        time = ["" if ms is None else figures.milliseconds(ms)] * timed
+        time = "" if mine[0][1] is None else figures.milliseconds(mine[0][1])
         if len(mine) > 1:
-            table.add_row(step, *time)
+            body.append([step, time, *[""] * len(columns)])
         for card, _ in mine:
-            first = [f"  {card['kernel']}", *([""] * timed)] if len(mine) > 1 else [step, *time]
-            table.add_row(*first, *(cell(card) for cell in columns.values()))
-    table.caption, table.caption_justify = "useful: multiply-adds among the instructions of the hot loop", "left"
+            first = [f"  {card['kernel']}", ""] if len(mine) > 1 else [step, time]
+            body.append([*first, *(cell(card) for cell in columns.values())])
+    note = "useful: multiply-adds among the instructions of the hot loop"
     if extra:
-        table.caption += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
-    return table
+        note += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
+    head = f"what each kernel takes, compute capability {rows[0][1]['architecture']}"
+    table = Table(["step", "ms", *columns], body, note, head, ["limited by"], ["limited by", "ms"])
+    return table if any(ms is not None for _, _, ms in rows) else table.only(["step", *columns])
 
 
-def _traffic(key: str) -> Callable[[CodeCard], str]:
-    return lambda card: _number(card.get("traffic", {}).get(key))
+def _traffic(card: CodeCard, key: str) -> str:
+    return _number(card.get("traffic", {}).get(key))
 
 
 def _registers(card: CodeCard) -> str:
@@ -273,9 +255,9 @@ def _cut(text: str) -> Text:
     return Text(text.rstrip(), no_wrap=True, overflow="ellipsis")
 
 
-def _grid(columns: int, right: tuple[int, ...] = ()) -> Table:
+def _grid(columns: int, right: tuple[int, ...] = ()) -> Grid:
     """A table without lines, indented by two."""
-    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
+    table = Grid(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
     for i in range(columns):
         table.add_column(justify="right" if i in right else "left")
     return table

@@ -1,16 +1,9 @@
-"""Records to figures: one speed-up chart per preset, one roofline per ladder, what each ladder's instructions do, and
-the photograph's feature maps.
-
-Reads records only. Each figure is written as PNG and SVG on an opaque light card, so that it reads on a dark page
-too; colours are Okabe and Ito's, told apart by the colour-blind.
-"""
+"""Charts of records: speed-ups on each preset, a roofline for each ladder, layers, sweeps, what instructions do."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,30 +11,43 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.patches
 import numpy as np
-from numpy.typing import NDArray
 
-from common.catalog import catalog, problems, store
+from common.catalog import catalog, problems
 from common.jobs.messages import Tile
 from common.machine_code.loops import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import figures, layers
-from common.timing import accuracy, tensorcores
+from common.report import layers
+from common.report.canvas import (
+    BLUE,
+    CARD,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    gridded,
+    headings,
+    new_figure,
+    plain_log_ticks,
+    save,
+)
+from common.report.table import OLDER, SIGNS, explained, signs
 from common.timing import ceilings as measured
+from common.timing import tensorcores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
-BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
-)  # fmt: skip
-INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 MARKERS = "osD^vPX<>*ph8dH"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
-SIGN_COLOURS = dict(zip(figures.SIGNS, (PURPLE, GREEN, SKY), strict=True))
+SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, SKY), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {
@@ -52,25 +58,6 @@ MIX_COLOURS = {
     "store": PURPLE,
     "integer and address": "#c3cad1",
     "other": "#e8ecef",
-}
-
-_TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
-
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 11,
-    "figure.facecolor": CARD,
-    "axes.facecolor": CARD,
-    "savefig.facecolor": CARD,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "workbook",  # same figure, same file
-    "svg.fonttype": "none",
 }
 
 
@@ -88,8 +75,6 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
         if timed and ladder in layers.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
-    if record.data.accuracy:
-        written.append(save(errors(record), target / "accuracy"))
     return written
 
 
@@ -100,56 +85,6 @@ def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
         for ladder in problems.LADDERS
         if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
     ]
-
-
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
-    """A figure and its axes in the workbook's style; sizes in inches."""
-    from matplotlib import pyplot as plt
-
-    mpl.rcParams.update(_STYLE)
-    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
-    return figure, axes
-
-
-def gridded(axes: Any, axis: str = "both") -> None:
-    """Lines at the ticks of one axis, or of both, behind what is drawn."""
-    axes.grid(axis=axis, color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
-
-    Raises StoreError.
-    """
-    from matplotlib import pyplot as plt
-
-    png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
-    store.write(png, _paletted(picture.getvalue()) if svg else picture.getvalue())
-    if svg:
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-        text = drawn.getvalue()
-        # clip paths get ids from memory addresses: number them, so that the same figure is the same file
-        for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
-            text = text.replace(name, f"clip{number}")
-        # processors round differently: the sixth decimal is not the figure's
-        text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
-        lines = text.splitlines()  # Matplotlib leaves blanks at line ends
-        store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
-    plt.close(figure)
-    return png
-
-
-def _paletted(png: bytes) -> bytes:
-    """The picture with a palette of 256 colours: lines and letters have few, and a third of the bytes does."""
-    from PIL import Image
-
-    found, image = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(found, "PNG")
-    return found.getvalue()
 
 
 def speedups(record: Record, preset: str) -> Figure:
@@ -171,15 +106,15 @@ def speedups(record: Record, preset: str) -> Figure:
     most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
     least = min(gains)
 
-    signs = figures.signs()
-    explained = any(name in signs for name, _ in rows) + any(older)
-    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explained)
+    known = signs()
+    explanations = any(name in known for name, _ in rows) + any(older)
+    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
     places = np.arange(len(rows))
     axes.barh(
         places,
         gains,
         height=0.62,
-        color=[SIGN_COLOURS.get(signs.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own)),
+        color=[SIGN_COLOURS.get(known.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own)),
         xerr=spread,
         error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
     )
@@ -191,15 +126,15 @@ def speedups(record: Record, preset: str) -> Figure:
         )  # fmt: skip
     for label, ms, colour, style in lines:
         axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
-    axes.set_yticks(places, [_signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
+    axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
     axes.set_xlim(min(0.8, 0.7 * least), most * 1.25)
-    _plain_log_ticks(axes.xaxis, axes.get_xlim())
+    plain_log_ticks(axes.xaxis, axes.get_xlim())
     gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
+    axes.set_xlabel(labelled(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
     title = f"{preset}: {_shape(record, preset, rows[0][1])}"
     headings(figure, title, _source(record, rows[-1][1]), math.ceil(len(lines) / 3))
     return figure
@@ -238,7 +173,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
             text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
             beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
             axes.annotate(text, (1.0, place), fontweight="bold", **beside)
-        axes.set_yticks(range(len(found)), [_signed(name) for name in found])
+        axes.set_yticks(range(len(found)), [signed(name) for name in found])
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -247,7 +182,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
         if len(groups) > 1:
             axes.set_title(", ".join(map(str, presets)), fontsize=11, loc="left")
     said = "instructions of the innermost multiply loop; those that multiply and add are useful"
-    parts[-1, 0].set_xlabel(_explained(said, found))
+    parts[-1, 0].set_xlabel(labelled(said, found))
     for what, colour in MIX_COLOURS.items():
         parts[0, 0].barh(0, 0, color=colour, label=what)
     architecture = next(iter(found.values())).kernels[0].architecture
@@ -283,7 +218,7 @@ def roofline(record: Record, ladder: str) -> Figure:
         if rows:
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
-        axes.plot([], [], color=colours[name], linewidth=6, label=_signed(name, name in older))
+        axes.plot([], [], color=colours[name], linewidth=6, label=signed(name, name in older))
     ridge = peak / bandwidth
     intensities, rates = zip(*points, strict=True)
     low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
@@ -297,8 +232,8 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(bottom, top)
-    _plain_log_ticks(axes.xaxis, axes.get_xlim())
-    _plain_log_ticks(axes.yaxis, axes.get_ylim())
+    plain_log_ticks(axes.xaxis, axes.get_xlim())
+    plain_log_ticks(axes.yaxis, axes.get_ylim())
     axes.annotate(
         f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), xytext=(-4, 6), textcoords="offset points",
         ha="right", fontsize=10,
@@ -316,7 +251,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     gridded(axes)
     aside = "(points that would hide one another stand side by side)"
     said = f"arithmetic intensity, FLOP per byte of least traffic\n{aside}"
-    axes.set_xlabel(_explained(said, names, bool(older)))
+    axes.set_xlabel(labelled(said, names, bool(older)))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}")
@@ -381,7 +316,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
             unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
             axes.barh(
                 y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
-                linewidth=0, label="" if place else _signed(name, name in older),
+                linewidth=0, label="" if place else signed(name, name in older),
             )  # fmt: skip
             text = f"{rate:.1f}" if rate else "not timed yet"
             if name == peer and layer.peer_method:
@@ -398,35 +333,11 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_yticks(range(len(best)), [layer.preset for layer in best])
     axes.set_ylim(len(best) - 0.45, -0.55)
     axes.set_xlim(0, 1.3 * most)
-    axes.set_xlabel(_explained("TFLOP/s by the definition's multiply-adds", timed, bool(older)))
+    axes.set_xlabel(labelled("TFLOP/s by the definition's multiply-adds", timed, bool(older)))
     gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
     headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
-    return figure
-
-
-def errors(record: Record) -> Figure:
-    """Root mean square error of each product of normals over K, both logarithmic; dashed: with FP16 sums."""
-    found = record.data.accuracy[accuracy.USUAL]
-    figure, axes = new_figure(9.6, 5.4)
-    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
-    older = {name for name, entry in found.items() if current.older(entry.code, name)}
-    for (name, entry), colour, marker in zip(found.items(), colours * len(found), MARKERS, strict=False):
-        points = [(point.K, point.rms) for point in entry.points if point.rms]
-        style = "--" if name == accuracy.SUMS else "-"
-        look = {"linewidth": 6, "alpha": 0.4} if entry.library else {"linewidth": 2}  # steps stand on their libraries
-        label = _signed(name, name in older)
-        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, label=label, **look)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    depths = sorted({point.K for entry in found.values() for point in entry.points})
-    axes.set_xticks(depths, [f"{depth:,}" for depth in depths])
-    axes.set_xlabel(_explained("K, the length of each sum (logarithmic)", found, bool(older)))
-    axes.set_ylabel("error, of the results' root mean square")
-    gridded(axes)
-    run = record.run_of(next(iter(found.values())))
-    headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", math.ceil(len(found) / 3))
     return figure
 
 
@@ -439,7 +350,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     assert entry is not None
     points, shipped = entry.points, entry.shipped
     varied = [key for key in shipped if len({point.tile[key] for point in points}) > 1] or list(shipped)[:1]
-    title = f"{_signed(name)} on {preset}: milliseconds by tile"
+    title = f"{signed(name)} on {preset}: milliseconds by tile"
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
     source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
     across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
@@ -484,54 +395,6 @@ def _tile_key(tile: Tile, names: list[str]) -> tuple[int, ...]:
     return tuple(int(tile[name]) for name in names)
 
 
-def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:
-    """The input image, and per filter its 5x5 taps beside its feature map. ``maps`` has shape (K, P, Q)."""
-    figure, axes = new_figure(9.6, 7.4, rows=3, columns=5)
-    for axis in axes.flat:
-        axis.axis("off")
-    axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
-    axes[0, 0].set_title("input", fontsize=10, fontweight="bold")
-    slots = [axis for axis in axes.flat if axis not in (axes[0, 0], axes[1, 0], axes[2, 0])]
-    for axis, (name, taps), result in zip(slots, bank.items(), maps, strict=True):
-        signed = taps.sum() < 0.4
-        limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
-        axis.imshow(
-            result, cmap="RdBu_r" if signed else "gray", vmin=-limit if signed else 0, vmax=limit if signed else 1
-        )
-        axis.set_title(name, fontsize=10)
-        inset = axis.inset_axes((0.0, 0.0, 0.27, 0.23))
-        reach = float(np.abs(taps).max())
-        inset.imshow(taps, cmap="RdBu_r", vmin=-reach, vmax=reach)
-        inset.set_xticks([])
-        inset.set_yticks([])
-    axes[1, 0].text(
-        0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
-        "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
-    )  # fmt: skip
-    headings(figure, "", caption)
-    return figure
-
-
-def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
-    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
-    height = figure.get_figheight()
-    line = 0.3 / height
-    top = 1 - 0.1 / height
-    if title:
-        figure.text(0.01, top, title, fontsize=13, fontweight="bold", ha="left", va="top")
-        top -= line
-    if legend:
-        figure.legend(
-            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
-            frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
-        )  # fmt: skip
-        top -= legend * line
-    figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
-    engine: Any = figure.get_layout_engine()
-    bottom = 0.25 / height
-    engine.set(rect=(0, bottom, 1, top - bottom))
-
-
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     """The preset's measured steps in ladder order, of the size at which most of it ran."""
     ladder = problems.preset(preset).ladder
@@ -557,16 +420,16 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     return lines
 
 
-def _signed(name: str, older: bool = False) -> str:
+def signed(name: str, older: bool = False) -> str:
     """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores, and with that of age."""
-    return " ".join([name, *filter(None, [figures.signs().get(name), figures.OLDER if older else ""])])
+    return " ".join([name, *filter(None, [signs().get(name), OLDER if older else ""])])
 
 
-def _explained(label: str, names: Iterable[str], older: bool = False) -> str:
+def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
     """An axis's label, and below it what the signs of these steps mean, and that of age if one is ``older``."""
-    known = figures.signs()
-    used = {known.get(name) for name in names} | ({figures.OLDER} if older else set())
-    return "\n".join([label, *(f"{mark} {said}" for mark, said in figures.MARKS.items() if mark in used)])
+    known = signs()
+    used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
+    return "\n".join([label, *explained(used)])
 
 
 def _beside(row: Row) -> str:
@@ -590,13 +453,3 @@ def _source(record: Record, row: Row) -> str:
 
 def _ms(value: float) -> str:
     return f"{value:#.3g} ms" if value < 100 else f"{value:.0f} ms"
-
-
-def _plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
-    """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    few = limits[1] / limits[0] < 1e3
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -15,17 +15,11 @@ from msgspec import Struct, to_builtins
 
 from common.catalog import cache, catalog, device, store
 from common.records import current, records
-from common.report import training
 from common.report.messages import Draw, DrawResult
 from common.run import isolate
 
 DRAWN = "drawn.json"
 SECONDS = 300.0
-_DRAWS = {
-    "card": ("charts.py", "trainingcharts.py"),
-    "own": ("charts.py", "trainingcharts.py"),
-    "code": ("charts.py",),
-}
 _CARDS = ("card", "own")
 
 
@@ -71,12 +65,13 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
 
 def draw_here(unit: Draw) -> list[str]:
     """Draw one unit in this process; returns its files, from the checkout's root."""
-    from common.report import charts, trainingcharts
+    from common.report import charts
 
     if unit.what in _CARDS:
         record = _record(unit)
         written = charts.draw_all(record)
-        written += trainingcharts.load_and_draw(unit.name, record.folder)
+        for script in _lessons_charts():
+            written += catalog.load_file(script).draw_card(record, record.folder / "charts" / record.slug)
     elif unit.what == "lesson":
         script = _script(unit.name)
         written = catalog.load_file(script).draw(script.parent)
@@ -84,12 +79,6 @@ def draw_here(unit: Draw) -> list[str]:
         written = charts.draw_code(records.load_code())
     both = [path for png in written for path in (png, png.with_suffix(".svg")) if path.exists()]
     return [path.relative_to(catalog.ROOT).as_posix() for path in both]
-
-
-def _shows_times(unit: Draw) -> bool:
-    if unit.what == "lesson":
-        return "records" in _script(unit.name).read_text(encoding="utf-8")
-    return unit.what in _CARDS
 
 
 def _label(unit: Draw) -> str:
@@ -103,20 +92,25 @@ def _current(known: Drawn | None, unit: Draw) -> bool:
 
 
 def _key(unit: Draw) -> str:
-    roots = [catalog.ROOT / "common" / "report" / name for name in _DRAWS.get(unit.what, ())]
-    shown = [records.RESULTS / records.CODE_FILE]
+    """What a unit is drawn from: the code that draws it, what that shows, and what it marks as older."""
+    roots, shown = [catalog.ROOT / "common" / "report" / "charts.py"], [records.RESULTS / records.CODE_FILE]
     if unit.what in _CARDS:
+        roots += _lessons_charts()
         record = _record(unit)
-        shown.append(record.path)
-        shown += [path for path in [training.path_of(unit.name, record.folder)] if path.is_file()]
+        shown += [record.path, *record.folder.glob(f"*/{record.path.name}")]
     elif unit.what == "lesson":
-        roots.append(_script(unit.name))
+        roots = [_script(unit.name)]
         # a picture may show any step
         kinds = ("*.py", "*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
         shown += [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
-        shown += records.files(records.RESULTS) if _shows_times(unit) else []
+        shown += records.files(records.RESULTS) if "records" in roots[0].read_text(encoding="utf-8") else []
     names = [step.as_dict() for step in catalog.steps()]
     return cache.key(roots, names, _marked(unit), data=shown, text=True, versions=("matplotlib",))
+
+
+def _lessons_charts() -> list[Path]:
+    """What draws charts of a card's record that one lesson has."""
+    return sorted(catalog.LESSONS.glob("*/figures/charts.py"))
 
 
 def _marked(unit: Draw) -> list[str]:

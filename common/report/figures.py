@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from common.catalog import algorithms, catalog, problems, reference
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import inputs
 from common.machine_code import sass
 from common.machine_code.loops import HotLoop
 from common.records import current, records
@@ -25,17 +25,6 @@ from common.timing.timing import Timing
 
 SPREAD = "p20–p80"
 IN_TURN = "× "  # and the library's name: a column of ratios to it
-SIGNS = {
-    "†": "Rounds its inputs to TF32, for tensor cores.",
-    "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
-    "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
-}
-OLDER = "¶"
-MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
-CARD_KEYS = (
-    "line_total", "line_useful", "registers", "threads", "occupancy", "warps", "blocks", "limits", "total",
-    "multiply_adds", "useful", "as_single_loads", "floats_per_fma", "fma_per_shared_load",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,17 +39,6 @@ class Figure:
     def shown(self) -> float:
         """The number that ``text`` says: the value, rounded to the digits shown."""
         return float(self.text.replace(",", ""))
-
-
-def signs() -> dict[str, str]:
-    """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half, split = SIGNS
-    by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
-    return {
-        step.name: by_precision.get(step.precision, half)
-        for step in catalog.everything()
-        if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
-    }
 
 
 def milliseconds(value: float) -> str:
@@ -131,17 +109,17 @@ def columns(
     ms = timing.median_ms
     found = {"ms": _ms(ms), "p20 ms": _ms(timing.p20_ms), "p80 ms": _ms(timing.p80_ms)}
     if first_ms:
-        found["× first"] = _of(first_ms / ms, "", ".2f")
+        found["× first"] = of(first_ms / ms, "", ".2f")
     if previous_ms:
-        found["× previous"] = _of(previous_ms / ms, "", ".2f")
+        found["× previous"] = of(previous_ms / ms, "", ".2f")
     if derived:
-        found["GFLOP/s"] = _of(derived.gflops, "GFLOP/s", ",.0f")
-        found["GB/s"] = _of(derived.gbs, "GB/s", ",.0f")
+        found["GFLOP/s"] = of(derived.gflops, "GFLOP/s", ",.0f")
+        found["GB/s"] = of(derived.gbs, "GB/s", ",.0f")
         found["% of floor"] = _share(derived)
     if prepare_ms is not None:
         found["prepare ms"] = _ms(prepare_ms)
     if workspace_bytes:
-        found["workspace MB"] = _of(workspace_bytes / 1e6, "MB", ",.0f")
+        found["workspace MB"] = of(workspace_bytes / 1e6, "MB", ",.0f")
     return found
 
 
@@ -242,21 +220,62 @@ def in_turn(beside: Beside | None) -> dict[str, Figure]:
     return {f"{IN_TURN}{beside.peer}": Figure(beside.ratio, "", spread)}
 
 
-# --- single figures: None is what has not been measured or compiled; a library's name may have hyphens for blanks ---
+# --- single figures: None is what has not been measured or compiled ---
+# By the words of a page's marker, or of an expected value. A library's name may have hyphens for blanks.
+
+NAMED: dict[str, Callable[..., Figure | str | None]] = {}
+Shown = TypeVar("Shown", bound=Callable[..., Any])
 
 
-def time(record: Record | None, preset: str, name: str) -> Figure | None:
+def kind(word: str, known: dict[str, Any] = NAMED) -> Callable[[Shown], Shown]:
+    """Register a function as the kind of marker that begins with ``word``."""
+
+    def register(function: Shown) -> Shown:
+        known[word] = function
+        return function
+
+    return register
+
+
+@functools.cache
+def load_kinds() -> None:
+    """Register the lessons' own kinds of figures and tables, of ``figures/kinds.py`` in their folders."""
+    for path in sorted(catalog.LESSONS.glob("*/figures/kinds.py")):
+        import_module(f"lessons.{path.parents[1].name}.figures.kinds")
+
+
+def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
+    """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
+
+    Raises ValueError at an unknown kind, and at too many or too few words.
+    """
+    load_kinds()
+    if word not in known:
+        raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
+    given = {"record": record, "code": code}
+    parameters = inspect.signature(known[word])
+    before = [given[name] for name in parameters.parameters if name in given]
+    try:
+        parameters.bind(*before, *words)
+    except TypeError:
+        raise ValueError(f"{word} {' '.join(words)}: must be {word}{parameters}") from None
+    return known[word](*before, *words)
+
+
+@kind("ms")
+def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
-    ms = _median(record, preset, name)
-    return None if ms is None else _ms(ms)
+    row = _row(record, preset, name)
+    return median(row) if row else None
 
 
-def older(record: Record | None, preset: str, name: str) -> bool:
+def older(record: Record, preset: str, name: str) -> bool:
     """Is that time of an older version of the step?"""
     return current.older(_row(record, preset, name), name)
 
 
-def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figure | None:
+@kind("ratio")
+def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
     rows = [_row(record, preset, one) for one in (name, other)]
     if not _same_size(*rows):
@@ -265,9 +284,10 @@ def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figur
     return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
 
 
-def swept(record: Record | None, preset: str, step: str, name: str, value: str) -> Figure | None:
+@kind("swept")
+def swept(record: Record, preset: str, step: str, name: str, value: str) -> Figure | None:
     """Median milliseconds in the step's sweep of the tile that is shipped but for the constant ``name``."""
-    sweep = record.sweep(preset, step) if record else None
+    sweep = record.sweep(preset, step)
     if sweep is None:
         return None
     if name not in sweep.shipped or not value.isdigit():
@@ -279,74 +299,39 @@ def swept(record: Record | None, preset: str, step: str, name: str, value: str) 
 
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
     """The step of these that takes least time on a preset; None if none of them is timed on it."""
-    timed = {name: ms for name in names if (ms := _median(record, preset, name)) is not None}
+    timed = {name: ms.value for name in names if (ms := time(record, preset, name))}
     return min(timed, key=timed.__getitem__, default=None)
 
 
-def across(record: Record | None, preset: str, name: str, slug: str) -> Figure | None:
+@kind("across")
+def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here."""
-    rows = [_row(one, preset, name) for one in (records.other(slug), record)]
+    rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
     above, below = (row.timing.median_ms if row else 0.0 for row in rows)
-    return _of(above / below, "", ".2f") if _same_size(*rows) else None
+    return of(above / below, "", ".2f") if _same_size(*rows) else None
 
 
-def share(record: Record | None, preset: str, name: str) -> Figure | None:
+@kind("share")
+def share(record: Record, preset: str, name: str) -> Figure | None:
     """Percent of the floor's rate."""
     row = _row(record, preset, name)
-    derived = record.derive(preset, row) if record and row else None
+    derived = record.derive(preset, row) if row else None
     return _share(derived) if derived else None
 
 
-def floor(record: Record | None, preset: str) -> Figure | None:
+@kind("floor")
+def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
-    found = record.floors(preset) if record else []
+    found = record.floors(preset)
     return _ms(found[0][1].floor_ms) if found else None
 
 
-def beside(record: Record | None, preset: str, step: str) -> Figure | None:
+@kind("beside")
+def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
     row = _row(record, preset, step)
     found = row.beside if isinstance(row, StepRow) else None
-    return None if found is None else _of(found.ratio, "", ".2f")
-
-
-def error(record: Record | None, operands: str, product: str, depth: str, which: str = "rms") -> Figure | None:
-    """The ``rms`` error of a product, or its ``largest``, in 10⁻⁶ of the results' root mean square; at one K."""
-    entry = record.data.accuracy.get(operands, {}).get(product.replace("-", " ")) if record else None
-    point = next((one for one in entry.points if int(depth) == one.K), None) if entry else None
-    value: float | None = getattr(point, which) if point else None
-    return None if value is None else Figure(1e6 * value, "10⁻⁶", millionths(value))
-
-
-def worst(record: Record | None, operands: str, product: str, depth: str) -> Figure | None:
-    """The largest error, as :func:`error`."""
-    return error(record, operands, product, depth, "largest")
-
-
-def error_against(
-    record: Record | None, operands: str, product: str, reference: str, depth: str, which: str
-) -> Figure | None:
-    """How many times as large a product's error is as another's: ``rms`` or ``largest``."""
-    one, other = (error(record, operands, name, depth, which) for name in (product, reference))
-    return _of(one.value / other.value, "", ".2f") if one and other and other.value else None
-
-
-UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
-
-
-def uneven(bound: str) -> Figure:
-    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
-    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
-    float32: no GPU is needed.
-    """
-    if bound not in ("normwise", "elementwise", "even"):
-        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
-    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
-    error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
-    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
-    transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
-    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
-    return _of(ratio, "", ".2g")
+    return None if found is None else of(found.ratio, "", ".2f")
 
 
 def millionths(value: float) -> str:
@@ -356,21 +341,13 @@ def millionths(value: float) -> str:
     return f"{round(value, digits):,.{max(0, digits)}f}"
 
 
-def saved(record: Record | None, preset: str, step: str, epilogue: str) -> Figure | None:
-    """Of a step and a kernel for an epilogue, percent of their time that the bytes take which fusing saves."""
-    entry = record.data.epilogues.get(preset, {}).get(step) if record else None
-    found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
-    if found is None or record is None or record.ceilings is None:
-        return None
-    return _of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, "%", ".1f")
-
-
-def ceiling(record: Record | None, what: str) -> Figure | None:
+@kind("ceiling")
+def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
 
     ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores.
     """
-    if record is None or not record.ceilings:
+    if not record.ceilings:
         return None
     measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops")
     if measured is None:
@@ -380,52 +357,46 @@ def ceiling(record: Record | None, what: str) -> Figure | None:
     return Figure(value, "TB/s" if what == "copy" else "TFLOP/s", text)
 
 
+@kind("perfma")
 def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
-    hot = _hot(code, step)
+    hot = hot_loop(code, step)
     value = hot.per_multiply_add() if hot else None
-    return None if value is None else _of(value, "instructions", ".0f" if value >= 1 else ".2g")
+    return None if value is None else of(value, "instructions", ".0f" if value >= 1 else ".2g")
 
 
-def kind_per_multiply_add(code: MachineCode, step: str, kind: str) -> Figure | None:
-    """The same of one kind of instructions, of :data:`sass.GROUPS`; raises ValueError at another."""
-    if kind not in sass.GROUPS:
-        raise ValueError(
-            f"<!--= kindfma ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(sass.GROUPS)}"
-        )
-    hot = _hot(code, step)
-    value = hot.per_multiply_add(sass.by_group(hot.instructions)[kind]) if hot else None
-    return None if value is None else _of(value, "instructions", ".1f" if value >= 1 else ".3f")
-
-
+@kind("warps")
 def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | None:
     """10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
-    hot = _hot(code, step, preset)
+    hot = hot_loop(code, step, preset)
     each = hot.per_multiply_add() if hot else None
     if each is None:
         return None
-    return _of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "10⁹ warp instructions", "#.3g")
+    return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "10⁹ warp instructions", "#.3g")
 
 
-def card(code: MachineCode, preset: str | None, step: str, key: str) -> Figure | None:
-    """A figure of the step's main kernel: one of CARD_KEYS, a class such as ``shared_load``, or ``shared_load.128``.
+@kind("card")
+def card(code: MachineCode, *words: str) -> Figure | str | None:
+    """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
 
-    Raises ValueError at another key, and at ``limits``, which is no number (:func:`limits`).
+    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others.
     """
+    preset, (step, key) = with_preset(words)
     kernel = records.main_kernel(code, step, preset)
     if kernel is None or kernel.occupancy is None:
         return None
     hot, fits = HotLoop.recorded(kernel), kernel.occupancy
-    kind, _, bits = key.replace("_", " ").partition(".")
-    if kind in sass.CLASSES:
-        return _of(hot.widths.get(kind, {}).get(bits, 0) if bits else hot.mix.get(kind, 0), "", "")
+    name, _, bits = key.replace("_", " ").partition(".")
+    if name in sass.CLASSES:
+        return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "", "")
+    if key == "limits":
+        return " and ".join(fits.limited_by)
     mixes = [line.mix for line in kernel.hot.lines]
     line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
-    all_of_line = sum(line.values())
-    if key == "line_useful":
-        return _of(100 * line.get("multiply-add", 0) / all_of_line, "%", ".0f") if line else None
+    whole_line = sum(line.values())
     known = {
-        "line_total": (all_of_line, "", ""),
+        "line_total": (whole_line, "", ""),
+        "line_useful": (100 * line.get("multiply-add", 0) / max(1, whole_line), "%", ".0f"),
         "registers": (kernel.registers, "", ""),
         "threads": (math.prod(kernel.block), "", ""),
         "occupancy": (100 * fits.fraction, "%", ".3g"),
@@ -439,24 +410,22 @@ def card(code: MachineCode, preset: str | None, step: str, key: str) -> Figure |
         "fma_per_shared_load": (hot.multiply_adds_per_shared_load or 0, "multiply-adds", ".3g"),
     }
     if key not in known:
-        raise ValueError(
-            f"<!--= card ... {key} -->: key {key!r} is unknown: keys are {', '.join(CARD_KEYS)}, or a class"
-        )
-    return _of(*known[key])
+        raise ValueError(f"card: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
+    return of(*known[key])
 
 
-def limits(code: MachineCode, preset: str | None, step: str) -> list[str] | None:
-    """What limits the blocks of the step's main kernel on a multiprocessor."""
-    kernel = records.main_kernel(code, step, preset)
-    return kernel.occupancy.limited_by if kernel and kernel.occupancy else None
+def with_preset(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """A preset, if the first word is one, and the rest."""
+    return (words[0], words[1:]) if words and words[0] in problems.PRESETS else (None, words)
 
 
-def counter(record: Record | None, preset: str, step: str, key: str) -> Figure | None:
+@kind("counter")
+def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
     """A hardware counter of the step's main kernel, or a quotient of two.
 
     ``perfma``, ``load_ratio``, ``store_ratio`` (sectors per request) and ``conflict_pct`` are such quotients.
     """
-    entry = record.profile(preset, step) if record else None
+    entry = record.profile(preset, step)
     if entry is None:
         return None
     main = profiler.main_kernel(entry.kernels)
@@ -468,59 +437,26 @@ def counter(record: Record | None, preset: str, step: str, key: str) -> Figure |
     }
     if key in ratios:
         ratio, factor, unit = ratios[key]
-        return None if ratio is None else _of(factor * ratio, unit, ".1f")
+        return None if ratio is None else of(factor * ratio, unit, ".1f")
     unit = "%" if key.endswith("_pct") else "ns" if key.endswith("_ns") else ""
     value: float | None = getattr(main, key) if key in profiler.METRICS else None
-    return None if value is None else _of(value, unit, ".0f")
+    return None if value is None else of(value, unit, ".0f")
 
 
-Named = Callable[[Record | None, MachineCode, list[str]], Figure | None]
+@kind("on")
+def on(code: MachineCode, slug: str, word: str, *words: str) -> Figure | str | None:
+    """The figure of that kind on another card, by its record's name."""
+    found: Figure | str | None = named(word, records.other(slug) or records.nothing(), code, words)
+    return found
 
 
-def _of_record(figure: Callable[..., Figure | None], count: int) -> Named:
-    """By ``count`` words, which are its arguments after the record."""
-    return lambda record, _, words: figure(record, *_counted(words, count))
-
-
-def _of_code(figure: Callable[..., Figure | None], count: int) -> Named:
-    return lambda _, code, words: figure(code, *_counted(words, count))
-
-
-def _counted(words: list[str], count: int) -> list[str]:
-    if len(words) != count:
-        raise ValueError(f"{' '.join(words)!r}: must be {count} words")
-    return words
-
-
-# By the words of a page's marker, or of an expected value: a kind, then what its function takes.
-NAMED: dict[str, Named] = {
-    "ms": _of_record(time, 2),  # PRESET NAME
-    "ratio": _of_record(speed_up, 3),  # PRESET NAME NAME
-    "perfma": _of_code(per_multiply_add, 1),  # STEP
-    "kindfma": _of_code(kind_per_multiply_add, 2),  # STEP KIND
-    "warps": _of_code(warp_instructions, 2),  # PRESET STEP
-    "ceiling": _of_record(ceiling, 1),  # fma or copy
-    "counter": _of_record(counter, 3),  # PRESET STEP KEY
-    "share": _of_record(share, 2),  # PRESET NAME
-    "floor": _of_record(floor, 1),  # PRESET
-    "across": _of_record(across, 3),  # PRESET NAME SLUG
-    "beside": _of_record(beside, 2),  # PRESET STEP
-    "error": _of_record(error, 3),  # OPERANDS PRODUCT K
-    "worst": _of_record(worst, 3),  # OPERANDS PRODUCT K
-    "saved": _of_record(saved, 3),  # PRESET STEP EPILOGUE
-    "swept": _of_record(swept, 4),  # PRESET STEP CONSTANT VALUE
-    "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
-    "uneven": lambda _, __, words: uneven(*_counted(words, 1)),  # normwise, elementwise or even
-}
-
-
-def _hot(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
+def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
     kernel = records.main_kernel(code, step, preset)
     return None if kernel is None else HotLoop.recorded(kernel)
 
 
-def _row(record: Record | None, preset: str, name: str) -> Row | None:
-    return record.row(preset, name.replace("-", " ")) if record else None
+def _row(record: Record, preset: str, name: str) -> Row | None:
+    return record.row(preset, name.replace("-", " "))
 
 
 def _same_size(one: Row | None, other: Row | None) -> bool:
@@ -528,12 +464,8 @@ def _same_size(one: Row | None, other: Row | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape
 
 
-def _median(record: Record | None, preset: str, name: str) -> float | None:
-    row = _row(record, preset, name)
-    return row.timing.median_ms if row else None
-
-
-def _of(value: float, unit: str, form: str) -> Figure:
+def of(value: float, unit: str, form: str) -> Figure:
+    """The figure, shown in that format."""
     return Figure(value, unit, format(value, form))
 
 
@@ -542,4 +474,4 @@ def _ms(value: float) -> Figure:
 
 
 def _share(derived: Derived) -> Figure:
-    return _of(derived.percent_of_floor, "%", ".1f")
+    return of(derived.percent_of_floor, "%", ".1f")

@@ -66,7 +66,7 @@ class Layer:
         return self.problem.flops / ms / 1e9 if ms else None
 
 
-def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
+def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
     """The step and the library on the named presets, or on all timed ones of the ladder but later lessons'."""
     late = lessontext.timed_from(catalog.LESSONS)
     mine = {name for one in catalog.steps() if one.name == step for name in catalog.presets(one)}
@@ -101,15 +101,15 @@ def method(kernels: Iterable[str]) -> str:
     return next((what for part, what in _METHODS.items() if part in names), "")
 
 
-def _layer(record: Record | None, preset: str, step: str) -> Layer:
+def _layer(record: Record, preset: str, step: str) -> Layer:
     asked = problems.preset(preset)
-    ours = record.row(preset, step) if record else None
+    ours = record.row(preset, step)
     library = peer(asked.ladder, step)
-    theirs = record.row(preset, library) if record else None
+    theirs = record.row(preset, library)
     if ours and theirs and ours.shape != theirs.shape:
         theirs = None  # measured with another batch
     known = ours or theirs
-    if record is None or known is None:
+    if known is None:
         return Layer(preset, asked, None, None, "", None)
     # a library's row does not say what bounds TF32
     figures = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.catalog.catalog import Step
 from common.catalog.problems import Conv2d
 from common.check import inputs
-from common.jobs import run
-from common.report import charts
+from common.jobs import measuring
+from common.report.canvas import MUTED, headings, new_figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Of every tenth pixel where it is traced; the full photograph is 3.6 million threads.
 TRACED_STRIDE = 10
@@ -37,7 +42,7 @@ def draw(step: Step, simulator: bool, device_name: str, folder: Path) -> Path:
         files = [Path(place, f"{name}.npy") for name in ("x", "filt", "y")]
         np.save(files[0], x)
         np.save(files[1], filt)
-        outcome = run.convolve(step, files[0], files[1], files[2], simulator)
+        outcome = measuring.convolve(step, files[0], files[1], files[2], simulator)
         if outcome.status != "right":
             raise PhotoError(f"{step.name} on the photograph: {'; '.join(outcome.reasons)}")
         y = np.load(files[2])
@@ -48,5 +53,33 @@ def draw(step: Step, simulator: bool, device_name: str, folder: Path) -> Path:
     if wrong.any():
         raise PhotoError(f"{step.name} on the photograph: {int(wrong.sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
-    figure = charts.feature_maps(image, bank, y[0], caption)
-    return charts.save(figure, folder / "photo-maps", svg=False)
+    figure = feature_maps(image, bank, y[0], caption)
+    return save(figure, folder / "photo-maps", svg=False)
+
+
+def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:
+    """The input image, and per filter its 5x5 taps beside its feature map. ``maps`` has shape (K, P, Q)."""
+    figure, axes = new_figure(9.6, 7.4, rows=3, columns=5)
+    for axis in axes.flat:
+        axis.axis("off")
+    axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
+    axes[0, 0].set_title("input", fontsize=10, fontweight="bold")
+    slots = [axis for axis in axes.flat if axis not in (axes[0, 0], axes[1, 0], axes[2, 0])]
+    for axis, (name, taps), result in zip(slots, bank.items(), maps, strict=True):
+        signed = taps.sum() < 0.4
+        limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
+        axis.imshow(
+            result, cmap="RdBu_r" if signed else "gray", vmin=-limit if signed else 0, vmax=limit if signed else 1
+        )
+        axis.set_title(name, fontsize=10)
+        inset = axis.inset_axes((0.0, 0.0, 0.27, 0.23))
+        reach = float(np.abs(taps).max())
+        inset.imshow(taps, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        inset.set_xticks([])
+        inset.set_yticks([])
+    axes[1, 0].text(
+        0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
+        "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
+    )  # fmt: skip
+    headings(figure, "", caption)
+    return figure

@@ -1,4 +1,4 @@
-"""Pictures of traces, in the style of the charts: requests, banks, who loads what, loads for each FMA."""
+"""Pictures of traces: requests of warps, the stages of a pipeline, loads for each multiply-add."""
 
 from __future__ import annotations
 
@@ -9,113 +9,31 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from common.catalog import catalog, lessontext, problems
-from common.report import charts
-from common.report.charts import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
+from common.catalog import catalog
+from common.report.canvas import BLUE, MUTED, ORANGE, SKY, VERMILION, gridded, new_figure
 from common.trace import trace
 from common.trace.cost import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
-from common.trace.messages import Traced, TracedAccess
+from common.trace.messages import TracedAccess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WORDS = SECTOR_BYTES // 4
-_MOST = 12  # accesses in one figure
 _VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updates"}
 
 
-def accesses(found: Traced) -> Figure:
-    """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
-    kernel = trace.main_kernel(found)
-    chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
-    figure = _in_pairs(chosen, 0.6)
-    figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
-    return figure
-
-
-def staging(name: str, array: str) -> Figure:
-    """One request of every copy from global memory of a step, of its arrival in ``array``, and of its reads there."""
-    step = catalog.find(name)
-    (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
-    kernel = trace.main_kernel(found)
-
-    def those(space: str, op: str) -> list[TracedAccess]:
-        wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
-        return [a for a in wanted if space == "global" or a["array"] == array]
-
-    # the first operand on the left: it is copied first and read last
-    return _in_pairs([*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]], 0.2)
-
-
-def _in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
+def in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
+    """One request of each access, two beside each other, with so many inches ``above``."""
     rows = -(-len(chosen) // 2)
-    figure, axes = charts.new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
+    figure, axes = new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
     for axis in axes.flat:
         axis.axis("off")
     for axis, access in zip(axes.flat, chosen, strict=False):
-        _request(axis, access)
+        request(axis, access)
     return figure
 
 
-_STATES = {"filling": SKY, "full": BLUE, "multiplied": VERMILION, "free": "#eef3f8"}
-
-
-def pipeline(found: Traced, ticks: int = 60) -> Figure:
-    """The stages of a trace's main kernel over the first ``ticks`` of its clock: filling, full, multiplied, free."""
-    kernel = trace.main_kernel(found)
-    spans = kernel["pipeline"]
-    stages = list(dict.fromkeys(span["stage"] for span in spans))
-    end = min(max(span["end"] for span in spans), ticks)
-    figure, axes = charts.new_figure(9.6, 1.5 + 0.42 * len(stages))
-    for span in spans:
-        start, until, row = span["start"], min(span["end"], end), stages.index(span["stage"])
-        if until <= start:
-            continue
-        colour = _STATES[span["state"]]
-        axes.barh(row, until - start, left=start, height=0.72, color=colour, edgecolor="white", linewidth=0.8)
-        if (until - start) * ticks >= (4 if span["state"] == "multiplied" else 3) * end and span["state"] != "free":
-            ink = INK if span["state"] == "filling" else "white"
-            axes.text((start + until) / 2, row, span["state"], ha="center", va="center", fontsize=7.5, color=ink)
-    axes.set_yticks(range(len(stages)), stages)
-    axes.invert_yaxis()
-    axes.set_xlim(1, end)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("what happens to a stage, one event after the other: an order, not seconds")
-    patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in _STATES.values()]
-    axes.legend(patches, list(_STATES), frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
-    return figure
-
-
-def stages(name: str, shape: str) -> Figure:
-    """The pipeline of a step at a shape, of the block that a trace looks at."""
-    step = catalog.find(name)
-    (found,) = trace.results([trace.task(step, problems.parse_shape(step.ladder, shape))])
-    return pipeline(found)
-
-
-def requests() -> Figure:
-    """The first global requests of the lesson's steps, one step a row: a warp's lanes and the sectors they touch."""
-    names = lessontext.requests(catalog.LESSONS).steps
-    steps = [catalog.find(name) for name in names]
-    tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
-    figure, axes = charts.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
-    for row, name, found in zip(axes, names, trace.results(tasks), strict=True):
-        chosen = [a for a in trace.main_kernel(found)["accesses"] if a["space"] == "global"]
-        for axis, access in zip(row, chosen, strict=False):
-            axis.axis("off")
-            _request(axis, access)
-        row[0].text(
-            -0.02, 0.45, name, transform=row[0].transAxes, rotation=90, ha="right", va="center", fontweight="bold",
-            fontsize=8.5,
-        )  # fmt: skip
-    note = "Above: the sectors fetched, 8 floats each. Blue: wanted by a lane. Orange: fetched for nothing."
-    figure.text(0.5, 0.01, note, ha="center", fontsize=9, color=MUTED)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0.05, 1, 0.95))
-    return figure
-
-
-def _request(axes: Any, access: TracedAccess) -> None:
+def request(axes: Any, access: TracedAccess) -> None:
     """The 32 lanes below, the sectors or banks above, a line from each lane to its own."""
     width = access["bits"] // 32
     sample = access["sample"] or []
@@ -133,10 +51,10 @@ def _request(axes: Any, access: TracedAccess) -> None:
         for i, sector in enumerate(order):
             wanted = [w for w in range(_WORDS) if sector * _WORDS + w in places]
             size = 0.9 * step
-            _fill(axes, start + i * step, 2.6, size, 0.7, ORANGE)
+            fill(axes, start + i * step, 2.6, size, 0.7, ORANGE)
             for w in wanted:
                 left = start + i * step + w * size / _WORDS
-                _fill(axes, left, 2.6, max(size / _WORDS, 0.22), 0.7, BLUE)
+                fill(axes, left, 2.6, max(size / _WORDS, 0.22), 0.7, BLUE)
             for w in range(1, _WORDS) if len(order) <= 16 else ():
                 edge = start + i * step + w * size / _WORDS
                 axes.plot([edge, edge], [2.6, 3.3], color="white", linewidth=0.5)
@@ -192,119 +110,18 @@ def _banks_met(axes: Any, access: TracedAccess, width: int) -> tuple[list[tuple[
     below = ""
     if together < WARP:
         first = chosen * together
-        below = f"; in colour lanes {first} to {first + together - 1}, served in {_wavefronts(most[chosen])}"
-    return passes[chosen], _wavefronts(total), below
+        below = f"; in colour lanes {first} to {first + together - 1}, served in {wavefront_count(most[chosen])}"
+    return passes[chosen], wavefront_count(total), below
 
 
-def _wavefronts(count: int) -> str:
+def wavefront_count(count: int) -> str:
+    """In words."""
     return f"{count} wavefront{'s' if count > 1 else ''}"
 
 
-def _fill(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+def fill(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+    """A rectangle without an edge."""
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
-
-
-def banks() -> Figure:
-    """A tile in shared memory, 32 banks wide, and what one request reads of it, by the floats that pad its rows."""
-    said = lessontext.banks(catalog.LESSONS)
-    step, pads = catalog.find(said.step), said.values
-    problem = problems.parse_shape(step.ladder, said.shape)
-    tasks = [trace.task(step, problem, tile={said.constant: pad}) for pad in pads]
-    figure, axes = charts.new_figure(
-        9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
-    )
-    for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
-        kernel = trace.main_kernel(found)
-        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (said.array, "read"))
-        above, below = axes[0, i], axes[1, i]
-        places = [place for place in access["sample"] or [] if place is not None]
-        words = Counter(place % BANKS for place in set(places))
-        turns = max(words.values())
-        colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION
-        above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
-        above.set_ylim(0, 34)
-        above.set_yticks([1, 16, 32])
-        above.set_title(f"{said.constant} = {pad}: {_wavefronts(turns)}", fontsize=11.5, fontweight="bold")
-        row = places[1] - places[0]
-        rows = -(-(max(places) + row) // BANKS)
-        for word in range(rows * BANKS):
-            inside, line = word % row < row - pad, word // row
-            if not inside:
-                below.plot(word % BANKS, word // BANKS + 0.5, marker=".", markersize=2.5, color=MUTED)
-            elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
-                length = min(row - pad - word % row, BANKS - word % BANKS)
-                shade = ("#eef3f8", "#dce6ef")[line % 2]
-                _fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
-        for place in places:
-            _fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
-        below.set_ylim(rows, 0)
-        below.set_xlim(-0.5, BANKS - 0.5)
-        below.set_xticks([0, 8, 16, 24, 31])
-        below.set_yticks([])
-        below.set_xlabel("bank")
-        for axis in (above, below):
-            axis.tick_params(labelsize=8.5)
-    figure.text(
-        0.5, 0.005, "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
-        fontsize=9, color=MUTED,
-    )  # fmt: skip
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, 0.03, 1, 0.97))
-    axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
-    axes[1, 0].set_ylabel(f"{said.array} in memory, 32 floats a line", fontsize=9.5)
-    return figure
-
-
-def who_loads() -> Figure:
-    """A patch of an image in shared memory: which warp stages which pixel, and how often each is read."""
-    said = lessontext.who_loads(catalog.LESSONS)
-    step = catalog.find(said.step)
-    problem = problems.parse_shape(step.ladder, said.shape)
-    (found,) = trace.results([trace.task(step, problem, block=said.block, watched=[said.array])])
-    events = trace.main_kernel(found)["events"]
-    extent = max(place for event in events for place in event["places"]) + 1
-    side = int(np.sqrt(extent))
-    loader = np.zeros(extent, int)
-    stored = np.zeros(extent, int)  # in which round of the loop that stages
-    reads = np.zeros(extent, int)
-    for event in events:
-        if event["op"] == "write":
-            stored[event["places"]] = stored.max() + 1 if stored.any() else 1
-            loader[event["places"]] = np.array(event["threads"]) // WARP
-        else:
-            np.add.at(reads, event["places"], 1)
-    figure, (left, right) = charts.new_figure(9.6, 5.2, columns=2)
-    tile = side - problem.shape()["R"] + 1
-    shades = mpl.colormaps["tab20c"]
-    for place in range(extent):
-        h, w = divmod(place, side)
-        first = stored[place] == 1
-        face = shades(loader[place] % 4 * 4 + loader[place] // 4 + (0 if first else 2))
-        left.add_patch(Rectangle((w, h), 1, 1, facecolor=face, edgecolor="white", linewidth=0.6))
-        left.text(w + 0.5, h + 0.5, str(loader[place]), fontsize=6.5, ha="center", va="center",
-                  color="white" if first else INK, fontweight="bold" if first else "normal")  # fmt: skip
-    left.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
-    left.set_title("which warp stages which pixel", fontsize=11, fontweight="bold")
-    left.text(side / 2, side + 0.5, "bold white: first round; dark: second round, by warps 0 to "
-              f"{loader[stored > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
-              ha="center", va="top", fontsize=9)  # fmt: skip
-    image = right.imshow(reads.reshape(side, side), cmap="Blues", extent=(0, side, side, 0), vmin=0)
-    figure.colorbar(image, ax=right, shrink=0.72, label="reads by the block, for each filter")
-    right.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
-    right.set_title("how often each pixel is read", fontsize=11, fontweight="bold")
-    corners = ((0, 0), (side // 2, side // 2), (side - 1, side - 1), (side - 1, 0))
-    for h, w in corners:
-        count = reads[h * side + w]
-        right.text(w + 0.5, h + 0.5, str(count), fontsize=8, ha="center", va="center",
-                   color="white" if count > 12 else INK)  # fmt: skip
-    right.text(side / 2, side + 0.5, f"{reads.sum():,} reads of {extent} pixels: {reads.sum() / extent:.0f} each",
-               ha="center", va="top", fontsize=9)  # fmt: skip
-    for axis in (left, right):
-        axis.set_xlim(-0.1, side + 0.1)
-        axis.set_ylim(side + 2.4, -0.1)
-        axis.set_aspect("equal")
-        axis.axis("off")
-    return figure
 
 
 def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
@@ -320,7 +137,7 @@ def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
         kernel = trace.main_kernel(found)
         values.append({space: kernel["per_fma"][space]["loaded_values"] for space in spaces})
     spaces = {space: colour for space, colour in spaces.items() if any(cells[space] for cells in values)}
-    figure, axes = charts.new_figure(9.6, 1.4 + 0.24 * (len(spaces) + 0.8) * len(steps))
+    figure, axes = new_figure(9.6, 1.4 + 0.24 * (len(spaces) + 0.8) * len(steps))
     height = 0.8 / len(spaces)
     least = min(value for cells in values for value in cells.values() if value) / 2
     for i, (space, colour) in enumerate(spaces.items()):
@@ -339,7 +156,7 @@ def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
     axes.set_yticks(np.arange(len(steps)), [step.name for step in steps])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    charts.gridded(axes, "x")
+    gridded(axes, "x")
     axes.set_xlabel("floats read for each multiply-add of a thread (logarithmic)")
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=len(spaces))
     return figure

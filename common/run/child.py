@@ -32,7 +32,7 @@ from msgspec import to_builtins
 
 import common
 from common.catalog import catalog, ledger
-from common.explain import faults
+from common.explain import errors, faults, source
 from common.run import limits
 from common.run.messages import FileTask, Result, Task
 
@@ -194,7 +194,7 @@ def attempt(task: Task[Result]) -> Result:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault = faults.of_error(error, path)
+    fault = errors.of_error(error, path)
     explained: Result = {"status": "unusable", "faults": [fault.as_dict()]} if fault else {"status": "unusable"}
     if isinstance(error, catalog.CatalogError):
         return {**explained, "message": _one_line(error)}
@@ -227,7 +227,7 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
         if path.name and Path(frame.filename).name == path.name:
             line = f" at {path.name}:{frame.lineno}"
             said = (frame.line or "").strip() if frame is frames[-1] else ""
-    compiled = [faults.kernel_line(frame, path) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    compiled = [errors.kernel_line(frame, path) for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [number for number in compiled if number is not None]
     return (f" at {path.name}:{lines[-1]}" if lines else line), said
 
@@ -235,7 +235,7 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
 def _syntax(error: SyntaxError, path: Path) -> str:
     at = error.lineno
     if Path(error.filename or path.name).name == path.name:
-        at = faults.syntax_line(error, path)
+        at = source.of_syntax_error(error, path)
     named = error.filename or ""
     name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
     text = faults.cut((error.text or "").strip())

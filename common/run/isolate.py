@@ -29,7 +29,7 @@ from common.run import child, messages, process
 from common.run.messages import FileTask, Found, Result, ShapeTask, Task
 from common.run.process import Stopped, end, obituary, warm
 
-__all__ = ["Pool", "close", "cool", "end", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
+__all__ = ["Pool", "close", "cool", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
 
 _DEATHS = 2  # of one file's processes in a row: no more are started for it
 

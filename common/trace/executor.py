@@ -21,7 +21,7 @@ import numpy as np
 
 from common.catalog import ledger
 from common.catalog.limits import LaunchLimitError
-from common.explain.faults import ARRAY_MAKERS, made
+from common.explain.faults import ARRAY_MAKERS, array_made
 from common.trace import copies, races, unwritten, values
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
@@ -196,7 +196,7 @@ class Executor(State):
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
         if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
-            raise self.error(line, made(function.__name__))
+            raise self.error(line, array_made(function.__name__))
         return function(*arguments, **options)
 
     @staticmethod

@@ -1,5 +1,6 @@
 """The book and the microscope in a real browser: scripts, keyboard, a phone."""
 
+import mutants
 import pytest
 
 from common.book import explorer
@@ -188,7 +189,7 @@ def test_another_kernel_can_be_chosen(made, visit):
 def test_a_fault_is_shown_first(tmp_path, visit, root):
     from common.trace import trace
 
-    step, file = catalog.find("gemm_shared_tile"), root / "tests" / "wrong_kernels" / "gemm_missing_barrier.py"
+    step, file = catalog.find("gemm_shared_tile"), mutants.path("gemm_missing_barrier")
     (found,) = trace.results([trace.task(step, traces.problem(step), file, kept=traces.KEPT)])
     path = tmp_path / "page.html"
     path.write_text(explorer.page([explorer.shown(step, traces.of(found, traces.problem(step)), file)]))

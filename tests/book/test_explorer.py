@@ -3,6 +3,7 @@
 import json
 import re
 
+import mutants
 import pytest
 
 from common.book import costs, explorations, explorer
@@ -176,7 +177,7 @@ def test_trace_html_writes_the_page(tmp_path, capsys):
 
 
 def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
-    out, file = tmp_path / "page.html", root / "tests" / "wrong_kernels" / "gemm_missing_barrier.py"
+    out, file = tmp_path / "page.html", mutants.path("gemm_missing_barrier")
     assert main(["trace", "gemm_shared_tile", "--file", str(file), "--html", str(out)]) == 1
     (data,) = script_data(out.read_text())
     assert data["name"] == "gemm_missing_barrier.py"

@@ -1,5 +1,7 @@
 """Minimal filtering: where it applies, where float32 holds its sums, and what its bound and a typical error allow."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,6 @@ from common.catalog.problems import Conv3d, Dgrad, Gemm, Wgrad
 from common.check import inputs, plan, shapes
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
-from common.report import figures
 
 NAME = "F(2x2,3x3)"
 LADDERS = {"conv3d": Conv3d, "dgrad": Dgrad, "wgrad": Wgrad}
@@ -65,6 +66,8 @@ def test_normals_are_within_its_bound_and_as_exact_as_is_typical(ladder):
 
 # --- uneven operands ---
 
+kinds = import_module("lessons.08_training.figures.kinds")
+
 
 def verdict(name, problem, algorithm):
     """Of a step on normals, traced."""
@@ -77,9 +80,9 @@ def verdict(name, problem, algorithm):
 
 
 def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
-    uneven = inputs.uneven(figures.UNEVEN, 0)
+    uneven = inputs.uneven(kinds.UNEVEN, 0)
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
-    problem = figures.UNEVEN
+    problem = kinds.UNEVEN
     for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
         assert verdict(name, problem, None)["status"] == "right", name
     name = "dgrad_minimal_filtering"

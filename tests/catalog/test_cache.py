@@ -6,7 +6,7 @@ import time
 import pytest
 
 from common.catalog import cache, catalog, problems
-from common.jobs import run, unchanged
+from common.jobs import compiling, unchanged
 from common.report import drawing, traces
 from common.report.messages import Draw
 
@@ -41,7 +41,7 @@ def changed(monkeypatch):
 
 KEYS = {
     "check": lambda: unchanged.Outcomes("check", "simulator")._key(NAIVE),
-    "card": lambda: run.card_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
+    "card": lambda: compiling.card_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: drawing._key(Draw(what="code", name="machine code")),
     "picture": lambda: drawing._key(Draw(what="lesson", name="01_naive")),
     "trace": lambda: traces._now(NAIVE).key,
@@ -127,12 +127,19 @@ def test_a_file_of_ones_own_has_those_beside_it_and_each_byte_counts_where_lines
     step, beside = write("gemm_mine.py", "import helper\n"), write("helper.py", "x = 1\n")
     assert cache.files([step]) == sorted([step.resolve(), beside.resolve()])
     problem = problems.FIRST["gemm"]
-    before = run.card_key(step, problem, "9.0")
+    before = compiling.card_key(step, problem, "9.0")
     assert (
-        len({before, run.card_key(step, problem, "8.6"), run.card_key(step, problems.RAGGED["gemm"][1], "9.0")}) == 3
+        len(
+            {
+                before,
+                compiling.card_key(step, problem, "8.6"),
+                compiling.card_key(step, problems.RAGGED["gemm"][1], "9.0"),
+            }
+        )
+        == 3
     )
     beside.write_text("x = 1  # a comment moves lines\n")
-    assert run.card_key(step, problem, "9.0") != before
+    assert compiling.card_key(step, problem, "9.0") != before
     (broken := write("gemm_broken.py", "def launch(:\n")).touch()
     assert cache.files([broken]) == [broken.resolve()]
 

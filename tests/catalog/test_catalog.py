@@ -94,9 +94,6 @@ def test_what_a_step_is_shown_on_is_of_its_ladder():
         ("[[remark]]\nstep = 'a'\nkernel = 'b'", r"remark\[0\]\.text must be text, is missing"),
         ("[usual]\ngemm_naive = {preset = 'a'}", r"usual\.gemm_naive\.shape must be text, is missing"),
         ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
-        ("[picture.requests]\nsteps = 'a'", r"picture\.requests\.steps must be a list, is 'a'"),
-        ("[picture.banks]\nstep = 'a'", r"picture\.banks\.array must be text, is missing"),
-        ("[picture.requsts]\nsteps = []", r"picture\.requsts is unknown: allowed are requests, banks, who_loads"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):

@@ -3,6 +3,7 @@
 import os
 
 import false_alarms
+import mutants
 import pytest
 
 from common.catalog import problems
@@ -24,8 +25,8 @@ def test_what_is_right_is_called_right(ladder):
     assert said == [], f"seed {seed}"
 
 
-def test_a_wrong_kernel_raises_an_alarm(root):
-    wrong = false_alarms.Right("gemm_relu", "gemm", root / "tests/wrong_kernels/gemm_relu.py")
+def test_a_wrong_kernel_raises_an_alarm():
+    wrong = false_alarms.Right("gemm_relu", "gemm", mutants.path("gemm_relu"))
     ((kernel, problem, text),) = false_alarms.alarms([wrong], 0, 1, processes=1)
     assert (kernel, type(problem)) == (wrong, Gemm)
     assert text.startswith("wrong with seed ")

@@ -2,6 +2,7 @@
 
 import importlib
 
+import mutants
 import pytest
 
 from common.catalog import catalog, problems
@@ -141,7 +142,7 @@ def test_a_step_that_does_not_ask_how_large_the_card_is(write):
 
 
 def test_a_finding_on_a_small_card_says_so(monkeypatch):
-    path = catalog.ROOT / "tests" / "wrong_kernels" / "conv3d_stride_w_lost_on_a_full_card.py"
+    path = mutants.path("conv3d_stride_w_lost_on_a_full_card")
     problem = next(problem for problem in shapes.on_small_card("conv3d") if problem.stride_w > 1)
     for small in (False, True):
         case = plan.Case(problem, "traced", small=small)

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 
+import mutants
 import pytest
 from rich.console import Console
 
@@ -17,7 +18,7 @@ from common import cli
 from common.catalog import catalog, device, exercises, problems
 from common.edit import history, shipped, words
 from common.edit.history import Event
-from common.jobs import run
+from common.jobs import measuring, run
 from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point
@@ -87,7 +88,7 @@ def pretend_gpu(monkeypatch):
         raise AssertionError("the arguments were accepted")
 
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(run, "measure_device", reached)
+    monkeypatch.setattr(measuring, "measure_device", reached)
     monkeypatch.setattr(run, "describe_device", reached)
     monkeypatch.setattr(run.isolate, "run_groups", reached)
     monkeypatch.setattr(run.isolate, "watched", reached)
@@ -444,24 +445,24 @@ def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
 
 
 def test_a_sweep_tries_every_combination():
-    assert run.combinations({"BLOCK": [8, 16], "PAD": [0, 1, 2]}) == [
+    assert measuring.combinations({"BLOCK": [8, 16], "PAD": [0, 1, 2]}) == [
         {"BLOCK": block, "PAD": pad} for block in (8, 16) for pad in (0, 1, 2)
     ]
 
 
 def test_a_sweep_can_be_narrowed():
     tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
-    assert run.narrowed(tunables, shipped, None) == tunables
-    assert run.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
+    assert measuring.narrowed(tunables, shipped, None) == tunables
+    assert measuring.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
     for text, says in (("PADS=1", "PADS is no tunable of this step: it has BLOCK, PAD"), ("PAD=x", "PAD=INTEGER"),
                        ("PAD=", "PAD=INTEGER"), ("PAD", "PAD=INTEGER")):  # fmt: skip
         with pytest.raises(ValueError, match=f"--values '{text}': .*{says}"):
-            run.narrowed(tunables, shipped, text)
+            measuring.narrowed(tunables, shipped, text)
 
 
 def test_a_step_without_tunables_cannot_be_swept():
     with pytest.raises(ValueError, match="gemm_naive: has no TUNABLES to sweep"):
-        run.tunables(catalog.find("gemm_naive"), "gemm-2048")
+        measuring.tunables(catalog.find("gemm_naive"), "gemm-2048")
 
 
 def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():
@@ -552,12 +553,12 @@ def test_a_broken_file_is_named_with_its_line(call, write):
 
 
 def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
-    file = catalog.ROOT / "tests/wrong_kernels/gemm_no_guard_m.py"
+    file = mutants.path("gemm_no_guard_m")
     shape = "M=5 N=33 K=2"
     code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
     assert code == WRONG
     said = " ".join(out.split())
-    assert said.count("line 23: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
+    assert said.count("line 17: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
     assert "a trace finds" not in said
     command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied
@@ -655,9 +656,7 @@ def test_a_table_of_checks_names_step_shape_and_verdict():
 def test_a_table_of_times_fits_and_keeps_its_figures(width):
     timing = Timing(median_ms=2.0, p20_ms=1.9, p80_ms=2.1, median_error=0.0, repeats=10)
     outcomes = [outcome("right", timing=timing, prepare_ms=0.5), outcome("wrong")]
-    text = printed(
-        tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9", width), width
-    )
+    text = printed(tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9"), width)
     assert max(map(len, text.splitlines())) <= width
     assert text.count("conv2d_constant_weights") == 2
     for figure in ("2.00", "No ratio to conv2d_naive", "wrong"):

@@ -2,11 +2,12 @@
 
 import json
 
+import mutants
 import pytest
 
 from common import cli
 from common.catalog import catalog, device, problems
-from common.jobs import run
+from common.jobs import measuring
 from common.jobs.run import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
@@ -55,7 +56,7 @@ def test_of_a_check(printed, root):
     found = printed("check", "gemm_naive", "--sim", "--shape", SHAPE)
     assert keys(found) == "device results right seed"
     assert [keys(one) for one in found["results"]] == [OF_A_CHECK]
-    wrong = str(root / "tests/wrong_kernels/gemm_accumulates.py")
+    wrong = str(mutants.path("gemm_accumulates"))
     (found,) = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)["results"]
     assert keys(found) == " ".join(sorted([*OF_A_CHECK.split(), "faults"]))
     assert {keys(one) for one in found["findings"]} == {"kind message"}
@@ -89,10 +90,10 @@ def test_of_times(printed, monkeypatch):
     refused = {"status": "refused", "message": "no"}
     card = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(run, "measure_device", lambda: (card, Ceilings(copy_gbs=1000.0, fma_gflops=10_000.0)))
+    monkeypatch.setattr(measuring, "measure_device", lambda: (card, Ceilings(copy_gbs=1000.0, fma_gflops=10_000.0)))
     other = catalog.find("gemm_shared_tile")
     outcomes = [Outcome(one, problem, "gemm-2048", result) for one, result in ((step, right), (other, refused))]
-    monkeypatch.setattr(run, "time_steps", lambda *_: iter(outcomes))
+    monkeypatch.setattr(measuring, "time_steps", lambda *_: iter(outcomes))
     found = printed("time", "gemm_naive")
     assert keys(found) == "ceilings gpu results slug"
     assert [keys(one) for one in found["results"]] == [OF_A_TIME, "message problem status step"]

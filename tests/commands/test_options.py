@@ -21,7 +21,7 @@ from common.commands import bench, choosing, edits, everything, exercising, less
 from common.edit import history, shipped
 from common.explain import faults
 from common.grade import folders, grade
-from common.jobs import run, unchanged
+from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import recording, records
 from common.records.entries import Agreement, Counted, Point, Sweep
@@ -134,7 +134,7 @@ CASES = {
     "charts --record": lambda s: s._redraw.shipped and s._retrace and "redraw" not in s.asked,
     "photo conv2d_coarsened --sim": lambda s: s.draw_photo.step.name == "conv2d_coarsened" and s.draw_photo.simulator,
     "photo --record": lambda s: s.draw_photo.folder == records.RESULTS,
-    "all --fresh": lambda s: all(one.fresh for one in (s.redraw, s.Outcomes, s.Bench)),
+    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
     "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
         s._lesson.name == "conv3d_implicit_gemm" and s._lesson.simulated
@@ -222,18 +222,22 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, None)
     note(run, "check_steps", nothing)
-    note(run, "measure_device", (CARD, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
+    note(measuring, "measure_device", (CARD, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
     note(run, "inspect_device", (CARD, 2**30))
-    note(run, "time_steps", nothing)
-    note(run, "compile_steps", compiled)
+    note(measuring, "time_steps", nothing)
+    note(compiling, "compile_steps", compiled)
     note(recording, "record_code")
-    note(run, "cards", nothing)
-    note(run, "explain", "because")
-    note(run, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
-    note(run, "sweep", nothing)
+    note(compiling, "cards", nothing)
+    note(measuring, "explain", "because")
+    note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
+    note(measuring, "sweep", nothing)
+
+    def clean(steps):
+        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+
     code = sources.provenance(catalog.find("gemm_naive").path)
-    note(run, "profile_steps", lambda pairs: [run.Profiled(*pair, [], {}, code) for pair in pairs])
-    note(run, "sanitize_steps", lambda steps: iter([(t, step, 0, "") for t in sanitizer.TOOLS for step in steps]))
+    note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
+    note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
     note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
     note(agreement, "rows", (["kernel", "shape"], [], []))
@@ -251,7 +255,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(everything, "_check_rest", [])
+    note(everything, "_check", [])
+    note(everything, "_compile", 0)
     wanted = [(catalog.find("gemm_tuned"), "gemm-2048")]
     monkeypatch.setattr(parts, "rows", lambda *_: wanted)
     for name in ("counters", "accuracy"):
@@ -289,9 +294,6 @@ def stand_in(monkeypatch, seen, owner, name):
             bound = signature.bind(*args, **options)
             bound.apply_defaults()
             seen.asked.setdefault(name, []).append(bound.arguments)
-
-        def prepare(self, _):
-            return SimpleNamespace(before_timing=lambda: None, cancel=lambda: None)
 
         def known(self, *_):
             return {}
@@ -343,6 +345,9 @@ def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, f
 
 @pytest.mark.parametrize(("source", "says"), [(None, False), ("0" * 64, True)], ids=["as it is", "older"])
 def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
+    def clean(steps):
+        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
     record, _ = choosing.open_record(shipped=False)
@@ -354,7 +359,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
 def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypatch):
     wrong = Outcome(catalog.find("gemm_naive"), SMALL, None, {"status": "crashed", "message": "no"})
-    monkeypatch.setattr(run, "compile_steps", lambda *_, **__: iter([wrong]))
+    monkeypatch.setattr(compiling, "compile_steps", lambda *_, **__: iter([wrong]))
     seen = ask("inspect gemm_naive --record")
     assert seen.code == 1
     assert "record_code" not in seen.asked
@@ -402,8 +407,7 @@ def test_what_is_known_of_a_shipped_step_is_not_said_of_another_file(monkeypatch
         measured = Counts(**{**counts, "shared_load_wavefronts": 3})
         found = Counted(kernel=step.name, hardware=measured, trace=traced[step.name], compiled=merged.get(step.name))
         case = Agreement(**asdict(sources.provenance(one.path)), shape=problem.shape(), kernels=[found])
-        (note,) = agreement.rows({step.name: {str(problem): case}}, [one])[2]
-        assert said in note
+        assert said in agreement.table({step.name: {str(problem): case}}, [one]).note
         assert (step.name in merged) == (one is step)
 
 

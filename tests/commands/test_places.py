@@ -18,12 +18,11 @@ SLUG = "nvidia-h100-80gb-hbm3"
 # A card that measures at once, in a process of its own: the places of the copy are those of its modules.
 FAKED = """
 import json, sys
-from types import SimpleNamespace
 from msgspec import to_builtins
 from common import cli
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.commands import lessons
-from common.jobs import run
+from common.jobs import compiling, measuring, run
 from common.jobs.run import Outcome
 from common.timing import ceilings, peers, timing
 
@@ -50,12 +49,12 @@ device.ready = lambda: True
 peers.available = lambda: False
 lessons.isolate.warm = lambda: None
 run.inspect_device = lambda: (gpu, 60 << 30)
-run.measure = measure
-run.Preparing = lambda *_: SimpleNamespace(before_timing=lambda: None, cancel=lambda: None)
-run.CardsBeside = lambda pairs: type("Cards", (), {"__call__": lambda self: [], "cancel": lambda self: None})()
+measuring.measure = measure
+run.compile_ahead = lambda pairs: None
+compiling.cards = lambda *_: iter([])
 run.check_steps = lambda steps, *_, **__: (right(step, "gemm-2048") for step in steps)
-run.tunables = lambda *_: {"tunables": {"PAD": [0, 1]}, "shipped": {"PAD": 1}}
-run.sweep = lambda step, preset, tiles: ((tile, {"status": "right", "timing": took}) for tile in tiles)
+measuring.tunables = lambda *_: {"tunables": {"PAD": [0, 1]}, "shipped": {"PAD": 1}}
+measuring.sweep = lambda step, preset, tiles: ((tile, {"status": "right", "timing": took}) for tile in tiles)
 for words in json.loads(sys.argv[1]):
     code = cli.lesson_main(words[0], words[1:]) if words[0][0] == "0" else cli.main(words)
     assert code == 0, (words, code)

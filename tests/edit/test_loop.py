@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
-from common.jobs import run, tasks
+from common.jobs import compiling, run, tasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
 from common.timing import timing
@@ -476,16 +476,9 @@ def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys
     monkeypatch.setattr(isolate, "warm", lambda: None)
     monkeypatch.setattr(edits, "run_edited", lambda *_: began.append("run") or verdict)
 
-    class Cards:
-        def __init__(self, pairs):
-            began.append([step.name for step, _ in pairs])
-
-        def __call__(self):
-            return []
-
-        cancel = __call__
-
-    monkeypatch.setattr(run, "CardsBeside", Cards)
+    monkeypatch.setattr(
+        compiling, "cards", lambda pairs, _: iter([began.append([step.name for step, _ in pairs])][1:])
+    )
     assert cli.lesson_main("01_naive", ["gemm_naive", "--problem", "gemm-2048"]) == verdict
     assert began == ["run", *cards]
 

@@ -9,7 +9,7 @@ import pytest
 
 from common.catalog import catalog, problems, store
 from common.edit import words
-from common.explain import faults
+from common.explain import errors, faults
 from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.run import child, isolate
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 3.0
-COUNT = 70  # so that none goes missing unnoticed
+COUNT = 69  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,10 @@ class CudaAPIError(Exception):
 )  # fmt: skip
 def test_errors_of_a_driver_are_explained(write, error, kind, says):
     path = write("gemm_x.py", "def launch(a, b, c):\n    pass\n")
-    fault = faults.of_error(error, path)
+    fault = errors.of_error(error, path)
     assert fault.kind == kind
     assert re.search(says, fault.what)
     assert fault.look_at
-
-
-def test_an_unsigned_index_below_zero_is_told_from_one_too_large(write):
-    path = write("gemm_x.py", "x = 1\n")
-    message = "a[{0}, 0]: index {0} on axis 0 is out of bounds: a has shape (2, 2)"
-    assert "unsigned" in faults.of_error(IndexError(message.format(2**32 - 1)), path).look_at
-    assert "guard" in faults.of_error(IndexError(message.format(7)), path).look_at
 
 
 def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
@@ -175,7 +168,7 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     monkeypatch.syspath_prepend(str(path.parent))
     with pytest.raises(SyntaxError) as raised:
         catalog.load(path, "gemm")
-    fault = faults.of_error(raised.value, path)
+    fault = errors.of_error(raised.value, path)
     assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
     assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")
     assert fault.look_at.startswith("line 2 of gemm_helper_of_test.py")
@@ -193,7 +186,7 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path, data, line, s
     path.write_bytes(data)
     with pytest.raises(SyntaxError) as raised:
         catalog.load(path, "gemm")
-    fault = faults.of_error(raised.value, path)
+    fault = errors.of_error(raised.value, path)
     assert (fault.kind, fault.line) == ("bytes", line)
     assert says in fault.what
     assert f"gemm_x.py:{line}: " in child.failure(raised.value, path)["message"]
@@ -205,7 +198,7 @@ def test_a_form_feed_ends_no_line(tmp_path, end):
     path.write_bytes(end.join(["x = 1", "\f", "def f():", "    wrong_name", "\f", "f()", ""]).encode())
     with pytest.raises(NameError) as raised:
         catalog.load(path, "gemm")
-    fault = faults.of_error(raised.value, path)
+    fault = errors.of_error(raised.value, path)
     assert (fault.line, fault.code) == (4, "wrong_name")
 
 
@@ -213,7 +206,7 @@ def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
     path = write("gemm_x.py", f"x = y + '{'z' * 200_000}'\n")
     with pytest.raises(NameError) as raised:
         catalog.load(path, "gemm")
-    fault = faults.of_error(raised.value, path)
+    fault = errors.of_error(raised.value, path)
     assert fault.code.startswith("x = y + 'zzz")
     assert fault.code.endswith("more characters)")
     assert len(fault.code) < 250
@@ -232,16 +225,8 @@ def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
     path = write("gemm_x.py", "x = 1\ny = " + "1 + " * 20_000 + "1\n")
     with pytest.raises((RecursionError, MemoryError)) as raised:
         catalog.load(path, "gemm")
-    fault = faults.of_error(raised.value, path)
+    fault = errors.of_error(raised.value, path)
     assert (fault.kind, fault.line) == ("too-deep", 2)
-
-
-def test_an_error_whose_words_cannot_be_had_is_still_told(write):
-    text = "class E(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise E\n"
-    path = write("gemm_x.py", text)
-    ((_, result),) = isolate.run([Check(ladder="gemm", path=str(path), shape=SHAPE.shape())], True, PATIENCE)
-    assert result["status"] == "crashed"
-    assert "gemm_x.py:6: a E, which raises when asked what it says" in result["message"]
 
 
 def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write):
@@ -265,16 +250,15 @@ def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write)
     [(TypeError("_recording.<locals>.record() got an unexpected keyword argument 'c'"), "argument-count"),
      (TypeError("'_LaunchConfiguration' object is not subscriptable"), "launch-form"),
      (NotImplementedError("<intrinsic grid> is not usable in pure-python"), "no-decorator"),
-     (ValueError("Kernel launch configuration was not specified. Use the syntax:"), "launch-form"),
-     (ValueError("cannot convert float NaN to integer"), "nan")],
-    ids=["keyword", "twice", "intrinsic", "no-grid", "nan"],
+     (ValueError("Kernel launch configuration was not specified. Use the syntax:"), "launch-form")],
+    ids=["keyword", "twice", "intrinsic", "no-grid"],
 )  # fmt: skip
 def test_errors_of_numba_and_of_kernels_are_explained(write, error, kind):
-    assert faults.of_error(error, write("gemm_x.py", "x = 1\n")).kind == kind
+    assert errors.of_error(error, write("gemm_x.py", "x = 1\n")).kind == kind
 
 
 def test_what_no_pattern_knows_has_no_explanation(write):
-    assert faults.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
+    assert errors.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
 
 
 @pytest.mark.parametrize(
@@ -372,7 +356,7 @@ def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(trac
 
 
 def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
-    fault = faults.of_error(IndexError("a[9]: index 9 is out of bounds: a has shape (2,)"), tmp_path / "gone.py")
+    fault = errors.of_error(IndexError("a[9]: index 9 is out of bounds: a has shape (2,)"), tmp_path / "gone.py")
     assert (fault.kind, fault.line, fault.code) == ("outside", None, "")
 
 

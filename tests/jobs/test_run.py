@@ -11,7 +11,7 @@ from common.check import check, plan
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
-from common.jobs import run, tasks
+from common.jobs import compiling, measuring, run, tasks
 from common.jobs.messages import Check, Compile, Time
 from common.run import isolate
 from common.run.messages import at
@@ -168,7 +168,7 @@ def test_what_this_gpu_cannot_run_is_checked_without_it(of_hopper):
 def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     step, tasks = of_hopper
     other = catalog.find("gemm_shared_tile")
-    found = [outcome for _, outcome in run.measure([(step, "gemm-4096"), (other, "gemm-4096")])]
+    found = [outcome for _, outcome in measuring.measure([(step, "gemm-4096"), (other, "gemm-4096")])]
     assert [outcome.step.name for outcome in found] == ["gemm_shared_tile", "gemm_naive"]
     assert found[-1].status == "refused"
     assert found[-1].result["message"] == "requires compute capability 9.0a: this GPU has 8.6"
@@ -183,7 +183,7 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
 def test_a_card_without_these_tensor_cores_is_told_so_in_one_line(of_hopper, monkeypatch, name):
     monkeypatch.setattr(device, "compute_capability", lambda: "7.5")
     step = catalog.find(name)
-    found = [outcome for _, outcome in run.measure([(step, catalog.presets(step)[0])])]
+    found = [outcome for _, outcome in measuring.measure([(step, catalog.presets(step)[0])])]
     ((_, text),) = words.told(found, 120)
     assert "requires compute capability 8.0: this GPU has 7.5" in text
     assert name in text
@@ -195,7 +195,7 @@ def test_a_card_without_these_tensor_cores_is_told_so_in_one_line(of_hopper, mon
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
     step, tasks = of_hopper
     steps = [replace(step, requires=requires) for requires in ("8.0", "9.0a", "12.0a", None)]
-    list(run.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
+    list(compiling.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
     assert sorted(task.architectures for task in tasks) == [
         ["12.0a"], ["7.5", "8.0", "9.0", "10.0"], ["8.0", "9.0", "10.0"], ["9.0a"],
     ]  # fmt: skip
@@ -356,6 +356,6 @@ def test_a_row_at_a_far_slower_clock_is_timed_again_once(of_hopper, monkeypatch)
 
     monkeypatch.setattr(isolate, "run", answer)
     pairs = [(catalog.find(name), "gemm-4096") for name in clocks]
-    found = [outcome for _, outcome in run.measure(pairs)]
+    found = [outcome for _, outcome in measuring.measure(pairs)]
     assert asked == [*clocks, "gemm_naive"]
-    assert [outcome.result["timing"].sm_mhz for outcome in run.latest(found)] == [1700, 1700, 1690]
+    assert [outcome.result["timing"].sm_mhz for outcome in measuring.latest(found)] == [1700, 1700, 1690]

@@ -11,7 +11,7 @@ from common.catalog.sources import Code
 from common.commands import bench as benches
 from common.commands import console, everything, verdicts
 from common.edit import loop
-from common.jobs import run, unchanged
+from common.jobs import measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import current, entries, recording, records
 from common.records.records import Record
@@ -335,10 +335,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(loop, "Keeper", lambda _: type("Keeper", (), {"note": print, "warnings": []}))
     for _ in range(2):
-        checks = unchanged.Outcomes("check", "simulator")
-        known = checks.known(steps)
-        rest = [step for step in steps if step.name not in known]
-        found = everything._check_rest(steps, known, rest, checks, None, {})
+        found = everything._check(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -351,6 +348,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setattr(run, "compile_ahead", lambda _: None)
     monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
@@ -365,7 +363,7 @@ def bench(record, monkeypatch):
                 problem = problems.preset(preset)
                 yield "step", Outcome(step, problem, preset, result(step, problem.shape()))
 
-        monkeypatch.setattr(run, "measure", measure)
+        monkeypatch.setattr(measuring, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
         assert benches.Bench(pairs, card, ROOM, fresh).run() == console.RIGHT

@@ -17,10 +17,10 @@ import pytest
 
 from common import cli
 from common.catalog import catalog, device, lessontext
-from common.records import current
-from common.report import trainingcharts
 
 NETWORK = "lessons.08_training.network"
+trainingcharts = import_module("lessons.08_training.figures.charts")
+record = import_module(f"{NETWORK}.record")
 training, checkpoint, digits, shapes, commands, batches, plans, oracle = (
     import_module(f"{NETWORK}.{name}")
     for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan", "oracle")
@@ -310,7 +310,7 @@ def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
 
 
 def test_a_record_names_all_code_that_a_run_ran():
-    found = current.trained_code()
+    found = record.code()
     helpers = {"columns", "epilogues", "long_sums", "offsets32", "register_tiles", "wide", "windows", "split_k"}
     steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
     assert {"fused", "layered", "plan", "training", *helpers, *steps} <= found.keys()

@@ -9,7 +9,7 @@ import pytest
 from numba import cuda
 from sampling import some
 
-from common.catalog import catalog, device, limits, occupancy, problems, sources
+from common.catalog import catalog, device, limits, problems, sources
 from common.jobs import tasks
 from common.jobs.messages import Compile, Launches
 from common.run import isolate
@@ -26,7 +26,7 @@ SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 LIMITS = """
 import json, sys
 from pathlib import Path
-from common.catalog import catalog, limits, occupancy, problems
+from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
 from common.jobs import tasks
 from common.check import plan
@@ -69,7 +69,7 @@ def look(step, module, problem, names):
 
 found = {}
 for step in map(catalog.find, sys.argv[1:]):
-    names = [name for name in occupancy.LIMITS if step.runs_on(name)]
+    names = [name for name in limits.LIMITS if step.runs_on(name)]
     for group in tasks._by_card(step.path, names):
         with tasks._on_card(group[0]):
             module = catalog.load(step.path, step.ladder)
@@ -133,15 +133,15 @@ def test_what_is_compiled_for_an_architecture_is_held_to_its_limits(given, archi
         assert said in result["message"]
 
 
-@pytest.mark.parametrize("capability", occupancy.LIMITS)
+@pytest.mark.parametrize("capability", limits.LIMITS)
 def test_so_many_blocks_fit_as_were_asked_for(capability, monkeypatch):
-    has = occupancy.limits(capability)
+    has = limits.limits(capability)
     monkeypatch.setattr(cuda, "get_current_device", device.as_card(capability))
     for blocks in (1, 2, 3, 4):
         most = card.shared_bytes(blocks)
         assert most <= limits.most_shared(capability)
-        assert occupancy.occupancy(capability, 32, 32, most).blocks == blocks
-        assert occupancy.occupancy(capability, 32, 32, most + has.shared_unit).blocks < blocks or blocks > 2
+        assert limits.occupancy(capability, 32, 32, most).blocks == blocks
+        assert limits.occupancy(capability, 32, 32, most + has.shared_unit).blocks < blocks or blocks > 2
     assert card.shared_bytes() == limits.most_shared(capability)
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,10 @@ from rich.console import Console
 from sampling import some
 
 from common import cli
-from common.catalog import cache, catalog, device, occupancy, problems, schema
-from common.catalog.occupancy import LIMITS
+from common.catalog import cache, catalog, device, limits, problems, schema
+from common.catalog.limits import LIMITS
 from common.commands import choosing, verdicts
-from common.jobs import run
+from common.jobs import compiling
 from common.jobs.messages import Card, Compile
 from common.machine_code import cards, codegen, loops, sass
 from common.machine_code.loops import HotLoop
@@ -81,7 +80,7 @@ def shown(part, width=100):
     ],
 )  # fmt: skip
 def test_occupancy(cc, threads, registers, shared, blocks, warps, limited_by):
-    found = occupancy.occupancy(cc, threads, registers, shared)
+    found = limits.occupancy(cc, threads, registers, shared)
     assert (found.blocks, found.warps, found.limited_by) == (blocks, warps, limited_by)
     assert found.fraction == warps / (LIMITS[cc].threads // 32)
 
@@ -98,7 +97,7 @@ def test_occupancy(cc, threads, registers, shared, blocks, warps, limited_by):
     ],
 )
 def test_a_block_that_fits_nowhere(threads, registers, shared, why):
-    found = occupancy.occupancy("9.0", threads, registers, shared)
+    found = limits.occupancy("9.0", threads, registers, shared)
     assert (found.blocks, found.warps, found.fraction, found.limited_by) == (0, 0, 0.0, [why])
 
 
@@ -113,7 +112,7 @@ def test_a_block_that_fits_nowhere(threads, registers, shared, why):
 )
 def test_occupancy_of_nonsense(arguments, says):
     with pytest.raises(ValueError, match=says):
-        occupancy.occupancy(*arguments)
+        limits.occupancy(*arguments)
 
 
 # --- disassemblies, recorded from nvdisasm ---
@@ -349,7 +348,7 @@ def test_a_line_per_kernel_has_a_place_for_traffic():
     assert "sectors per request" in wide
     assert "shared wavefronts" not in wide
     assert re.search(r"28% │ +4 │ +0\.25 │", wide)
-    narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)], 80), 80)
+    narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)]), 80)
     assert "0.25" in narrow
     assert max(map(len, narrow.splitlines())) <= 80
 
@@ -622,13 +621,18 @@ def made(monkeypatch):
     """Children give recorded cards in no time; the tasks they got are listed."""
     tasks = []
 
-    def answer(groups, *_):
-        for task in (task for group in groups for task in group):
+    trace = isolate.run
+
+    def answer(asked, *rest):
+        if not isinstance(asked[0], Card):
+            yield from trace(asked, *rest)
+            return
+        for task in asked:
             tasks.append(task)
             name = Path(task.path).stem
             yield task, {"status": "right", "cards": [made_card(kernel=name)]}
 
-    monkeypatch.setattr(isolate, "run_groups", answer)
+    monkeypatch.setattr(isolate, "run", answer)
     return tasks
 
 
@@ -711,7 +715,7 @@ def test_a_mistake_is_one_line(call, words, says):
 
 def test_a_kernel_that_does_not_compile_is_an_error(call, monkeypatch):
     failed = {"status": "crashed", "message": "TypingError at mine.py:3: no"}
-    monkeypatch.setattr(isolate, "run_groups", lambda groups, *_: ((task, failed) for task in groups[0]))
+    monkeypatch.setattr(isolate, "run", lambda tasks, *_: ((task, failed) for task in tasks))
     code, out, err = call("gemm_naive")
     assert code == 1
     assert "gemm_naive: crashed: TypingError at mine.py:3: no" in err
@@ -750,30 +754,12 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
     assert "fma.rn.f32" in out
 
 
-def test_cards_that_nobody_waits_for_are_not_made(monkeypatch, kept):
-    stop = threading.Event()
-    stop.set()
-    assert list(run.cards([(catalog.find("gemm_naive"), "gemm-4096")], "9.0", stop=stop)) == []
-    began = threading.Event()
-
-    def endless(groups, simulator, seconds, workers, stop):
-        began.set()
-        assert stop.wait(30)
-        return iter(())
-
-    monkeypatch.setattr(isolate, "run_groups", endless)
-    beside = run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])
-    assert began.wait(30)
-    beside.cancel()
-    assert beside() == []
-
-
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
     last = choosing.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
-    outcomes = run.CardsBeside([(s, "gemm-4096") for s in last])()
+    outcomes = list(compiling.cards([(s, "gemm-4096") for s in last], "9.0"))
     verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from common.catalog import catalog, device
-from common.jobs import run
+from common.jobs import compiling, run
 from common.machine_code import codegen
 from common.report import tables
 
@@ -224,14 +224,14 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
         "9.0",
         "9.0a",
     ]
-    (outcome,) = run.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.result["kernels"]
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
     table = tables.compiled([outcome], codegen.ARCHITECTURES, False)
     assert list(table.columns[2].cells) == ["9.0a"]
     assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
-    ((card,),) = (one.result["cards"] for one in run.cards([(step, "tiny-hgemm")], "9.0"))
+    ((card,),) = (one.result["cards"] for one in compiling.cards([(step, "tiny-hgemm")], "9.0"))
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
 
 
@@ -283,7 +283,7 @@ def test_a_grid_that_is_no_multiple_of_its_cluster_is_refused_without_a_gpu(scra
     text = path.read_text(encoding="utf-8").replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)")
     path.write_text(text.replace("c.shape[0], 128, 0", f"{rows}, 128, 0"), encoding="utf-8")
     step = catalog._header(path, "01_scratch", path.read_text(encoding="utf-8"))
-    (outcome,) = run.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
+    (outcome,) = compiling.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
     assert outcome.fine == (status == "right"), outcome.reasons
     if not outcome.fine:
         assert "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2" in str(outcome.reasons)

@@ -1,13 +1,13 @@
-"""Tensor maps as arguments of kernels: captured, compiled, planned, encoded anew; scratch steps, no GPU."""
+"""Tensor maps as arguments of kernels: compiled, and encoded where they are asked for; no GPU."""
 
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 
 from common.catalog import catalog
-from common.jobs import run
-from common.machine_code import tensormaps
+from common.jobs import compiling
 from lessons import hopper
 
 STEP = '''"""hgemm_scratch: the boxes of three arrays.
@@ -57,10 +57,10 @@ def scratch(tmp_path):
 
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(path := scratch(), "01_scratch", path.read_text(encoding="utf-8"))
-    (outcome,) = run.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
+    (outcome,) = compiling.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.result["kernels"]] == ["9.0a"]
-    ((card,),) = (one.result["cards"] for one in run.cards([(step, "hgemm-4096")], "9.0"))
+    ((card,),) = (one.result["cards"] for one in compiling.cards([(step, "hgemm-4096")], "9.0"))
     assert (card["kernel"], card["architecture"]) == ("product", "9.0a")
 
 
@@ -68,11 +68,7 @@ def test_a_map_in_the_hosts_memory_has_nothing_to_encode():
     raw = np.zeros(64 * 64 * 2 + 16, np.uint8)
     array = raw[-raw.ctypes.data % 16 :][: 64 * 64 * 2].view(np.float16).reshape(64, 64)
     found = hopper.tensor_map(array, (64, 64))
-    assert tensormaps.is_map(found)
-    assert not tensormaps.is_map(array)
-    assert not any(map(tensormaps.is_map, (3, (8, 64), SimpleNamespace(kind="tiled"))))
-    assert str(tensormaps.typed()) == "array(uint8, 1d, C)"
-    assert tensormaps.typed() == hopper.TensorMap._numba_type_
+    assert str(numba.typeof(found)) == "array(uint8, 1d, C)"
     assert not hasattr(found, "__cuda_array_interface__")
     assert found.array is array
 

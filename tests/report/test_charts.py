@@ -1,25 +1,22 @@
 """Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
 
 import copy
-import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
-from made import card, code, counters, kernel, of_now
+from made import card, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
-from PIL import Image, ImageColor
 from pixels import without_pixels
 
-from common.catalog import catalog, exercises, problems, schema, sources, store
+from common.catalog import catalog, exercises, problems, schema, sources
 from common.catalog.sources import Code
 from common.records import current, entries, records
-from common.records.entries import MachineCode, PeerRow, Point, Profile, Sweep
+from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
-from common.report import charts, drawing, figures, layers, pages
+from common.report import charts, drawing, figures, kinds, layers, pages, table
 from common.report.messages import Draw
 
 
@@ -30,7 +27,7 @@ def shipped():
 
 SWEPT = ("gemm_rectangular_tiles", "gemm_tuned")
 # the charts of ``small``
-SMALL = ("gemm-2048", "gemm-4096", *(f"sweep-gemm-4096-{name}" for name in SWEPT), "roofline-gemm", "accuracy")
+SMALL = ("gemm-2048", "gemm-4096", *(f"sweep-gemm-4096-{name}" for name in SWEPT), "roofline-gemm")
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def texts(svg):
 
 def bar(name, row=None):
     """A step's name as bars have it: with its sign, where it multiplies on tensor cores, and that of an older row."""
-    return f"| {' '.join([name, *figures.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
+    return f"| {' '.join([name, *table.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
 
 
 def renewed(record):
@@ -103,7 +100,7 @@ def test_every_chart_of_the_shipped_record(shipped, drawn):
     by_layer = [path.stem for path in written if path.stem.startswith("layers-")]
     assert by_layer == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
     written = [path for path in written if path.stem not in (*sweeps, *by_layer)]
-    assert [path.stem for path in written if "roofline" not in path.stem] == [*presets, "accuracy"]
+    assert [path.stem for path in written if "roofline" not in path.stem] == presets
     assert [path.stem for path in written if "roofline" in path.stem] == [f"roofline-{name}" for name in ladders]
     for path in written:
         assert path.parent.name == shipped.slug
@@ -113,9 +110,7 @@ def test_every_chart_of_the_shipped_record(shipped, drawn):
         text = texts(path.with_suffix(".svg"))
         assert shipped.gpu_name in text  # whose figures these are
         assert re.search(r"\d{4}-\d\d-\d\d", text)  # and of which day
-        if path.stem == "accuracy":
-            expected = ["hgemm_pipelined", "gemm_tuned", "cuBLAS FP32", "FP16 sums"]
-        elif path.stem.startswith("roofline-"):
+        if path.stem.startswith("roofline-"):
             ladder = path.stem.removeprefix("roofline-")
             expected = [step.name for step in catalog.steps() if step.ladder == ladder]
             expected += problems.timed_presets(ladder)
@@ -136,18 +131,9 @@ def test_the_same_record_gives_the_same_bytes(small, drawn, tmp_path):
     again = charts.draw_all(small, tmp_path)
     assert sorted(path.stem for path in again) == sorted(SMALL)
     files = sorted((tmp_path / small.slug).iterdir())
-    assert len(files) == 8 + 2 * len(small.data.sweeps["gemm-4096"])
+    assert len(files) == 6 + 2 * len(small.data.sweeps["gemm-4096"])
     for path in files:
         assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes(), path.name
-
-
-def test_a_drawing_has_a_palette_and_keeps_its_colours(tmp_path):
-    figure, axis = charts.new_figure(4, 3)
-    axis.barh(range(3), [1, 2, 3], color=["#0072b2", "#d55e00", "#e69f00"])
-    with Image.open(charts.save(figure, tmp_path / "chart")) as picture:
-        assert picture.mode == "P"
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(256)}
-    assert {(0, 0x72, 0xB2), (0xD5, 0x5E, 0), (0xE6, 0x9F, 0), ImageColor.getrgb(charts.CARD)} <= colours
 
 
 @pytest.mark.usefixtures("no_pixels")
@@ -160,33 +146,6 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     text = texts(tmp_path / "chart.svg")
     assert "1.00×  80.0 ms" in text
     assert "16.0×  5.00 ms" in text
-
-
-@pytest.mark.usefixtures("no_pixels")
-def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_path):
-    data = copy.deepcopy(shipped.data)
-    rows = data.rows["resnet50-conv3"]
-    rows["cuDNN FP32"].kernels = ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]
-    rows["cuDNN TF32"].kernels = ["sm80_xmma_fprop_implicit_gemm_tf32f32", "nchwToNhwcKernel"]
-    made = Record(shipped.path, data)
-    charts.save(charts.speedups(made, "resnet50-conv3"), tmp_path / "chart")
-    text = texts(tmp_path / "chart.svg")
-    assert "cuDNN FP32, Winograd:" in text
-    assert "cuDNN TF32:" in text
-    assert "| *cuDNN FP32, Winograd* (" in pages.rendered(
-        "<!-- table: ladder resnet50-conv3 -->\n<!-- end table -->", made, NO_CODE
-    )
-
-
-@pytest.mark.usefixtures("no_pixels")
-def test_a_reduced_batch_is_said(shipped, tmp_path):
-    data = copy.deepcopy(shipped.data)
-    for row in data.rows["ece408-layer1"].values():
-        row.shape = {**row.shape, "N": 2500}
-    charts.save(charts.speedups(Record(shipped.path, data), "ece408-layer1"), tmp_path / "chart")
-    text = texts(tmp_path / "chart.svg")
-    assert "N=2500" in text
-    assert "N reduced from 10000" in text
 
 
 @pytest.mark.usefixtures("no_pixels")
@@ -211,7 +170,8 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pixels")
-def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, own, slower, tmp_path):
+def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, tmp_path):
+    both = "times gemm-2048 gemm-4096 gemm_wide_loads"
     said = "¶ Measured on an older version of the file."
     made = renewed(shipped)
     row = made.data.rows["gemm-4096"]["gemm_wide_loads"]
@@ -235,87 +195,9 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
             assert (said in shown(words, made)) == older
         # the other lessons' rows stay hidden
         assert "gemm_wide_loads" not in shown("ladder gemm-4096 02_shared_tiling", made)
-        for words in ("summary", "times gemm-2048 gemm-4096 gemm_wide_loads"):
-            (line,) = [
-                one for one in shown(words, made).splitlines() if one.startswith(("| [`gemm_wide", "| `gemm_wide"))
-            ]
-            found.append(line.count("¶") == 1)  # at 2048 it is of now
+        (line,) = [one for one in shown(both, made).splitlines() if one.startswith("| `gemm_wide")]
+        found.append(line.count("¶") == 1)  # at 2048 it is of now
         assert found == [older] * len(found)
-    slow = slower.data.rows["gemm-2048"]["gemm_naive"]
-    slow.source = "0" * 64
-    store.write_json(slower.path, to_builtins(slower.data))
-    (line,) = [one for one in shown("cards gemm-2048 slower", own).splitlines() if "gemm_naive" in one]
-    assert line == "| `gemm_naive` | 17.2 | 34.4 ¶ | 2.00 |"
-
-
-@pytest.mark.usefixtures("no_pixels")
-def test_what_else_was_measured_on_older_code_is_marked(shipped, tmp_path):
-    made = renewed(shipped)
-    preset, found = next((preset, found) for preset, found in made.data.profile.items() if "gemm_naive" in found)
-    errors = made.data.accuracy["normals"]["gemm_tuned"]
-
-    def rows(words, name):
-        text = pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", made, NO_CODE)
-        return [line.split(" | ")[0] for line in text.splitlines() if line.startswith(f"| `{name}`")]
-
-    words = {f"profile {preset} gemm_naive": "gemm_naive", "sanitizer": "gemm_naive", "accuracy": "gemm_tuned"}
-    assert [rows(one, name) for one, name in words.items()] == [[f"| `{name}`"] for name in words.values()]
-    assert "gemm_tuned ¶" not in texts(charts.save(charts.errors(made), tmp_path / "errors").with_suffix(".svg"))
-    found["gemm_naive"].source = "0" * 64
-    next(iter(made.data.sanitizer["gemm_naive"].values())).source = "0" * 64  # one tool's is enough
-    errors.code = replace(errors.code, source="0" * 64)
-    assert [rows(one, name) for one, name in words.items()] == [[f"| `{name}` ¶"] for name in words.values()]
-    assert "gemm_tuned ¶" in texts(charts.save(charts.errors(made), tmp_path / "errors").with_suffix(".svg"))
-
-
-def test_no_point_of_a_roofline_hides_another(shipped):
-    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-        figure = charts.roofline(shipped, ladder)
-        figure.canvas.draw()  # lays it out
-        (axes,) = figure.axes
-        lines = [line for line in axes.lines if len(line.get_xdata()) == 1]
-        places = [axes.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in lines]
-        rows = [row for preset in problems.timed_presets(ladder) for _, row in charts._step_rows(shipped, preset)]
-        assert len(places) == len(rows)
-        size = 0.8 * lines[0].get_markersize() * figure.dpi / 72
-        for i, (x, y) in enumerate(places):
-            assert not [1 for a, b in places[:i] if abs(x - a) < size and abs(y - b) < size]
-
-
-@pytest.mark.usefixtures("no_pixels")
-def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
-    small.data.ceilings, small.data.sweeps = None, {}
-    written = charts.draw_all(small, tmp_path)
-    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048", "accuracy"]
-    assert "floor" not in texts(written[0].with_suffix(".svg"))
-
-
-@pytest.mark.usefixtures("no_pixels")
-def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
-    for rows in small.data.rows.values():
-        for name in [name for name, row in rows.items() if isinstance(row, PeerRow)]:
-            del rows[name]
-        for row in rows.values():
-            row.beside = None  # nor timed in turn with one
-    text = texts(charts.save(charts.speedups(small, "gemm-4096"), tmp_path / "chart").with_suffix(".svg"))
-    assert "cuBLAS" not in text
-    assert "floor" in text
-
-
-def test_an_empty_record_draws_nothing(shipped, tmp_path):
-    assert charts.draw_all(Record(shipped.path, replace(shipped.data, rows={}, accuracy=None)), tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_feature_maps_show_every_filter(tmp_path):
-    rng = np.random.default_rng(0)
-    bank = {f"filter {i}": rng.standard_normal((5, 5)).astype(np.float32) for i in range(12)}
-    figure = charts.feature_maps(rng.random((20, 18)), bank, rng.standard_normal((12, 16, 14)), "caption of mine")
-    titles = [axis.get_title() for axis in figure.axes]
-    assert set(bank) <= set(titles)
-    assert "caption of mine" in [text.get_text() for text in figure.texts]
-    assert charts.save(figure, tmp_path / "maps", svg=False).exists()
-    assert not (tmp_path / "maps.svg").exists()
 
 
 def test_lesson_pictures_are_drawn_by_their_scripts(monkeypatch, tmp_path):
@@ -344,28 +226,6 @@ def twins(shipped):
     return Record(shipped.path, data)
 
 
-@pytest.mark.usefixtures("no_pixels")
-def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path):
-    charts.save(charts.speedups(twins, "ece408-layer1"), tmp_path / "chart")
-    text = texts(tmp_path / "chart.svg")
-    steps, _ = measured(twins, "ece408-layer1")
-    order = [text.index(bar(name)) for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
-    assert order == sorted(order)
-    first = twins.row("ece408-layer1", steps[0]).timing.median_ms
-    assert f"{first / 2:#.3g}×  2.00 ms" in text
-    # the twin is no chart of its own, and does not stand in the other layer's
-    assert "ece408-layer1-nhwc" not in problems.timed_presets("conv3d")
-    charts.save(charts.speedups(twins, "ece408-layer2"), tmp_path / "other")
-    assert "NHWC)" not in texts(tmp_path / "other.svg").replace("(NHWC): ", "")
-
-
-def test_float32_variants_name_no_floor_of_tensor_cores(shipped):
-    for arguments, named in (("gemm-4096 gemm_naive", False), ("ece408-layer1 conv2d_tensor_core", True)):
-        text = pages.rendered(f"<!-- table: experiments {arguments} -->\n<!-- end table -->", shipped, NO_CODE)
-        assert "The floor is " in text
-        assert ("TF32 floor" in text) == named
-
-
 def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     def rows(arguments):
         return cells(pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", twins, NO_CODE))
@@ -387,7 +247,7 @@ def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     assert not [
         line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]
     ]
-    summary = [line for line in rows("summary") if "`conv3d_direct`" in line[0] and "(NHWC)" in line[0]]
+    summary = [line for line in cells(pages.summary(twins)) if "[`conv3d_direct`]" in line[0] and "(NHWC)" in line[0]]
     assert [line[1:3] for line in summary] == [["4.00", ""]]
 
 
@@ -533,18 +393,8 @@ def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, tmp_
         record = Record(tmp_path / "nvidia-test-9.json", replace(shipped.data, rows=rows))
         for path in pages.pages():
             assert pages.rendered(path.read_text(encoding="utf-8"), record, NO_CODE)
-        summary = pages.rendered("<!-- table: summary -->\n<!-- end table -->", record, NO_CODE)
+        summary = pages.summary(record)
         assert ("Nothing has been measured for any preset yet" in summary) == (part == "nothing")
-
-
-def test_a_table_s_note_says_from_when_to_when_its_rows_are(own):
-    before = own.run_of(own.row("gemm-2048", "gemm_naive"))
-    later = own.start_run()
-    own.data.runs[later] = replace(own.data.runs[later], date="2999-12-31")
-    marker = "<!-- table: times gemm-2048 gemm_naive gemm_naive_unsigned -->\n<!-- end table -->"
-    assert f") on {before.date}." in pages.rendered(marker, own, NO_CODE)  # no row is of the later run
-    own.data.rows["gemm-2048"]["gemm_naive"] = replace(own.row("gemm-2048", "gemm_naive"), run=later)
-    assert f") from {before.date} to 2999-12-31." in pages.rendered(marker, own, NO_CODE)
 
 
 def test_a_row_s_figures_are_numbers_with_units(own):
@@ -562,27 +412,9 @@ def test_a_row_s_figures_are_numbers_with_units(own):
         ("ratio", ["gemm-2048", "gemm_naive", "cuBLAS-TF32"], figures.Figure(17.18 / 0.5, "", "34.4")),
         ("ms", ["gemm-2048", "gemm_lost"], None),
     ):
-        assert figures.NAMED[kind](own, NO_CODE, words) == found
-    with pytest.raises(ValueError, match="'gemm-2048': must be 2 words"):
-        figures.NAMED["ms"](own, NO_CODE, ["gemm-2048"])
-
-
-def test_a_figure_of_a_sweep(own):
-    points = [
-        Point(tile={"BLOCK_K": k, "BLOCK_M": 64}, status="right", median_ms=ms) for k, ms in ((8, 1.5), (16, 1.0))
-    ]
-    swept = Sweep(source="", points=points, shipped={"BLOCK_K": 16, "BLOCK_M": 64})
-    own.put_sweep("gemm-2048", "gemm_naive", swept, own.start_run())
-    for name, *changed, found in (
-        ("gemm_naive", "BLOCK_K", "8", figures.Figure(1.5, "ms", "1.50")),
-        ("gemm_naive", "BLOCK_K", "32", None),  # not swept
-        ("gemm_naive", "BLOCK_M", "64", figures.Figure(1.0, "ms", "1.00")),
-        ("gemm_lost", "BLOCK_K", "8", None),
-    ):
-        assert figures.NAMED["swept"](own, NO_CODE, ["gemm-2048", name, *changed]) == found
-    for changed in (["BLOCKS", "8"], ["BLOCK_K", "x"]):
-        with pytest.raises(ValueError, match=f"{' '.join(changed)}: must be one of BLOCK_K, BLOCK_M, and a number"):
-            figures.NAMED["swept"](own, NO_CODE, ["gemm-2048", "gemm_naive", *changed])
+        assert figures.named(kind, own, NO_CODE, words) == found
+    with pytest.raises(ValueError, match=r"ms gemm-2048: must be ms\(record"):
+        figures.named("ms", own, NO_CODE, ["gemm-2048"])
 
 
 def test_an_experiments_table_compares_with_the_step(own):
@@ -610,42 +442,6 @@ def test_times_stand_side_by_side_each_line_against_the_one_above(own):
     assert table[4][1:3] == ["3.44", "2.50"]
     assert (table[2][4], table[3][4:]) == ("137", ["", "", ""])
     assert table[4][4:6] == ["27.5", "5.00"]  # where the second step was not timed
-
-
-def test_a_library_is_compared_with_the_fastest_step_of_the_table(own):
-    """A step that lost against the one above it says little of what it takes to reach the library."""
-    table = cells(
-        pages.rendered(
-            "<!-- table: times gemm-2048 gemm_naive_unsigned gemm_naive -->\n<!-- end table -->", own, NO_CODE
-        )
-    )
-    assert table[3][:3] == ["`gemm_naive`", "17.2", "0.500"]
-    assert table[4][:3] == ["*cuBLAS FP32*", "3.44", "2.50"]
-
-
-def test_only_the_counters_asked_for_get_columns(own):
-    main = counters(time_ns=2.0, instructions=10.0, ffma_threads=64.0, l1_pct=71.6, stalls={"mio_throttle": 3.0})
-    entry = Profile(kernels=[main], run=next(iter(own.data.runs)), **of_now("gemm_naive"))
-    own.data.profile = {"gemm-2048": {"gemm_naive": entry}, "gemm-4096": {"gemm_naive": entry}}
-
-    def table(words):
-        return cells(pages.rendered(f"<!-- table: profile {words} -->\n<!-- end table -->", own, NO_CODE))
-
-    one = table("gemm-2048 gemm_naive perfma l1_pct stall")
-    assert one[0] == ["step", "instructions per multiply-add", "L1 %", "main stall"]
-    assert one[2] == ["`gemm_naive`", "5.0", "72", "mio throttle"]
-    assert [line[0] for line in table("gemm-2048 gemm-4096 gemm_naive perfma")[2:]] == [
-        "`gemm_naive`, gemm-2048", "`gemm_naive`, gemm-4096"
-    ]  # fmt: skip
-    assert len(table("gemm-2048 gemm_naive")[0]) == 10
-
-
-def test_prepare_and_workspace_get_columns_only_when_there_are_some(own):
-    row = own.data.rows["gemm-2048"]["gemm_naive"]
-    row.prepare_ms, row.workspace_bytes = 0.25, 3_000_000
-    table = cells(pages.rendered("<!-- table: ladder gemm-2048 -->\n<!-- end table -->", own, NO_CODE))
-    assert table[0][-2:] == ["prepare ms", "workspace MB"]
-    assert table[2][-2:] == ["0.250", "3"]
 
 
 @pytest.mark.parametrize(
@@ -685,16 +481,6 @@ def slower(own, shipped, tmp_path, monkeypatch):
     return Record.load(tmp_path / "slower.json")
 
 
-def test_two_cards_stand_side_by_side(own, slower, shipped):
-    text = pages.rendered("<!-- table: cards gemm-2048 slower -->\n<!-- end table -->", own, NO_CODE)
-    header, _, *rows = cells(text)
-    assert header == ["`gemm-2048`", f"{own.gpu_name}, ms", "Slower, ms", "ratio"]
-    assert rows[0] == ["`gemm_naive`", "17.2", "34.4", "2.00"]  # and none that one card has alone
-    assert [row[0] for row in rows[1:]] == ["*floor*"]
-    ceilings = cells(pages.rendered("<!-- table: ceilings slower lost -->\n<!-- end table -->", shipped, NO_CODE))
-    assert [row[0] for row in ceilings[2:]] == [shipped.gpu_name, "Slower"]
-
-
 @pytest.mark.parametrize(
     ("figure", "text"),
     [
@@ -709,67 +495,15 @@ def test_figures_of_another_card(own, slower, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
-def test_bank_conflicts_are_a_share_of_the_turns(own):
-    main = counters(time_ns=2.0, shared_conflicts=3.0, shared_wavefronts=8.0)
-    first = counters(time_ns=1.0, shared_conflicts=0.0, shared_wavefronts=8.0)
-    own.data.profile = {"gemm-2048": {"gemm_naive": Profile(kernels=[first, main], source="s")}}
-    opening = "<!--= counter gemm-2048 gemm_naive conflict_pct -->"
-    assert pages.rendered(f"{opening}<!--/-->", own, NO_CODE) == f"{opening}37.5<!--/-->"
+figures.load_kinds()
 
 
-def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
-    found = code(gemm_naive=[kernel("transpose", "kernel", {"LDG": 4}, registers=22)])
-    table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, found))
-    assert table[2] == ["`transpose`", "22", "0", *["–"] * 5]
-
-
-def test_the_table_of_steps_says_what_a_step_grew_from_if_not_from_the_one_before(monkeypatch):
-    first, second, third = [step for step in catalog.steps() if step.lesson == "01_naive" and step.ladder == "conv2d"]
-    known = [first, second, dataclasses.replace(third, builds_on=first.name)]
-    for name, found in {"steps": known, "experiments": [], "everything": known}.items():
-        monkeypatch.setattr(catalog, name, lambda *_, found=found: found)
-    table = cells(pages.rendered("<!-- table: steps 01_naive -->\n<!-- end table -->", None, NO_CODE))
-    after = [row[2] for row in table[2:]]
-    assert after == ["starts the ladder", f"`{first.name}`", f"`{second.name}`, grew from `{first.name}`"]
-
-
-def test_the_table_of_tiles_is_the_steps_own():
-    name = "conv3d_implicit_gemm_precomputed"
-    module = catalog.load_file(catalog.find(name).path)
-    table = cells(pages.rendered(f"<!-- table: tiles {name} -->\n<!-- end table -->", None, NO_CODE))
-    assert table[2:] == [
-        [
-            f"{t['BLOCK_M']} × {t['BLOCK_N']}",
-            f"{t['THREAD_M']} × {t['THREAD_N']}",
-            f"{t['BLOCKS_PER_SM']}",
-            f"{rate:g}",
-        ]
-        for rate, t in module.TILES
-    ]
-    with pytest.raises(ValueError, match="gemm_naive -->: the step has no TILES"):
-        pages.rendered("<!-- table: tiles gemm_naive -->\n<!-- end table -->", None, NO_CODE)
-
-
-def test_two_sweeps_are_compared_where_both_have_a_tile(own):
-    def swept(*points):
-        return Sweep(
-            source="s", points=[Point(tile={"A": a, "B": 1}, status="right", median_ms=ms) for a, ms in points]
-        )
-
-    own.data.sweeps = {"gemm-2048": {"gemm_naive": swept((1, 6.0), (2, 4.0), (3, 9.0)),
-                                     "gemm_tuned": swept((2, 2.0), (3, None), (1, 1.5))}}  # fmt: skip
-    text = pages.rendered("<!-- table: swept gemm-2048 gemm_naive gemm_tuned -->\n<!-- end table -->", own, NO_CODE)
-    assert cells(text)[2:4] == [["A=1", "6.00", "1.50", "4.00"], ["A=2", "4.00", "2.00", "2.00"]]
-    assert "A=3" not in text
-    assert "older version" in text
-
-
-@pytest.mark.parametrize("kind", pages.TABLES)
+@pytest.mark.parametrize("kind", kinds.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
-        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive", "cards": "gemm-2048 no-card",
+        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
         "epilogues": "conv3d_implicit_gemm_precomputed c3d-conv3a",
@@ -786,9 +520,4 @@ def test_every_table_can_be_written_without_any_record(kind):
     [(0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234")],
 )
 def test_milliseconds_have_three_digits(value, text):
-    assert figures.milliseconds(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(99.96, "100"), (0.0000512, "0.0000512")])
-def test_milliseconds_at_the_ends_of_the_range(value, text):
     assert figures.milliseconds(value) == text

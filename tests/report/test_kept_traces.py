@@ -19,11 +19,6 @@ def test_packed_places_come_back(places):
     assert traces.unpacked(traces.packed(places)) == places
 
 
-@given(st.integers(0, 2**40), st.integers(-512, 512))
-def test_equal_steps_are_one_run(first, step):
-    assert len(traces.packed([first + lane * step for lane in range(32)])) == 1
-
-
 def test_what_is_kept_is_current():
     """``python -m common charts`` writes them."""
     assert [step.name for step in traces.stale()] == []
@@ -32,10 +27,6 @@ def test_what_is_kept_is_current():
 def test_there_is_one_for_every_step_and_none_more():
     found = {path.stem for path in traces.FOLDER.glob("*.json")} - {"made"}
     assert found == {step.name for step in catalog.steps()} == set(traces.fitting())
-
-
-def test_all_are_small():
-    assert sum(path.stat().st_size for path in traces.FOLDER.iterdir()) < 2 * 2**20
 
 
 def test_no_step_has_a_fault():
@@ -77,13 +68,6 @@ def test_a_changed_step_is_not_shown_by_its_old_lines(folder, monkeypatch, tmp_p
     other.write_text("# one line more\n" + step.path.read_text())
     monkeypatch.setattr(catalog, "steps", lambda: [replace(step, path=other)])
     assert traces.fitting(folder) == {}
-
-
-def test_files_of_steps_that_are_gone_go(folder):
-    folder, step = folder
-    (folder / "gone.json").write_text("{}")
-    list(traces.renew([], folder))
-    assert not (folder / "gone.json").exists()
 
 
 def test_a_trace_that_is_none_is_named(folder):

@@ -12,9 +12,6 @@ from msgspec.structs import replace
 
 from common.catalog import catalog, problems, schema
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
-from common.machine_code import sass
-from common.machine_code.loops import HotLoop
-from common.records import records
 from common.records.entries import MachineCode, Row
 from common.records.records import Record
 from common.report import charts, layers, pages
@@ -98,25 +95,6 @@ def test_a_layer_beside_the_library(own):
     assert layer.peer_method == "implicit GEMM"
 
 
-def test_what_is_not_measured_is_none(own):
-    layer = by_preset(own)["unet3d"]
-    assert (layer.ms, layer.tflops, layer.percent_of_peer, layer.percent_of_floor) == (None, None, None, None)
-    assert layer.peer_tflops == pytest.approx(problems.preset("unet3d").flops / 50 / 1e9)
-    del own.data.rows["unet3d"]
-    layer = by_preset(own)["unet3d"]
-    assert (layer.peer_ms, layer.floor_ms, layer.peer_method) == (None, None, "")
-    assert layer.problem == problems.preset("unet3d")
-    assert by_preset(None)["unet3d"] == layer
-
-
-def test_times_of_different_batches_are_not_compared(own):
-    row = own.data.rows["c3d-conv3a"][TILED]
-    row.shape = dataclasses.replace(problems.preset("c3d-conv3a"), N=8).shape()
-    layer = by_preset(own)["c3d-conv3a"]
-    assert layer.percent_of_peer is None
-    assert layer.problem.N == 8
-
-
 @pytest.fixture
 def rounding(own, monkeypatch):
     """The record, and a step of it that rounds its inputs to TF32."""
@@ -142,18 +120,6 @@ def test_a_step_that_rounds_stands_beside_the_library_that_does(rounding):
     assert f"`{TILED}` beside cuDNN TF32." in text
 
 
-def test_the_chart_of_layers_has_steps_of_the_librarys_precision_alone(rounding, tmp_path):
-    text = texts(charts.save(charts.per_layer(rounding, "conv3d"), tmp_path / "layers").with_suffix(".svg"))
-    assert DIRECT in text
-    assert "cuDNN FP32" in text
-    assert TILED not in text
-    assert "TF32" not in text
-
-
-def test_presets_can_be_named(own):
-    assert [layer.preset for layer in layers.compare(own, "conv3d", TILED, ["unet3d"])] == ["unet3d"]
-
-
 @pytest.mark.parametrize(
     ("kernels", "what"),
     [
@@ -177,15 +143,6 @@ def test_the_method_by_the_names_of_kernels(kernels, what):
     assert layers.method(kernels) == what
 
 
-def test_faster_than_the_floor_means_fewer_multiply_adds(own):
-    peer = own.data.rows["c3d-conv3a"]["cuDNN FP32"]
-    peer.timing = replace(peer.timing, median_ms=0.9 * FLOOR_MS)
-    peer.kernels = None  # a record of an older harness
-    assert by_preset(own)["c3d-conv3a"].peer_method == layers.FEWER
-    peer.timing = replace(peer.timing, median_ms=1.1 * FLOOR_MS)
-    assert by_preset(own)["c3d-conv3a"].peer_method == ""
-
-
 # --- tables ---
 
 
@@ -202,25 +159,6 @@ def test_a_layers_table(own):
     assert all(len(row) == len(header) for row in rows.values())
 
 
-def test_a_layer_of_an_older_version_of_the_step_is_marked(own, tmp_path):
-    assert not any("¶" in cell for row in table(f"layers {TILED}", own) for cell in row)
-    own.data.rows["c3d-conv3a"][TILED].source = "0" * 64
-    _, _, *rows = table(f"layers {TILED}", own)
-    assert [(row[0], row[2]) for row in rows if "¶" in "".join(row)] == [("`c3d-conv3a`", "71.0 ¶")]
-    charts.save(charts.per_layer(own, "conv3d"), tmp_path / "chart")
-    text = (tmp_path / "chart.svg").read_text(encoding="utf-8")
-    assert f"{TILED} ¶" in text
-    assert f"{DIRECT} ¶" not in text
-    assert "¶ Measured on an older version of the file." in text
-
-
-def test_a_layers_table_of_a_step_without_any_row(own):
-    _, _, *rows = table("layers conv3d_lost c3d-conv3a", own)
-    assert [row[2] for row in rows] == ["not timed yet"]
-    _, _, *rows = table(f"layers {TILED}", None)
-    assert {row[2] for row in rows} == {"not timed yet"}
-
-
 def test_a_mix_table_and_its_figures():
     loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
     code = made_code(**{TILED: [kernel("transpose", "kernel"), kernel("k", loop=loop)]})
@@ -231,25 +169,9 @@ def test_a_mix_table_and_its_figures():
     assert inline.endswith("-->0.500<!--/-->")
     assert "-->?<!" in pages.rendered("<!--= kindfma conv3d_lost integer -->x<!--/-->", None, code)
     with pytest.raises(
-        ValueError, match="kind 'integers' is unknown: kinds are multiply-adds, memory, integer, other"
+        ValueError, match="'integers' is unknown: kinds of instructions are multiply-adds, memory, integer, other"
     ):
         pages.rendered(f"<!--= kindfma {TILED} integers -->x<!--/-->", None, code)
-
-
-def test_every_instruction_is_of_one_kind():
-    assert sorted(what for group in sass.GROUPS.values() for what in group) == sorted(sass.CLASSES)
-    counts = sass.by_group({"FFMA": 3, "LDG": 2, "IADD3": 5, "CALL": 7})
-    assert counts == {"multiply-adds": 3, "memory": 2, "integer": 5, "other": 7}
-    for entry in records.load_code().steps.values():
-        for found in entry.kernels:
-            loop = HotLoop.recorded(found)
-            counts = sass.by_group(loop.instructions)
-            assert sum(counts.values()) == loop.total
-            matrix = sum(count for name, count in loop.instructions.items() if name.startswith(("HMMA", "HGMMA")))
-            assert matrix or counts["multiply-adds"] >= loop.multiply_adds
-            assert not matrix or loop.multiply_adds >= 32 * matrix  # an instruction of tensor cores does many
-            floats = sass.mix(loop.instructions).get("float", 0)  # gemm_tf32x3 adds its sums up by themselves
-            assert counts["other"] - floats <= 0.25 * loop.total  # nothing large is left unnamed
 
 
 # --- charts ---
@@ -269,12 +191,3 @@ def test_the_chart_says_what_it_shows(own, tmp_path):
         assert words in text, words
     other = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "again")
     assert png.read_bytes() == other.read_bytes()
-
-
-def test_the_chart_of_one_step_without_library_and_ceilings(own, tmp_path):
-    own.data.ceilings = None
-    own.data.rows = {"unet3d": {TILED: made("unet3d", 5.0)}}
-    text = texts(charts.save(charts.per_layer(own, "conv3d"), tmp_path / "layers").with_suffix(".svg"))
-    assert TILED in text
-    assert "% of cuDNN" not in text
-    assert "c3d-conv3a" not in text

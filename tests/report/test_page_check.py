@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 import classes
+import mutants
 from classes import PASSING, SIZES
 
-from common.report import pages
+from common.report.table import Table, markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "lessons/CHECK.md"
 BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)
@@ -28,15 +29,15 @@ MEANS = {
 
 def table():
     """Kernels tried and found by class, then what each of those that pass does."""
-    passing = {name: classes.read(classes.FOLDER / f"{name}.py") for name in PASSING}
+    passing = {name: mutants.everything()[name] for name in PASSING}
     rows = []
     for kind in classes.CLASSES:
         missed = sum(kernel.kind == kind for kernel in passing.values())
         rows.append([f"{kind}: {MEANS[kind]}", str(SIZES[kind]), str(SIZES[kind] - missed)])
     rows.append(["all", str(sum(SIZES.values())), str(sum(SIZES.values()) - len(passing))])
-    said = sorted(f"- `{name}`: {kernel.says}" for name, kernel in passing.items())
+    said = sorted(f"- `{name}`: {kernel.mistake}" for name, kernel in passing.items())
     after = ["These still pass:", "", *said] if said else ["None of them passes."]
-    return "\n".join([pages.table(["class", "tried", "found"], rows), "", *after]) + "\n"
+    return "\n".join([markdown(Table(["class", "tried", "found"], rows)), "", *after]) + "\n"
 
 
 def test_the_page_says_what_is_found_and_what_passes():

@@ -4,14 +4,13 @@ import copy
 import re
 
 import pytest
-from msgspec.structs import replace
 
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.jobs.run import Outcome
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
-from common.report import charts, figures, layers, pages, tables
+from common.report import charts, figures, layers, pages, table, tables
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 from tests.made import GPU, of_now
@@ -43,8 +42,9 @@ def peer_row(preset, ms):
 @pytest.fixture
 def record(tmp_path, monkeypatch):
     """Two hgemm steps at 4096, and a conv2d step that rounds to TF32, beside cuBLAS and cuDNN."""
-    signs = figures.signs() | {"conv2d_coarsened": "†"}
-    monkeypatch.setattr(figures, "signs", lambda: signs)
+    signs = table.signs() | {"conv2d_coarsened": "†"}
+    for module in (table, charts):
+        monkeypatch.setattr(module, "signs", lambda: signs)
     record = Record.open(Gpu(**GPU), tmp_path)
     key = record.start_run()
     record.set_ceilings(CEILINGS, key)
@@ -96,7 +96,7 @@ def test_a_ladder_table_shows_the_ratio_in_turn_with_its_spread(record):
 
 
 def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(record):
-    rounded, half, split = (f"{sign} {said}" for sign, said in figures.SIGNS.items())
+    rounded, half, split = (f"{sign} {said}" for sign, said in table.SIGNS.items())
     text = page(record, "ladder hgemm-4096")
     assert "| `hgemm_mma` ‡ |" in text
     assert half in text
@@ -107,14 +107,14 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(re
     assert "| `conv2d_naive` |" in text
     assert rounded in text
     assert half not in text
-    for arguments in ("summary", "steps 06_tensor_cores"):
-        assert re.search(r"^\| \[`hgemm_mma`\]\([\w./]+\) ‡ \|", page(record, arguments), re.MULTILINE), arguments
+    for text in (pages.summary(record), page(record, "steps 06_tensor_cores")):
+        assert re.search(r"^\| \[`hgemm_mma`\]\([\w./]+\) ‡ \|", text, re.MULTILINE)
     assert "| `hgemm_mma` ‡ |" in page(record, "times hgemm-4096 hgemm_mma hgemm_shared")
     assert "‡" not in page(record, "code gemm_naive")
 
 
 def test_the_shipped_steps_have_the_sign_of_their_precision():
-    signs = figures.signs()
+    signs = table.signs()
     for step in (*catalog.steps(), *catalog.experiments()):
         expected = "‡" if step.ladder in ("hgemm", "hconv3d") else {"tf32": "†", "tf32x3": "§"}.get(step.precision)
         assert signs.get(step.name) == expected, step.name
@@ -137,50 +137,11 @@ def test_floors_are_by_mma_sync_and_by_wgmma(record):
     assert share == f"{100 * found['TF32 floor'] / 2.0:.1f}"
 
 
-def test_rates_of_instructions(record):
-    text = page(record, "rates")
-    assert line(text, "NVIDIA Test 9") == ["NVIDIA Test 9", "60", "300", "600", "400", "800"]
-    record.data.ceilings.wgmma_f16_gflops = None
-    assert line(page(record, "rates"), "NVIDIA Test 9")[-1] == ""
-    assert figures.ceiling(record, "wgmma_f16") is None
-
-
-def test_figures_in_sentences(record):
-    text = pages.rendered("<!--= beside hgemm-4096 hgemm_shared --><!--/-->", record, NO_CODE)
-    assert "-->0.36<!--" in text
-    assert figures.beside(record, "hgemm-4096", "hgemm_mma") is None
-    assert figures.beside(record, "hgemm-4096", "cuBLAS-FP16") is None
-    assert figures.ceiling(record, "mma_f16").text == "600"
-
-
 def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(record, tmp_path, no_pixels):
     text = svg(charts.speedups(record, "hgemm-4096"), tmp_path)
-    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", figures.SIGNS["‡"]):
+    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", table.SIGNS["‡"]):
         assert said in text, said
-    assert figures.SIGNS["†"] not in text
-
-
-def test_a_bar_of_another_precision_is_marked_in_a_ladder_s_chart(record, tmp_path, no_pixels):
-    figure = charts.speedups(record, "ece408-layer2")
-    (axes,) = figure.axes
-    bars = [patch.get_facecolor() for patch in axes.patches]
-    assert bars[0] != bars[1]
-    text = svg(figure, tmp_path)
-    for said in ("conv2d_coarsened †", "1.25× cuDNN TF32", "TF32 floor", figures.SIGNS["†"]):
-        assert said in text, said
-    assert "conv2d_naive †" not in text
-
-
-def test_a_roofline_has_a_line_for_each_rate_that_binds(record, tmp_path, no_pixels):
-    text = svg(charts.roofline(record, "hgemm"), tmp_path)
-    assert "multiply-adds: 600.0 TFLOP/s" in text
-    assert "wgmma: 800 TFLOP/s" in text
-    text = svg(charts.roofline(record, "conv2d"), tmp_path)
-    assert "multiply-adds: 60.0 TFLOP/s" in text
-    assert "TF32, mma: 300 TFLOP/s" in text
-    assert "TF32, wgmma: 400 TFLOP/s" in text
-    record.data.rows["ece408-layer2"].pop("conv2d_coarsened")
-    assert "TF32" not in svg(charts.roofline(record, "conv2d"), tmp_path).replace(figures.SIGNS["†"], "")
+    assert table.SIGNS["†"] not in text
 
 
 def test_a_layer_s_share_of_the_library_is_the_ratio_in_turn(record):
@@ -201,32 +162,25 @@ def test_the_terminal_shows_ratio_and_sign(record):
 
     found = [outcome("hgemm_mma"), outcome("hgemm_shared", beside=beside(0.36, "cuBLAS FP16"))]
     found.append(outcome("hgemm_swizzled", status="wrong"))
-    table = tables.times(found, CEILINGS, "a card", 200)
-    columns = {column.header: list(column.cells) for column in table.columns}
+    shown = table.terminal(tables.times(found, CEILINGS, "a card"), 200)
+    columns = {column.header: list(column.cells) for column in shown.columns}
     assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
     assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
     assert "wrong" in columns["ms"][2]
-    assert table.caption == f"‡ {figures.SIGNS['‡']} Shipped: the record of NVIDIA H200."
+    assert shown.caption == f"Shipped: the record of NVIDIA H200.\n‡ {table.SIGNS['‡']}"
     plain = [replace_step(one) for one in copy.copy(found)[:1]]
-    table = tables.times(plain, CEILINGS, "a card", 200)
-    assert table.caption == "Shipped: the record of NVIDIA H200."
-    assert "× cuBLAS FP16" not in [column.header for column in table.columns]
+    shown = table.terminal(tables.times(plain, CEILINGS, "a card"), 200)
+    assert shown.caption == "Shipped: the record of NVIDIA H200."
+    assert "× cuBLAS FP16" not in [column.header for column in shown.columns]
     record.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
-    recorded = tables.recorded(record, "hgemm-4096", [one.step for one in found], 200)
+    recorded = table.terminal(tables.recorded(record, "hgemm-4096", [one.step for one in found]), 200)
     columns = {column.header: list(column.cells) for column in recorded.columns}
-    assert columns["step"][:2] == ["hgemm_mma (older code) ‡", "hgemm_shared ‡"]
+    assert columns["step"][:2] == ["hgemm_mma ‡ (older code)", "hgemm_shared ‡"]
     assert columns["× cuBLAS FP16"][1] == "0.36 (0.35–0.38)"
 
 
 def replace_step(outcome):
     return Outcome(catalog.find("gemm_naive"), problems.preset("gemm-4096"), "gemm-4096", outcome.result)
-
-
-def test_a_row_keeps_its_ratio_through_a_file(record):
-    again = Record.load(record.path)
-    kept = again.row("hgemm-4096", "hgemm_shared").beside
-    assert (kept.ratio, kept.ratio_p20, kept.peer) == (0.36, 0.35, "cuBLAS FP16")
-    assert replace(kept, ratio=1.0) != kept
 
 
 def test_times_at_other_sizes_are_not_compared():

@@ -11,12 +11,15 @@ import pytest
 
 from common.catalog import catalog, lessontext
 from common.catalog.device import Gpu
-from common.records import current, records
+from common.records import records
 from common.records.entries import MachineCode, Run
-from common.report import pages, training, trainingcharts
-from common.report.training import Compared, Epoch, Mistake, Speed, Trained
+from common.report import figures, pages
 from common.timing.timing import Timing
 
+training = import_module("lessons.08_training.network.record")
+trainingcharts = import_module("lessons.08_training.figures.charts")
+Compared, Epoch, Mistake = training.Compared, training.Epoch, training.Mistake
+Speed, Trained = training.Speed, training.Trained
 GPU = Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
 RUN = Run(date="2026-11-22", driver="580", cuda="13.0", packages={"numba": "0.68"})
 
@@ -40,7 +43,7 @@ def compared():
     return Compared(
         batch=64, rate=0.05, library="PyTorch 2.11",
         losses={"PyTorch": [2.0, 1.0], "fused": [2.0, 1.00005], "layered": [2.0, 1.0]},
-        gradients={"fused": {"filt1": 1e-6}}, code=current.trained_code(), run=RUN,
+        gradients={"fused": {"filt1": 1e-6}}, code=training.code(), run=RUN,
         speeds=[
             speed("fused, graph", 64, 0.05), speed("PyTorch", 64, 0.5), speed("PyTorch, graph", 64, 0.1),
             speed("fused, graph", 1024, 0.5), speed("PyTorch", 1024, 1.25), speed("PyTorch, graph", 1024, 1.0),
@@ -92,34 +95,14 @@ def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, s
     ("faster fused-graph 64 PyTorch-graph", "2"),
 ])  # fmt: skip
 def test_figures_are_the_records(results, words, text):
-    assert training.figure(training.load("nvidia-test"), words.split()).text == text
+    found = figures.named("training", records.Record.open(GPU, results), MachineCode(), words.split())
+    assert found.text == text
 
 
-def test_how_far_losses_lie_apart_is_the_largest_difference_over_the_others_loss():
-    losses = {"PyTorch": [2.0, 1.0, 4.0], "fused": [2.0, 0.5, 5.0]}
-    assert msgspec.structs.replace(compared(), losses=losses).apart("fused") == 0.5
-
-
-def test_accuracy_is_that_of_the_last_epoch():
-    run = trained()
-    run.history[-1].held_out_accuracy = 0.5
-    found = training.Training(gpu=GPU, trained=run)
-    assert training.figure(found, ["accuracy"]).text == "50.0"
-
-
-def test_the_pixels_of_a_mistake_are_its_rows_and_must_be_a_square():
-    one = trained().mistakes[0]
-    assert one.image().tolist() == np.arange(16).reshape(4, 4).tolist()
-    one.pixels = base64.b64encode(bytes(15)).decode()
-    with pytest.raises(ValueError, match="digit 17: pixels must be a square, are 15"):
-        one.image()
-
-
-@pytest.mark.parametrize("words", ["", "speed", "apart nobody", "images fused-graph 65", "faster fused-graph",
-                                   "accuracy 3"])  # fmt: skip
+@pytest.mark.parametrize("words", ["", "speed", "apart nobody", "faster fused-graph", "accuracy 3"])  # fmt: skip
 def test_a_figure_that_the_record_has_not_is_said(results, words):
     with pytest.raises(ValueError, match=f"^training {words}"):
-        training.figure(training.load("nvidia-test"), words.split())
+        figures.named("training", records.Record.open(GPU, results), MachineCode(), words.split())
 
 
 def test_pages_take_figures_and_the_table_from_there(results):
@@ -153,31 +136,16 @@ def test_what_was_measured_on_other_code_or_nobody_knows_which_is_marked(results
     assert "¶ Measured on an older version of the file." in written
 
 
-def test_all_files_of_the_network_and_all_they_run_are_its_code(monkeypatch):
-    code = current.trained_code()
-    assert current.trained(code)
+def test_all_files_of_the_network_and_all_they_run_are_its_code():
+    code, entry = training.code(), compared()
+    assert training.holds(entry)
     assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()
     folder, declared = lessontext.training(catalog.LESSONS)
     run = import_module(f"lessons.{folder.name}.{declared.code}.convolution")
     assert tuple(declared.steps) == run.STEPS
     for name in code:
-        assert not current.trained({**code, name: "0" * 64}), name
-    monkeypatch.setattr(catalog, "LESSONS", catalog.LESSONS / "01_naive")  # where no lesson trains one
-    assert not current.trained({})
-
-
-def test_a_page_shows_a_chart_once_it_is_drawn(results, monkeypatch):
-    record = records.Record.open(GPU, results)
-    monkeypatch.setattr(records, "RESULTS", results)
-    text = "<!-- table: picture training-curves Loss and mistakes -->\n<!-- end table -->"
-    assert "*Nothing has been measured for the chart `training-curves` yet.*" in pages.rendered(
-        text, record, MachineCode()
-    )
-    path = results / "charts" / record.slug / "training-curves.png"
-    path.parent.mkdir(parents=True)
-    path.touch()
-    shown = f"![Loss and mistakes](../../results/charts/{record.slug}/training-curves.png)"
-    assert shown in pages.rendered(text, record, MachineCode())
+        assert not training.holds(msgspec.structs.replace(entry, code={**code, name: "0" * 64})), name
+    assert not training.holds(None)
 
 
 def test_figures_of_what_was_not_measured_are_left_open(results):
@@ -197,8 +165,8 @@ def test_figures_of_what_was_not_measured_are_left_open(results):
 
 
 def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_path):
-    written = trainingcharts.load_and_draw("nvidia-test", tmp_path)
-    assert {path.parent for path in written} == {results / "charts" / "nvidia-test"}
+    written = trainingcharts.draw_card(records.Record.open(GPU, results), tmp_path)
+    assert {path.parent for path in written} == {tmp_path}
     assert [path.stem for path in written] == [
         "training-curves", "training-mistakes", "training-beside", "training-speed",
     ]  # fmt: skip
@@ -208,28 +176,4 @@ def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_
     assert "4,000 digits, 3 epochs in batches of 32" in text["training-curves"]
     assert "10.0%" in text["training-curves"]
     assert "PyTorch 2.11" in text["training-speed"]
-    assert trainingcharts.load_and_draw("another", tmp_path) == []
-
-
-def test_charts_show_the_records_values():
-    def lines(axes):
-        return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
-
-    run, both = trained(), compared()
-    run.mistakes = [msgspec.structs.replace(run.mistakes[0], label=number % 10) for number in range(30)]
-    left, right = trainingcharts.curves(run, "here").axes
-    epochs = [1, 2, 3]
-    assert lines(left) == {
-        "while it learns": (epochs, [one.loss for one in run.history]),
-        "held-out digits": (epochs, [one.held_out_loss for one in run.history]),
-    }
-    assert right.lines[0].get_ydata() == pytest.approx([30, 15, 10])
-    titles = [axes.get_title() for axes in trainingcharts.mistakes(run, "here").axes]
-    assert titles == [f"{number % 10}, said 9" for number in range(trainingcharts.SHOWN)]
-    left, right = trainingcharts.losses(both, "here").axes
-    assert lines(left) == {name: ([1, 2], values) for name, values in both.losses.items()}
-    assert right.lines[0].get_ydata()[1] == pytest.approx(5e-5)
-    (axes,) = trainingcharts.speeds(both, "here").axes
-    found = lines(axes)
-    assert found["PyTorch"] == ([64, 1024], [128_000, 819_200])
-    assert found["fused, graph"] == ([64, 1024], [1_280_000, 2_048_000])
+    assert trainingcharts.draw_card(records.nothing(), tmp_path) == []

@@ -31,8 +31,7 @@ from hopper_kernels import (
 )  # fmt: skip
 
 from common.catalog import catalog, problems
-from common.report import charts, tables, tracefigures, tracewords
-from common.run import child, isolate
+from common.report import tables, tracewords
 from common.trace import trace
 from common.trace.hopper import clocks, layouts, pipeline
 from lessons import hopper
@@ -481,19 +480,6 @@ def test_a_pipeline_is_drawn_as_text(four_stages):
     assert max(map(len, narrow[1:])) <= 30
 
 
-def test_a_pipeline_is_drawn_as_a_picture(four_stages, tmp_path, no_pixels):
-    path = charts.save(tracefigures.pipeline(four_stages.as_dict()), tmp_path / "pipeline")
-    text = path.with_suffix(".svg").read_text(encoding="utf-8")
-    for words in ("filled[3]", "filling", "full", "multiplied", "free"):
-        assert words in text
-
-
-def test_a_lesson_draws_the_pipeline_of_a_step(monkeypatch, tmp_path, no_pixels):
-    monkeypatch.setattr(isolate, "run", lambda tasks, *_: ((task, child.attempt(task)) for task in tasks))
-    path = charts.save(tracefigures.stages("hgemm_specialised", "M=128 N=256 K=512"), tmp_path / "stages")
-    assert path.exists() or path.with_suffix(".svg").exists()
-
-
 def test_a_kernel_without_stages_has_no_picture():
     found = traced(catalog.find("hgemm_wgmma").path, problems.Hgemm(M=64, N=64, K=64))
     assert found.main.pipeline == []
@@ -513,7 +499,7 @@ def test_a_block_is_traced_with_its_cluster():
     moved = {one.array: one.moved for one in kernel.select("global", "tma")}
     assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
-    (table, *_) = tables.traced(kernel.as_dict(), 120)
+    (table, *_) = tables.traced(kernel.as_dict())
     assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 
 

@@ -7,8 +7,10 @@ import re
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
+import mutants
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -25,7 +27,7 @@ from common.jobs.messages import Launch
 from common.records import records
 from common.records.entries import Counted
 from common.records.records import Record
-from common.report import agreement, charts, tables, tracefigures, tracewords
+from common.report import agreement, canvas, tables, tracewords
 from common.run import child, isolate
 from common.timing import profiler, sanitizer
 from common.timing.profiler import Counts
@@ -35,7 +37,7 @@ from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
-WRONG = Path(__file__).parents[1] / "wrong_kernels"
+LESSON = Path(__file__).parents[2] / "lessons" / "02_shared_tiling"
 HEAD = """
 import math
 import numpy as np
@@ -208,39 +210,39 @@ UNTRACED = {
 }  # fmt: skip
 
 
-# Of those that say what they expect; a class says how a kernel shows (tests/measure/test_wrong_kernels.py).
-OWN = [path for path in sorted(WRONG.glob("*.py")) if "\nExpect: " in path.read_text(encoding="utf-8")]
+# Of those that say what they expect; a class says how a kernel shows (tests/check/test_wrong_kernels.py).
+OWN = [kernel for kernel in mutants.everything().values() if kernel.expect]
 
 
 def test_the_expectations_are_of_kernels_that_there_are():
-    assert {*EXPECTED, *UNTRACED} <= {path.stem for path in OWN}
+    assert {*EXPECTED, *UNTRACED} <= {kernel.name for kernel in OWN}
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(path):
-    if path.stem == "gemm_endless":
+@pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
+def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(kernel):
+    if kernel.name == "gemm_endless":
         return
     found = set()
-    for problem in RAGGED[path.stem.split("_")[0]]:
+    for problem in RAGGED[kernel.ladder]:
         try:
-            found |= kinds(traced(path, problem))
+            found |= kinds(traced(kernel.path, problem))
         except (TraceError, catalog.CatalogError, ValueError, RuntimeError):
-            assert path.stem in UNTRACED
-    assert found == EXPECTED.get(path.stem, set())
+            assert kernel.name in UNTRACED
+    assert found == EXPECTED.get(kernel.name, set())
 
 
 def test_a_fault_names_line_thread_and_block():
-    found = traced(WRONG / "gemm_no_guard_m.py", Gemm(M=37, N=45, K=19))
+    found = traced(mutants.path("gemm_no_guard_m"), Gemm(M=37, N=45, K=19))
     fault = found.faults[0]
     assert (fault.kind, fault.array, fault.thread, fault.block) == ("outside", "a", (0, 5, 0), (0, 4, 0))
     assert fault.code == "acc += a[m, k] * b[k, n]"
     assert fault.what == "axis 0 of a is read at 37, its extent is 37"
     assert fault.count == 3 * 45 * 19
-    path = WRONG / "gemm_missing_barrier.py"
+    path = mutants.path("gemm_missing_barrier")
     race = traced(path, Gemm(M=5, N=7, K=3)).faults[0]
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     read = lines.index("acc += a_tile[ty, k] * b_tile[k, tx]") + 1
-    written = lines.index("a_tile[row, tx] = a[block_m + row, start + tx]") + 1
+    written = lines.index("a_tile[row, tx] = a[block_m + row, k0 + tx]") + 1
     assert race.what == (
         f"a_tile[0, 0] is read by thread (0, 0, 0) in line {read} "
         f"and written by thread (0, 31, 0) in line {written}, with no barrier between"
@@ -1031,11 +1033,14 @@ RACES = [
     if named(title) <= {"race"} and title not in UNSEEN_BY_RACECHECK
 ]
 RACY_FILES = {
-    "wrong_kernels/gemm_missing_barrier.py": True,
-    "faults/race.py": True,
-    "../lessons/02_shared_tiling/exercises/gemm_once_in_a_while.py": True,
-    "../lessons/02_shared_tiling/solutions/gemm_once_in_a_while.py": False,
+    mutants.path("gemm_missing_barrier"): True,
+    LESSON / "exercises" / "gemm_once_in_a_while.py": True,
+    LESSON / "solutions" / "gemm_once_in_a_while.py": False,
 }
+
+
+# each is a process of its own under the tool, which takes seconds
+RACES_ON_GPU = some(RACES, 5, 2)
 
 
 def test_what_racecheck_does_not_see_is_among_the_sections():
@@ -1046,8 +1051,8 @@ def test_what_racecheck_does_not_see_is_among_the_sections():
 def racechecked(tmp_path_factory):
     """The hazards that racecheck counts, by title or file."""
     folder, problem = tmp_path_factory.mktemp("races"), Gemm(M=4, N=32, K=8)
-    cases = {name: (WRONG.parent / name, Gemm(M=37, N=45, K=35)) for name in RACY_FILES}
-    for number, (title, body) in enumerate(RACES):
+    cases = {path: (path, Gemm(M=37, N=45, K=35)) for path in RACY_FILES}
+    for number, (title, body) in enumerate(RACES_ON_GPU):
         cases[title] = folder / f"gemm_race{number}.py", problem
         cases[title][0].write_text(file_of(STAGED.format(body=body), block=64))
 
@@ -1064,21 +1069,21 @@ def racechecked(tmp_path_factory):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize(("title", "_body"), RACES)
+@pytest.mark.parametrize(("title", "_body"), RACES_ON_GPU)
 def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
     assert bool(racechecked[title]) == ("race" in named(title)), racechecked
 
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_racecheck_says_the_same_of_a_file(racechecked, name):
-    assert bool(racechecked[name]) == RACY_FILES[name], racechecked
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_racecheck_says_the_same_of_a_file(racechecked, path):
+    assert bool(racechecked[path]) == RACY_FILES[path], racechecked
 
 
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_a_race_of_a_file_is_traced(name):
-    assert kinds(traced(WRONG.parent / name, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[name] else set())
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_a_race_of_a_file_is_traced(path):
+    assert kinds(traced(path, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[path] else set())
 
 
 def test_an_uninitialised_value_that_is_not_stored_is_a_note():
@@ -2091,9 +2096,9 @@ def shipped():
 
 
 def test_hardware_and_tracer_agree_or_the_note_says_why():
-    header, body, notes = agreement.rows(shipped().data.agreement)
-    assert not any("Not explained" in note for note in notes)
-    for cells in body:
+    table = agreement.table(shipped().data.agreement)
+    assert "Not explained" not in table.note
+    for cells in table.rows:
         ratios = [float(found) for found in re.findall(r"\((\d+\.\d+|inf)\)", " ".join(cells[2:-1]))]
         assert cells[-1] or all(0.99 <= ratio <= 1.01 for ratio in ratios), cells
 
@@ -2147,8 +2152,9 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         assert (found.compiled is not None) == (kernel == "multiply_columns")
         ratio = agreement.ratio(found.hardware, "load_requests", found.trace)
         assert ratio == 1000 * launches / found.trace.load_requests
-    header, body, notes = agreement.rows(record.data.agreement)
-    assert [cells[0] for cells in body] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
+    table = agreement.table(record.data.agreement)
+    notes = table.note.split("\n\n")
+    assert [cells[0] for cells in table.rows] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
     assert notes[0] == "(1) Not explained."
     assert "128-bit load. Counted that way:" in notes[1]
 
@@ -2208,7 +2214,8 @@ def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
-    assert agreement.rows(record.data.agreement)[2][0] == "(1) The file has changed since the hardware counted."
+    first = agreement.table(record.data.agreement).note.partition("\n")[0]
+    assert first == "(1) The file has changed since the hardware counted."
 
 
 # --- the command line ---
@@ -2247,10 +2254,10 @@ def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
     (kernel,) = json.loads(out)["kernels"]
 
     def text(width):
-        return "".join(printed(table, width) for table in tables.traced(kernel, width))
+        return "".join(printed(table, width) for table in tables.traced(kernel))
 
-    (told,) = re.findall(r"A terminal of (\d+) columns shows lanes per address and source too\.", text(80))
-    enough = int(told)
+    told = re.findall(r"A terminal of (\d+) columns shows lanes per address and source too\.", text(80))
+    enough = max(map(int, told))
     assert 80 < enough < 120
     assert f"A terminal of {enough} columns" in text(enough - 1)
     wide = text(enough)
@@ -2259,16 +2266,18 @@ def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
 
 
 def test_every_ratio_of_the_hardware_s_counts_is_readable_at_80_columns():
-    header, body, notes = agreement.rows(shipped().data.agreement)
-    text = printed(tables.agreed(header, body, notes, 80), 80)
+    found = shipped().data.agreement
+    body = agreement.table(found).rows
+    text = printed(tables.agreed(found, (), 80), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     rows, enough = re.search(r"──\n(.*)A terminal of (\d+) columns shows the counts too\.", text, re.DOTALL).groups()
     ratios = [re.findall(r"\((\d+\.\d+)\)", " ".join(cells[2:-1])) for cells in body]
-    assert [found for line in rows.splitlines() if (found := re.findall(r"\d+\.\d\d", line))] == ratios
+    shown = (re.findall(r"\d+\.\d\d", line) for line in rows.splitlines())
+    assert list(filter(None, shown)) == ratios
     names = "".join(line[:21].strip() for line in rows.splitlines())  # they go on below
     assert all(cells[0].strip("`") in names for cells in body)
-    wide = printed(tables.agreed(header, body, notes, int(enough)), int(enough))
+    wide = printed(tables.agreed(found, (), int(enough)), int(enough))
     assert "A terminal of" not in wide
     assert "…" not in wide
     assert all(cell in wide for cells in body for cell in cells[2:])
@@ -2282,7 +2291,7 @@ def test_a_trace_as_json(call):
 
 
 def test_faults_are_told_and_set_the_exit_code(call):
-    file = str(WRONG / "gemm_no_guard_m.py")
+    file = str(mutants.path("gemm_no_guard_m"))
     code, out, _ = call("trace", "gemm_naive", "--file", file, "--shape", "M=5 N=33 K=2")
     assert code == 1
     assert "line 23: out of bounds: axis 0 of a is read at 5, its extent is 5 (" in out
@@ -2308,14 +2317,14 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
+    sentence, command = tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
     assert sentence.startswith("line 23: out of bounds: axis 0 of a is read at 5")
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py", told)[1]
+    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
     assert tracewords.suspicion(step, problem) is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_raises.py") is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_transposed")) is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_raises")) is None
 
 
 def test_every_kind_of_fault_has_words():
@@ -2328,13 +2337,15 @@ def test_every_kind_of_fault_has_words():
 # --- pictures ---
 
 
-@pytest.mark.parametrize("name", ["requests", "banks", "who_loads"])
+@pytest.mark.parametrize("name", ["requests", "bank_map", "who_loads"])
 def test_lesson_pictures_come_from_traces(here, tmp_path, no_pixels, name):
-    path = charts.save(getattr(tracefigures, name)(), tmp_path / name)
+    lesson = {"requests": "01_naive", "bank_map": "04_register_blocking", "who_loads": "02_shared_tiling"}[name]
+    drawing = import_module(f"lessons.{lesson}.figures.draw")
+    path = canvas.save(getattr(drawing, name)(), tmp_path / name)
     text = path.with_suffix(".svg").read_text(encoding="utf-8")
     wanted = {
         "requests": ["line 31 reads b: 4 sectors", "line 30 reads a: 32 sectors", "gemm_naive_uncoalesced"],
-        "banks": ["PAD = 0: 32 wavefronts", "PAD = 1: 1 wavefront", "PAD = 2: 2 wavefronts"],
+        "bank_map": ["PAD = 0: 32 wavefronts", "PAD = 1: 1 wavefront", "PAD = 2: 2 wavefronts"],
         "who_loads": ["6,400 reads of 400 pixels: 16 each", "by warps 0 to 4"],
     }[name]
     for words in wanted:

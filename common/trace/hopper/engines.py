@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from common.catalog.occupancy import REGISTERS
+from common.catalog.limits import REGISTERS
 from common.trace import races
 from common.trace.cost import WARP, Ints
 from common.trace.events import BARRIER

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common.report import charts, tracefigures
-from common.report.charts import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+from common.catalog import catalog
+from common.report import canvas, tracefigures
+from common.report.canvas import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+from common.trace import trace
 
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32
@@ -16,10 +18,10 @@ SECTOR_FLOATS = 8  # 32 bytes
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(grid(), folder / "grid"),
-        charts.save(coalescing(), folder / "coalescing"),
-        charts.save(window(), folder / "window"),
-        charts.save(tracefigures.requests(), folder / "requests"),
+        canvas.save(grid(), folder / "grid"),
+        canvas.save(coalescing(), folder / "coalescing"),
+        canvas.save(window(), folder / "window"),
+        canvas.save(requests(), folder / "requests"),
     ]
 
 
@@ -29,7 +31,7 @@ def grid():
     blocks_x, blocks_y = 3, 3
     block, thread = (1, 1), (5, 2)
     m, n = block[1] * height + thread[1], block[0] * width + thread[0]
-    figure, axes = charts.new_figure(9.6, 4.0)
+    figure, axes = canvas.new_figure(9.6, 4.0)
     for bx in range(blocks_x):
         for by in range(blocks_y):
             chosen = (bx, by) == block
@@ -47,12 +49,12 @@ def grid():
         f"thread ({thread[0]}, {thread[1]}) of block ({block[0]}, {block[1]})\n"
         f"n = {block[0]} × {width} + {thread[0]} = {n}\nm = {block[1]} × {height} + {thread[1]} = {m}",
         (n + 0.5, m + 1), xytext=(4, 21.5), color=VERMILION, va="center", fontweight="bold",
-        bbox={"facecolor": charts.CARD, "edgecolor": VERMILION, "pad": 3},
+        bbox={"facecolor": canvas.CARD, "edgecolor": VERMILION, "pad": 3},
         arrowprops={"arrowstyle": "->", "color": VERMILION},
     )  # fmt: skip
     axes.annotate(
         "one warp: 32 threads\nwith the same y", (block[0] * width + 25, m + 0.5), xytext=(74, 21.5), color=BLUE,
-        va="center", fontweight="bold", bbox={"facecolor": charts.CARD, "edgecolor": BLUE, "pad": 3},
+        va="center", fontweight="bold", bbox={"facecolor": canvas.CARD, "edgecolor": BLUE, "pad": 3},
         arrowprops={"arrowstyle": "->", "color": BLUE},
     )  # fmt: skip
     _canvas(axes, blocks_x * width, blocks_y * height, "column n, the x axis", "row m, the y axis")
@@ -62,7 +64,7 @@ def grid():
 
 def coalescing():
     """The sectors one warp touches in one request: neighbours in memory, and a row apart."""
-    figure, (left, right) = charts.new_figure(9.6, 4.6, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 4.6, columns=2)
     rows = 16
     for axis, title, touched in (
         (left, "x is the column: 32 neighbours", [(i // SECTOR_FLOATS, i % SECTOR_FLOATS) for i in range(WARP)]),
@@ -95,7 +97,7 @@ def window():
     """Input, filter and output of a 3x3 cross-correlation, with one output and the pixels it sums."""
     height, width, r_extent, s_extent = 6, 7, 3, 3
     p, q = 1, 2
-    figure, axes = charts.new_figure(9.6, 3.6)
+    figure, axes = canvas.new_figure(9.6, 3.6)
     for h in range(height):
         for w in range(width):
             inside = p <= h < p + r_extent and q <= w < q + s_extent
@@ -126,6 +128,28 @@ def window():
     axes.set_ylim(height + 1.3, -1)
     axes.set_aspect("equal")
     axes.axis("off")
+    return figure
+
+
+def requests():
+    """The first global requests of the lesson's steps, one step a row: a warp's lanes and the sectors they touch."""
+    names = ("gemm_naive", "gemm_naive_uncoalesced")
+    steps = [catalog.find(name) for name in names]
+    tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
+    figure, axes = canvas.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
+    for row, name, found in zip(axes, names, trace.results(tasks), strict=True):
+        chosen = [a for a in trace.main_kernel(found)["accesses"] if a["space"] == "global"]
+        for axis, access in zip(row, chosen, strict=False):
+            axis.axis("off")
+            tracefigures.request(axis, access)
+        row[0].text(
+            -0.02, 0.45, name, transform=row[0].transAxes, rotation=90, ha="right", va="center", fontweight="bold",
+            fontsize=8.5,
+        )  # fmt: skip
+    note = "Above: the sectors fetched, 8 floats each. Blue: wanted by a lane. Orange: fetched for nothing."
+    figure.text(0.5, 0.01, note, ha="center", fontsize=9, color=MUTED)
+    engine = figure.get_layout_engine()
+    engine.set(rect=(0, 0.05, 1, 0.95))
     return figure
 
 

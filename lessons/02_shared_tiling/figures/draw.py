@@ -4,13 +4,17 @@ import math
 from importlib import import_module
 from pathlib import Path
 
+import matplotlib as mpl
+import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common.catalog import problems
+from common.catalog import catalog, problems
 from common.records import records
-from common.report import charts, tracefigures
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report import canvas
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.trace import trace
+from common.trace.cost import WARP
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")
@@ -24,13 +28,13 @@ SM_WARPS, SM_BLOCKS = 64, 32
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(tiles(), folder / "tiles"),
-        charts.save(barrier(), folder / "barrier"),
-        charts.save(halo(), folder / "halo"),
-        charts.save(unroll(), folder / "unroll"),
-        charts.save(thin(), folder / "thin"),
-        charts.save(occupancy(), folder / "occupancy"),
-        charts.save(tracefigures.who_loads(), folder / "who_loads"),
+        canvas.save(tiles(), folder / "tiles"),
+        canvas.save(barrier(), folder / "barrier"),
+        canvas.save(halo(), folder / "halo"),
+        canvas.save(unroll(), folder / "unroll"),
+        canvas.save(thin(), folder / "thin"),
+        canvas.save(occupancy(), folder / "occupancy"),
+        canvas.save(who_loads(), folder / "who_loads"),
     ]
 
 
@@ -38,7 +42,7 @@ def tiles():
     """A, B and C in blocks of TILE: one block of C, and the pair of tiles that moves along k."""
     tile = gemm_shared_tile.TILE
     across, k_tiles, row, column, now = 4, 5, 1, 2, 1
-    figure, axes = charts.new_figure(9.6, 6.2)
+    figure, axes = canvas.new_figure(9.6, 6.2)
     gap = 1.2
     left, top = k_tiles + 2 * gap, k_tiles + gap  # C lies right of A and below B
     for i in range(across):
@@ -87,7 +91,7 @@ def _age(k, now):
 
 def barrier():
     """Two warps of a block in time, with the first barrier and without it."""
-    figure, (without, with_) = charts.new_figure(9.6, 4.4, rows=2)
+    figure, (without, with_) = canvas.new_figure(9.6, 4.4, rows=2)
     for axes, title, fast, slow, wall in (
         (without, "without the barrier: warp 0 reads what warp 1 has not written yet",
          [(0, 3, "stage"), (3, 7, "multiply")], [(0, 5.5, "stage, delayed"), (5.5, 7, "multiply")], None),
@@ -123,7 +127,7 @@ def halo():
     tile_h, tile_w, r_extent, s_extent = conv2d_shared_tile.TILE_H, conv2d_shared_tile.TILE_W, 5, 5
     patch_h, patch_w, threads = tile_h + r_extent - 1, tile_w + s_extent - 1, tile_h * tile_w
     rounds = -(-patch_h * patch_w // threads)
-    figure, (left, right) = charts.new_figure(9.6, 5.8, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 5.8, columns=2)
     colours = (SKY, ORANGE, GREEN, YELLOW)
     for i in range(patch_h * patch_w):
         h, w = divmod(i, patch_w)
@@ -146,7 +150,7 @@ def halo():
         _box(right, tx, ty, 1, 1, face=VERMILION)
         right.text(
             tx + 0.1, ty + r_extent + 0.7, f"window of thread x = {tx}, y = {ty}", fontsize=8.5, va="center",
-            bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1.5},
+            bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
     right.set_title("what the block needs", fontsize=11, fontweight="bold")
     _label(
@@ -165,7 +169,7 @@ def unroll():
     p_extent, q_extent = height - r_extent + 1, width - s_extent + 1
     taps, columns, chosen = r_extent * s_extent, p_extent * q_extent, (1, 2)
     column = chosen[0] * q_extent + chosen[1]
-    figure, axes = charts.new_figure(9.6, 4.9)
+    figure, axes = canvas.new_figure(9.6, 4.9)
     cell, top = 1.0, 0.0
     for h in range(height):
         for w in range(width):
@@ -224,7 +228,7 @@ def unroll():
 def thin():
     """The part of unroll+GEMM's multiply-adds that count, per ECE408 layer."""
     tile = conv2d_unroll_gemm.TILE
-    figure, axes_pair = charts.new_figure(9.6, 2.9, rows=2, gridspec_kw={"height_ratios": [1, 1.7]})
+    figure, axes_pair = canvas.new_figure(9.6, 2.9, rows=2, gridspec_kw={"height_ratios": [1, 1.7]})
     for axes, preset in zip(axes_pair, ("ece408-layer1", "ece408-layer2"), strict=True):
         layer = problems.preset(preset)
         taps = layer.C * layer.R * layer.S
@@ -254,7 +258,7 @@ def thin():
 
 def occupancy():
     """Warps resident on a multiprocessor against the shared memory that a block takes."""
-    figure, axes = charts.new_figure(9.6, 4.2)
+    figure, axes = canvas.new_figure(9.6, 4.2)
     kib = [i / 8 for i in range(1, 8 * 48 + 1)]
     for threads, colour, style in ((1024, BLUE, "-"), (256, VERMILION, "-"), (128, GREEN, "--")):
         shares = [100 * resident(threads, 1024 * size) / SM_WARPS for size in kib]
@@ -273,7 +277,7 @@ def occupancy():
             f"{name}{on}: {share:.0f}%\n{threads} threads, {size:,} bytes, {kernel.registers} registers",
             (size / 1024, share), xytext=(place, 107), fontsize=8.5, ha="left",
             arrowprops={"arrowstyle": "-", "color": MUTED},
-            bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1},
+            bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 1},
         )  # fmt: skip
     axes.set_ylim(0, 122)
     axes.set_yticks(range(0, 101, 20))
@@ -297,6 +301,57 @@ def resident(threads, shared_bytes):
     """Warps that shared memory, threads and the limit on blocks let a multiprocessor hold."""
     warps = -(-threads // 32)
     return warps * min(int(SM_SHARED_BYTES // (shared_bytes + BLOCK_RESERVED_BYTES)), SM_WARPS // warps, SM_BLOCKS)
+
+
+def who_loads():
+    """A patch of an image in shared memory: which warp stages which pixel, and how often each is read."""
+    step, array = catalog.find("conv2d_shared_tile"), "patch"
+    problem = problems.parse_shape(step.ladder, "N=1 C=1 H=70 W=70 K=1 R=5 S=5")
+    (found,) = trace.results([trace.task(step, problem, block=(6, 0, 0), watched=[array])])
+    events = trace.main_kernel(found)["events"]
+    extent = max(place for event in events for place in event["places"]) + 1
+    side = int(np.sqrt(extent))
+    loader = np.zeros(extent, int)
+    stored = np.zeros(extent, int)  # in which round of the loop that stages
+    reads = np.zeros(extent, int)
+    for event in events:
+        if event["op"] == "write":
+            stored[event["places"]] = stored.max() + 1 if stored.any() else 1
+            loader[event["places"]] = np.array(event["threads"]) // WARP
+        else:
+            np.add.at(reads, event["places"], 1)
+    figure, (left, right) = canvas.new_figure(9.6, 5.2, columns=2)
+    tile = side - problem.shape()["R"] + 1
+    shades = mpl.colormaps["tab20c"]
+    for place in range(extent):
+        h, w = divmod(place, side)
+        first = stored[place] == 1
+        face = shades(loader[place] % 4 * 4 + loader[place] // 4 + (0 if first else 2))
+        left.add_patch(Rectangle((w, h), 1, 1, facecolor=face, edgecolor="white", linewidth=0.6))
+        left.text(w + 0.5, h + 0.5, str(loader[place]), fontsize=6.5, ha="center", va="center",
+                  color="white" if first else INK, fontweight="bold" if first else "normal")  # fmt: skip
+    left.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
+    left.set_title("which warp stages which pixel", fontsize=11, fontweight="bold")
+    left.text(side / 2, side + 0.5, "bold white: first round; dark: second round, by warps 0 to "
+              f"{loader[stored > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
+              ha="center", va="top", fontsize=9)  # fmt: skip
+    image = right.imshow(reads.reshape(side, side), cmap="Blues", extent=(0, side, side, 0), vmin=0)
+    figure.colorbar(image, ax=right, shrink=0.72, label="reads by the block, for each filter")
+    right.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
+    right.set_title("how often each pixel is read", fontsize=11, fontweight="bold")
+    corners = ((0, 0), (side // 2, side // 2), (side - 1, side - 1), (side - 1, 0))
+    for h, w in corners:
+        count = reads[h * side + w]
+        right.text(w + 0.5, h + 0.5, str(count), fontsize=8, ha="center", va="center",
+                   color="white" if count > 12 else INK)  # fmt: skip
+    right.text(side / 2, side + 0.5, f"{reads.sum():,} reads of {extent} pixels: {reads.sum() / extent:.0f} each",
+               ha="center", va="top", fontsize=9)  # fmt: skip
+    for axis in (left, right):
+        axis.set_xlim(-0.1, side + 0.1)
+        axis.set_ylim(side + 2.4, -0.1)
+        axis.set_aspect("equal")
+        axis.axis("off")
+    return figure
 
 
 def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0, edge=None):

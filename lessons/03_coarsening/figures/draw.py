@@ -7,8 +7,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.records import records
-from common.report import charts, tracefigures
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report import canvas, tracefigures
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")
@@ -20,19 +20,19 @@ LESSON = Path(__file__).parents[1].name
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(work(), folder / "work"),
-        charts.save(mix(records.load_code()), folder / "mix"),
-        charts.save(wide(), folder / "wide"),
-        charts.save(alignment(), folder / "alignment"),
-        charts.save(reuse(), folder / "reuse"),
-        charts.save(tracefigures.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
+        canvas.save(work(), folder / "work"),
+        canvas.save(mix(records.load_code()), folder / "mix"),
+        canvas.save(wide(), folder / "wide"),
+        canvas.save(alignment(), folder / "alignment"),
+        canvas.save(reuse(), folder / "reuse"),
+        canvas.save(tracefigures.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
     ]
 
 
 def work():
     """What one thread computes and reads at one k: one element of C, then WPT of them."""
     tile, wpt = gemm_coarsened.TILE, gemm_coarsened.WPT
-    figure, axes_pair = charts.new_figure(9.6, 4.7, columns=2)
+    figure, axes_pair = canvas.new_figure(9.6, 4.7, columns=2)
     k, ty, tx = 9, 1, 21
     for axes, count, title in (
         (axes_pair[0], 1, "gemm_shared_tile: 1 output per thread"),
@@ -71,7 +71,7 @@ PROMISED = {
 
 def mix(code):
     """Instructions of the multiply loop for each multiply-add: promised, and compiled if that is recorded."""
-    figure, axes = charts.new_figure(9.6, 3.9)
+    figure, axes = canvas.new_figure(9.6, 3.9)
     places, names = [], []
     for i, (name, loads) in enumerate(PROMISED.items()):
         loop = _loop(code, name)
@@ -110,7 +110,7 @@ def _loop(code, name):
 def wide():
     """Which thread of a warp reads which float of a row: four 32-bit loads and one 128-bit load."""
     threads, words = 8, 8 * VECTOR
-    figure, (above, below) = charts.new_figure(9.6, 4.3, rows=2, gridspec_kw={"height_ratios": [1.75, 1]})
+    figure, (above, below) = canvas.new_figure(9.6, 4.3, rows=2, gridspec_kw={"height_ratios": [1.75, 1]})
     shades = (SKY, YELLOW)
     for i in range(VECTOR):
         for word in range(words):
@@ -148,7 +148,7 @@ def wide():
 
 def alignment():
     """Rows of a matrix in memory against 16-byte boundaries: a multiple of four columns, and not."""
-    figure, axes_pair = charts.new_figure(9.6, 3.3, columns=2)
+    figure, axes_pair = canvas.new_figure(9.6, 3.3, columns=2)
     for axes, columns in zip(axes_pair, (8, 6), strict=True):
         rows = 3
         for word in range(rows * columns):
@@ -177,7 +177,7 @@ def reuse():
     """One column of a thread's patch in registers, and which outputs each of its pixels serves."""
     rows, filters, taps = conv2d_coarsened.ROWS, conv2d_coarsened.FILTERS, 5
     column = rows + taps - 1
-    figure, axes = charts.new_figure(9.6, 4.2)
+    figure, axes = canvas.new_figure(9.6, 4.2)
     colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW)
     for i in range(column):
         _box(axes, 0, i, 1, 1, face=GRID, line=1.2)

@@ -1,14 +1,16 @@
 """The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles, what stays."""
 
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.catalog import problems
-from common.report import charts, tracefigures
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.catalog import catalog, problems
+from common.report import canvas, tracefigures
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.trace import trace
 
 LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
@@ -27,15 +29,15 @@ SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(register_tile(), folder / "register_tile"),
-        charts.save(loads(), folder / "loads"),
-        charts.save(banks(), folder / "banks"),
-        charts.save(occupancy(), folder / "occupancy"),
-        charts.save(overlap(), folder / "overlap"),
-        charts.save(block_order(), folder / "block_order"),
-        charts.save(warp_tiles(), folder / "warp_tiles"),
-        charts.save(stationary(), folder / "stationary"),
-        charts.save(tracefigures.banks(), folder / "bank_map"),
+        canvas.save(register_tile(), folder / "register_tile"),
+        canvas.save(loads(), folder / "loads"),
+        canvas.save(banks(), folder / "banks"),
+        canvas.save(occupancy(), folder / "occupancy"),
+        canvas.save(overlap(), folder / "overlap"),
+        canvas.save(block_order(), folder / "block_order"),
+        canvas.save(warp_tiles(), folder / "warp_tiles"),
+        canvas.save(stationary(), folder / "stationary"),
+        canvas.save(bank_map(), folder / "bank_map"),
     ]
 
 
@@ -46,7 +48,7 @@ def register_tile():
     tx, ty = 5, 2
     rows = [i // VECTOR * VECTOR * threads_y + ty * VECTOR + i % VECTOR for i in range(step.THREAD_M)]
     columns = [j // VECTOR * VECTOR * threads_x + tx * VECTOR + j % VECTOR for j in range(step.THREAD_N)]
-    figure, (left, right) = charts.new_figure(9.6, 5.0, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 5.0, columns=2)
     _box(left, 0, 0, step.BLOCK_N, step.BLOCK_M, line=1.4)
     for n in range(0, step.BLOCK_N, VECTOR):
         left.plot([n, n], [0, step.BLOCK_M], color=GRID, linewidth=0.5)
@@ -96,7 +98,7 @@ def register_tile():
 
 def loads():
     """Values read from shared memory for each multiply-add against the outputs of a thread, by the tile's shape."""
-    figure, axes = charts.new_figure(9.6, 3.9)
+    figure, axes = canvas.new_figure(9.6, 3.9)
     sizes = [2**i for i in range(9)]
     axes.plot(
         sizes, [(size + 1) / size for size in sizes], color=BLUE, marker="o", linewidth=2, label="a column, WPT × 1"
@@ -149,7 +151,7 @@ def widest(pad):
 def banks():
     """The bank that each lane of a warp reads from b_tile, for four paddings."""
     pads = (0, 1, 2, 4)
-    figure, axes_row = charts.new_figure(9.6, 3.9, columns=len(pads))
+    figure, axes_row = canvas.new_figure(9.6, 3.9, columns=len(pads))
     for axes, pad in zip(axes_row, pads, strict=True):
         stride = gemm_rectangular_tiles.BLOCK_K + pad
         one = wavefronts(stride, 1)
@@ -182,7 +184,7 @@ def blocks_per_sm(threads, registers):
 
 def occupancy():
     """Warps resident on a multiprocessor against registers per thread."""
-    figure, axes = charts.new_figure(9.6, 4.0)
+    figure, axes = canvas.new_figure(9.6, 4.0)
     registers = list(range(16, 256))
     for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
         warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
@@ -211,7 +213,7 @@ def occupancy():
 
 def overlap():
     """One block in time: stage and multiply in turns, and the next loads on their way under this multiplication."""
-    figure, (above, below) = charts.new_figure(9.6, 4.7, rows=2, gridspec_kw={"height_ratios": [1, 1.9]})
+    figure, (above, below) = canvas.new_figure(9.6, 4.7, rows=2, gridspec_kw={"height_ratios": [1, 1.9]})
     wait, put, multiply, shown = 1.3, 0.5, 2.4, 3
     for i in range(shown):
         start = i * (wait + put + multiply)
@@ -259,7 +261,7 @@ def block_order():
     step = gemm_tuned
     resident = MULTIPROCESSORS * step.BLOCKS_PER_SM
     groups, sizes = (1, 8, 16), (4096, 16384)
-    figure, grid = charts.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
+    figure, grid = canvas.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
     for axes_row, size in zip(grid, sizes, strict=True):
         count = size // step.BLOCK_M
         for axes, group in zip(axes_row, groups, strict=True):
@@ -297,7 +299,7 @@ def warp_tiles():
     step = gemm_warp_tiles
     warp_m, warp_n = step.LANES_M * step.THREAD_M, step.LANES_N * step.THREAD_N
     warps_n = step.BLOCK_N // warp_n
-    figure, (left, right) = charts.new_figure(9.6, 3.4, columns=2, gridspec_kw={"width_ratios": [1, 2.1]})
+    figure, (left, right) = canvas.new_figure(9.6, 3.4, columns=2, gridspec_kw={"width_ratios": [1, 2.1]})
     shades = (SKY, YELLOW, ORANGE, GREEN, PURPLE, BLUE, VERMILION, GRID)
     warps = step.BLOCK_M // warp_m * warps_n
     for warp in range(warps):
@@ -334,7 +336,7 @@ def warp_tiles():
 
 def stationary():
     """What stays in registers and what streams past: conv2d_one_channel, and conv2d_register_tiled on layer 2."""
-    figure, (left, right) = charts.new_figure(9.6, 3.8, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 3.8, columns=2)
     layer = problems.preset("ece408-layer1")
     one = conv2d_one_channel.shipped(layer)
     rows, cols = one["ROWS"], one["COLS"]
@@ -390,6 +392,57 @@ def stationary():
     return figure
 
 
+def bank_map():
+    """A tile in shared memory, 32 banks wide, and what one request reads of it, by the floats that pad its rows."""
+    step, array, constant, pads = catalog.find("gemm_rectangular_tiles"), "b_tile", "PAD", (0, 1, 2)
+    problem = problems.parse_shape(step.ladder, "M=64 N=64 K=32")
+    tasks = [trace.task(step, problem, tile={constant: pad}) for pad in pads]
+    figure, axes = canvas.new_figure(
+        9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
+    )
+    for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
+        kernel = trace.main_kernel(found)
+        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (array, "read"))
+        above, below = axes[0, i], axes[1, i]
+        places = [place for place in access["sample"] or [] if place is not None]
+        words = Counter(place % BANKS for place in set(places))
+        turns = max(words.values())
+        colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION
+        above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
+        above.set_ylim(0, 34)
+        above.set_yticks([1, 16, 32])
+        title = f"{constant} = {pad}: {tracefigures.wavefront_count(turns)}"
+        above.set_title(title, fontsize=11.5, fontweight="bold")
+        row = places[1] - places[0]
+        rows = -(-(max(places) + row) // BANKS)
+        for word in range(rows * BANKS):
+            inside, line = word % row < row - pad, word // row
+            if not inside:
+                below.plot(word % BANKS, word // BANKS + 0.5, marker=".", markersize=2.5, color=MUTED)
+            elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
+                length = min(row - pad - word % row, BANKS - word % BANKS)
+                shade = ("#eef3f8", "#dce6ef")[line % 2]
+                tracefigures.fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
+        for place in places:
+            tracefigures.fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
+        below.set_ylim(rows, 0)
+        below.set_xlim(-0.5, BANKS - 0.5)
+        below.set_xticks([0, 8, 16, 24, 31])
+        below.set_yticks([])
+        below.set_xlabel("bank")
+        for axis in (above, below):
+            axis.tick_params(labelsize=8.5)
+    figure.text(
+        0.5, 0.005, "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
+        fontsize=9, color=MUTED,
+    )  # fmt: skip
+    engine = figure.get_layout_engine()
+    engine.set(rect=(0, 0.03, 1, 0.97))
+    axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
+    axes[1, 0].set_ylabel(f"{array} in memory, 32 floats a line", fontsize=9.5)
+    return figure
+
+
 def _span(axes, x, y, width, colour, text):
     _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
     _label(axes, x + width / 2, y + 0.5, text, size=9.5)
@@ -403,7 +456,7 @@ def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
 
 
 def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", card=False):
-    box = {"facecolor": charts.CARD, "edgecolor": "none", "pad": 2} if card else None
+    box = {"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2} if card else None
     axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight, bbox=box)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.catalog import problems
-from common.report import charts, tracefigures
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.catalog import catalog, problems
+from common.report import canvas, tracefigures
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.trace import trace
 
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
@@ -30,24 +31,24 @@ TAPS = (SKY, ORANGE, GREEN, YELLOW)  # a colour for each (r, s)
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(tensors(), folder / "tensors"),
-        charts.save(matrices(), folder / "matrices"),
-        charts.save(memory(), folder / "memory"),
-        charts.save(walk(), folder / "walk"),
-        charts.save(loads(), folder / "loads"),
-        charts.save(offsets(), folder / "offsets"),
-        charts.save(masks(), folder / "masks"),
-        charts.save(lanes(), folder / "lanes"),
-        charts.save(waves(False), folder / "waves"),
-        charts.save(waves(True), folder / "waves_own"),
-        charts.save(tracefigures.staging("conv3d_implicit_gemm", "tiles"), folder / "staging"),
-        charts.save(tracefigures.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
+        canvas.save(tensors(), folder / "tensors"),
+        canvas.save(matrices(), folder / "matrices"),
+        canvas.save(memory(), folder / "memory"),
+        canvas.save(walk(), folder / "walk"),
+        canvas.save(loads(), folder / "loads"),
+        canvas.save(offsets(), folder / "offsets"),
+        canvas.save(masks(), folder / "masks"),
+        canvas.save(lanes(), folder / "lanes"),
+        canvas.save(waves(False), folder / "waves"),
+        canvas.save(waves(True), folder / "waves_own"),
+        canvas.save(staging(), folder / "staging"),
+        canvas.save(tracefigures.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
     ]
 
 
 def tensors():
     """x, filt and y of the worked example, row by row as they lie in memory; the numbers are places in it."""
-    figure, axes = charts.new_figure(9.6, 2.3)
+    figure, axes = canvas.new_figure(9.6, 2.3)
     for h in range(H):
         for w in range(W):
             tap = (h - CHOSEN_P, w - CHOSEN_Q)
@@ -88,7 +89,7 @@ def matrices():
     """The worked example as A @ B = C; the numbers are places in x, filt and y."""
     gemm_m_extent, gemm_k_extent = P * Q, R * S * C
     chosen_m = CHOSEN_P * Q + CHOSEN_Q
-    figure, axes = charts.new_figure(9.6, 5.3)
+    figure, axes = canvas.new_figure(9.6, 5.3)
     top = (gemm_k_extent - gemm_m_extent) / 2
     for gemm_m in range(gemm_m_extent):
         p, q = divmod(gemm_m, Q)
@@ -142,7 +143,7 @@ def matrices():
 def memory():
     """Bytes of the input and of A written out, for each layer; implicit GEMM needs no more than the input."""
     names = [name for ladder in ("conv2d", "conv3d") for name in problems.timed_presets(ladder)]
-    figure, axes = charts.new_figure(9.6, 1.5 + 0.52 * len(names))
+    figure, axes = canvas.new_figure(9.6, 1.5 + 0.52 * len(names))
     for place, name in enumerate(names):
         layer = problems.preset(name)
         x_mb = 4e-6 * math.prod(layer.input_shape)
@@ -174,7 +175,7 @@ def walk():
     t_extent, r_extent, s_extent, tiles_per_tap = 2, 3, 3, 2
     per_t = r_extent * s_extent * tiles_per_tap
     shown = (0, 1, 2, r_extent * tiles_per_tap, per_t)
-    figure, axes_all = charts.new_figure(9.6, 5.0, rows=2, gridspec_kw={"height_ratios": [1, 1.5]})
+    figure, axes_all = canvas.new_figure(9.6, 5.0, rows=2, gridspec_kw={"height_ratios": [1, 1.5]})
     strip, below = axes_all
     tile_count = t_extent * per_t
     for tile in range(tile_count):
@@ -235,7 +236,7 @@ def loads():
     rows = threads // columns
     turns, per_warp = block_m // rows, WARP // columns
     colours = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
-    figure, (left, middle, right) = charts.new_figure(
+    figure, (left, middle, right) = canvas.new_figure(
         9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 2.2, 2.2]}
     )
     for turn in range(turns):
@@ -315,7 +316,7 @@ def offsets():
         ("next r", per_tap * layer.S),
         ("next t", per_tap * layer.S * layer.R),
     )
-    figure, (left, right) = charts.new_figure(9.6, 4.0, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
+    figure, (left, right) = canvas.new_figure(9.6, 4.0, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
     left.plot(range(len(values)), [v / 1000 for v in values], ".", color=BLUE, markersize=4)
     for t in range(layer.T):
         start = t * per_tap * layer.S * layer.R
@@ -336,7 +337,7 @@ def offsets():
     lines = [f"{what}: + {values[tile] - values[tile - 1]:,}" for what, tile in kinds]
     right.text(
         0.04, 0.97, "\n".join(lines), transform=right.transAxes, va="top", fontsize=9.5, linespacing=1.5,
-        bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 2},
+        bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2},
     )  # fmt: skip
     right.set_title("its kinds of steps, in floats", fontsize=11, fontweight="bold", loc="left")
     for axes in (left, right):
@@ -348,7 +349,7 @@ def masks():
     """Four outputs at a padded border: their taps, the mask of each as the step codes it, and the test of one tap."""
     height, width, extent, pad = 5, 6, 3, 1
     tap_r, tap_s = 0, 2
-    figure, axes_row = charts.new_figure(9.6, 4.6, columns=4)
+    figure, axes_row = canvas.new_figure(9.6, 4.6, columns=4)
     for axes, (p, q, where) in zip(
         axes_row, ((0, 0, "a corner"), (0, 2, "an edge"), (2, 2, "inside"), (4, 5, "the last")), strict=True
     ):
@@ -395,7 +396,7 @@ def masks():
 def lanes():
     """Which rows of the two tiles a lane reads, and which filter a row of b_tile holds."""
     lanes_m, lanes_n, thread_n = step.LANES_M, step.LANES_N, 8
-    figure, (left, right) = charts.new_figure(9.6, 3.9, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 3.9, columns=2)
     shades = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
     chosen = 5
     for lane in range(WARP):
@@ -436,7 +437,7 @@ def waves(own_tiles):
     splits = range(1, 9)
     large = step.shipped(problems.preset("c3d-conv3a"))
     names = problems.timed_presets("conv3d")
-    figure, axes = charts.new_figure(7.2, 1.3 + 0.34 * len(names))
+    figure, axes = canvas.new_figure(7.2, 1.3 + 0.34 * len(names))
     for place, name in enumerate(names):
         own = step.shipped(problems.preset(name))
         tile = own if own_tiles else large
@@ -459,6 +460,21 @@ def waves(own_tiles):
     axes.set_yticks(range(len(names)), names)
     figure.suptitle("% of the waves' places that hold a block", fontsize=10, color=MUTED, x=0.01, ha="left")
     return figure
+
+
+def staging():
+    """One request of every copy from global memory of a step, of its arrival in ``tiles``, and of its reads there."""
+    step, array = catalog.find("conv3d_implicit_gemm"), "tiles"
+    (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
+    kernel = trace.main_kernel(found)
+
+    def those(space, op):
+        wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
+        return [a for a in wanted if space == "global" or a["array"] == array]
+
+    # the first operand on the left: it is copied first and read last
+    chosen = [*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]]
+    return tracefigures.in_pairs(chosen, 0.2)
 
 
 def _blocks(name, tile):

@@ -7,8 +7,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
-from common.report import charts
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report import canvas
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace import trace
 from common.trace.cost import BANKS, WARP
 
@@ -26,13 +26,13 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(fragments(), folder / "fragments"),
-        charts.save(tiles(), folder / "tiles"),
-        charts.save(ldmatrix(), folder / "ldmatrix"),
-        charts.save(rows_in_banks(), folder / "rows_in_banks"),
-        charts.save(stages(), folder / "stages"),
-        charts.save(image_rows(), folder / "image_rows"),
-        charts.save(shifted_filters(), folder / "shifted_filters"),
+        canvas.save(fragments(), folder / "fragments"),
+        canvas.save(tiles(), folder / "tiles"),
+        canvas.save(ldmatrix(), folder / "ldmatrix"),
+        canvas.save(rows_in_banks(), folder / "rows_in_banks"),
+        canvas.save(stages(), folder / "stages"),
+        canvas.save(image_rows(), folder / "image_rows"),
+        canvas.save(shifted_filters(), folder / "shifted_filters"),
     ]
 
 
@@ -46,7 +46,7 @@ def _traced(name, shape, watched=()):
 def fragments():
     """Which lane of hgemm_mma holds which elements of the tiles of A, B and C: all that it reads and writes."""
     events = _traced("hgemm_mma", f"M={M} N={N} K={K}", ["a", "b", "c"])["events"]
-    figure, axes = charts.new_figure(9.6, 8.2)
+    figure, axes = canvas.new_figure(9.6, 8.2)
     gap = 2.6
     corners = {"a": (0, 0, M, K), "b": (K + gap, -K - gap, K, N), "c": (K + gap, 0, M, N)}
     titles = {"a": f"A: {M} × {K}", "b": f"B: {K} × {N}", "c": f"C: {M} × {N}"}
@@ -81,7 +81,7 @@ def fragments():
 def tiles():
     """A block of C in warp tiles, a warp's in tiles of one instruction, and the fragments that meet there."""
     step = shared
-    figure, (left, right) = charts.new_figure(9.6, 4.6, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 4.6, columns=2)
     for warp in range(step.THREADS // WARP):
         m, n = warp // step.WARPS_N * step.WARP_M, warp % step.WARPS_N * step.WARP_N
         _box(left, n, m, step.WARP_N, step.WARP_M, face=SHADES[warp], alpha=0.5, line=1.4)
@@ -111,7 +111,7 @@ def ldmatrix():
     """One ldmatrix of A and one, transposed, of B: which lane names which row, and what a lane is given."""
     kernel = _traced("hgemm_shared", "M=128 N=128 K=64")
     reads = [a for a in kernel["accesses"] if (a["space"], a["op"]) == ("shared", "read")]
-    figure, axes_row = charts.new_figure(9.6, 4.3, columns=2)
+    figure, axes_row = canvas.new_figure(9.6, 4.3, columns=2)
     group, member = divmod(CHOSEN, 4)
     for axes, access in zip(axes_row, reads, strict=True):
         of_a = access["array"] == "a_tile"
@@ -141,7 +141,7 @@ def ldmatrix():
 
 def rows_in_banks():
     """The first rows of a_tile as they lie in the banks, and the pieces that one matrix of an ldmatrix reads."""
-    figure, axes_row = charts.new_figure(9.6, 3.6, columns=2)
+    figure, axes_row = canvas.new_figure(9.6, 3.6, columns=2)
     banks = 4  # of a piece of 16 bytes
     pieces = BANKS // banks
     for axes, name in zip(axes_row, ("hgemm_shared", "hgemm_swizzled"), strict=True):
@@ -179,7 +179,7 @@ def rows_in_banks():
 def stages():
     """hgemm_pipelined in time: which pair of tiles is copied to which stage, and which is multiplied."""
     count, shown = pipelined.STAGES, 5
-    figure, axes = charts.new_figure(9.6, 3.4)
+    figure, axes = canvas.new_figure(9.6, 3.4)
     long, before = 4.0, 2.2
     spans = []
     for pair in range(shown + count - 1):
@@ -209,7 +209,7 @@ def stages():
 def image_rows():
     """A fragment of TF32 in one image row of layer 1, and which output rows it serves on layer 2."""
     layer = problems.preset("ece408-layer1")
-    figure, (left, right) = charts.new_figure(9.6, 4.9, columns=2, gridspec_kw={"width_ratios": [1.35, 1]})
+    figure, (left, right) = canvas.new_figure(9.6, 4.9, columns=2, gridspec_kw={"width_ratios": [1.35, 1]})
     rows, depth = conv2d.MMA_M, conv2d.MMA_K
     for q in range(rows):
         for k in range(depth):
@@ -252,7 +252,7 @@ def shifted_filters():
     layer = problems.preset("ece408-layer1")
     shift = shifted.plan(layer.H, layer.W, layer.K, layer.R, layer.S)["SHIFT"]
     rows, columns, depth, gap = shifted.MMA_M, shifted.MMA_N, shifted.MMA_K, 2.4
-    figure, axes = charts.new_figure(9.6, 8.2)
+    figure, axes = canvas.new_figure(9.6, 8.2)
     cells = {}  # by corner and place: the text, its shade, and which lane holds it
     for g in range(rows):
         for k in range(depth):
@@ -289,7 +289,7 @@ def shifted_filters():
 
 def _span(axes, x, y, width, colour, text):
     _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
-    box = {"facecolor": charts.CARD, "edgecolor": "none", "pad": 2}
+    box = {"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2}
     axes.text(x + width / 2, y + 0.5, text, ha="center", va="center", fontsize=9.5, bbox=box)
 
 

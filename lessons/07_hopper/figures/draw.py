@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common.report import charts
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report import canvas
+from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace.hopper import layouts
 from lessons.hopper import im2col_map
 
@@ -26,14 +26,14 @@ PIECES = 8  # of 16 bytes in a row of 128
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(descriptor(), folder / "descriptor"),
-        charts.save(swizzle(), folder / "swizzle"),
-        charts.save(phases(), folder / "phases"),
-        charts.save(pipeline(), folder / "pipeline"),
-        charts.save(cluster(), folder / "cluster"),
-        charts.save(fragments(), folder / "fragments"),
-        charts.save(corners(), folder / "corners"),
-        charts.save(split(), folder / "split"),
+        canvas.save(descriptor(), folder / "descriptor"),
+        canvas.save(swizzle(), folder / "swizzle"),
+        canvas.save(phases(), folder / "phases"),
+        canvas.save(pipeline(), folder / "pipeline"),
+        canvas.save(cluster(), folder / "cluster"),
+        canvas.save(fragments(), folder / "fragments"),
+        canvas.save(corners(), folder / "corners"),
+        canvas.save(split(), folder / "split"),
     ]
 
 
@@ -45,7 +45,7 @@ def _operands():
 
 def descriptor():
     """The 64 bits of both descriptors of hgemm_wgmma, field by field."""
-    figure, axes = charts.new_figure(9.6, 3.3)
+    figure, axes = canvas.new_figure(9.6, 3.3)
     for i, (operand, one) in enumerate(zip("AB", _operands(), strict=True)):
         top = i * 2.6
         _box(axes, 0, top, 64, 1, line=1.4)
@@ -72,7 +72,7 @@ def descriptor():
 
 def swizzle():
     """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
-    figure, (left, middle, right) = charts.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
+    figure, (left, middle, right) = canvas.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
     rows, unit = 16, layouts.UNIT // wgmma.BYTES
     places = layouts.along_k(rows, wgmma.ROW, wgmma.BYTES, 0, layouts.ATOM, layouts.ROW)[:, ::unit] // unit
     a, b = _operands()
@@ -140,7 +140,7 @@ def phases():
         if arrivals == 0 and awaited == 0:
             arrivals, phase = 1, phase + 1
             told.append(("complete", 0, arrivals, awaited, phase))
-    figure, axes = charts.new_figure(9.6, 3.9)
+    figure, axes = canvas.new_figure(9.6, 3.9)
     names = ("arrivals to come", "bytes to come", "wait, parity 0", "wait, parity 1")
     for i, (what, size, arrivals, awaited, phase) in enumerate(told):
         _box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
@@ -168,7 +168,7 @@ def phases():
 def pipeline():
     """hgemm_specialised in time: which stage is filled, full and multiplied; and when the matrix unit works."""
     stages, shown, trip, asks = specialised.STAGES, 11, 2.3, 0.12
-    figure, axes = charts.new_figure(9.6, 3.9)
+    figure, axes = canvas.new_figure(9.6, 3.9)
     asked, ready, start, end = [], [], [], []
     for pair in range(shown):
         free = end[pair - stages] if pair >= stages else 0.0
@@ -203,7 +203,7 @@ def pipeline():
 
 def cluster():
     """What each block of a pair of hgemm_clustered asks for, and in whose stage it arrives."""
-    figure, axes = charts.new_figure(9.6, 4.0)
+    figure, axes = canvas.new_figure(9.6, 4.0)
     width, gap = 8.0, 3.0
     for rank in range(clustered.CLUSTER):
         left = rank * (width + gap)
@@ -232,7 +232,7 @@ def fragments():
     waits = operand.MMA_M * operand.MMA_K * operand.BYTES / 128 / 3  # clocks; two thirds of the fetch are hidden
     multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
     stage, count = operand.K_STEPS * multiply, 3 * operand.K_STEPS
-    figure, axes = charts.new_figure(9.6, 3.6)
+    figure, axes = canvas.new_figure(9.6, 3.6)
     _label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
     for k in range(count):
         left = k * (waits + multiply)
@@ -265,7 +265,7 @@ def corners():
     tap = (0, 2, 0)
     pixels = zip(*layouts.walked(x.shape, one, one.pixels, (0, 0, -pad, -pad), tap), strict=True)
     got = [int(x[n, d, h, w, 0]) if 0 <= h < H and 0 <= w < W else 0 for n, d, h, w in pixels]
-    figure, (left, right) = charts.new_figure(9.6, 4.4, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
+    figure, (left, right) = canvas.new_figure(9.6, 4.4, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
     for h in range(-pad, H + pad):
         for w in range(-pad, W + pad):
             inside = 0 <= h < H and 0 <= w < W
@@ -306,7 +306,7 @@ def split():
     value = np.float32(np.pi)
     high = _tf32(value)
     low = value - high
-    figure, axes = charts.new_figure(9.6, 2.6)
+    figure, axes = canvas.new_figure(9.6, 2.6)
     top = int(np.floor(np.log2(value)))
     lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 24)]
     for y, (name, number, colour, last) in enumerate(lines):

@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import problems
-from common.report import charts
-from common.report.charts import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report import canvas
+from common.report.canvas import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 # The example of section 2: one axis, stride 1, no padding
 WIDTH, TAPS = 6, 3
@@ -32,20 +32,20 @@ TILE_COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
-        charts.save(sums(), folder / "sums"),
-        charts.save(meeting(), folder / "meeting"),
-        charts.save(classes(), folder / "classes"),
-        charts.save(fewer_products(), folder / "fewer_products"),
-        charts.save(nine_from_four(), folder / "nine_from_four"),
-        charts.save(long_sum(), folder / "long_sum"),
-        charts.save(equal_shares(), folder / "equal_shares"),
-        charts.save(network(), folder / "network"),
+        canvas.save(sums(), folder / "sums"),
+        canvas.save(meeting(), folder / "meeting"),
+        canvas.save(classes(), folder / "classes"),
+        canvas.save(fewer_products(), folder / "fewer_products"),
+        canvas.save(nine_from_four(), folder / "nine_from_four"),
+        canvas.save(long_sum(), folder / "long_sum"),
+        canvas.save(equal_shares(), folder / "equal_shares"),
+        canvas.save(network(), folder / "network"),
     ]
 
 
 def sums():
     """Every product of a convolution along one axis, in three copies: summed by rows, by columns, by diagonals."""
-    figure, panels = charts.new_figure(9.6, 2.9, columns=3)
+    figure, panels = canvas.new_figure(9.6, 2.9, columns=3)
     chosen = (
         (lambda p, w: p == 1, "y[1]: along a row", "x[w] · filt[w − p]"),
         (lambda p, w: w == 3, "dx[3]: down a column", "dy[p] · filt[w − p]"),
@@ -84,7 +84,7 @@ def taps_met(h: int, w: int, stride: int) -> list[tuple[int, int, int, int]]:
 
 def meeting():
     """One element of dx, and the elements of dy that it meets: at a stride of 1, and four times at one of 2."""
-    figure, panels = charts.new_figure(9.6, 2.75, columns=5)
+    figure, panels = canvas.new_figure(9.6, 2.75, columns=5)
     cases = ((3, 3, 1), (4, 4, 2), (3, 4, 2), (4, 3, 2), (3, 3, 2))
     for axes, (h, w, stride) in zip(panels, cases, strict=True):
         met = taps_met(h, w, stride)
@@ -111,7 +111,7 @@ def meeting():
 
 def classes():
     """dx at a stride of 2, coloured by class, and each class with the taps of the filter that it meets."""
-    figure, (left, right) = charts.new_figure(9.6, 3.1, columns=2, gridspec_kw={"width_ratios": [1, 2.4]})
+    figure, (left, right) = canvas.new_figure(9.6, 3.1, columns=2, gridspec_kw={"width_ratios": [1, 2.4]})
     for h in range(EXTENT + 1):
         for w in range(EXTENT + 1):
             face = CLASS_COLOURS[(h + PAD) % 2, (w + PAD) % 2]
@@ -142,7 +142,7 @@ def fewer_products():
     side, patch, warps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.THREADS // 32
     names = ("a", "b", "c", "d")
     rows = ("d0 − d2", "d1 + d2", "d2 − d1", "d3 − d1")
-    figure, axes = charts.new_figure(9.6, 2.6)
+    figure, axes = canvas.new_figure(9.6, 2.6)
     apart = side + 3.2
     for panel in range(4):
         x = panel * apart
@@ -178,7 +178,7 @@ def fewer_products():
 def nine_from_four():
     """A patch of dy and a window of x become sixteen values each; their products, over all patches, nine taps."""
     side, patch, taps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.TAPS
-    figure, axes = charts.new_figure(9.6, 3.9)
+    figure, axes = canvas.new_figure(9.6, 3.9)
     apart, lower = side + 2.6, side + 1.6
     panels = (
         (0, 0, patch, "patch of dy", MUTED, ""),
@@ -211,7 +211,7 @@ def nine_from_four():
 def long_sum():
     """wgrad's product, dy transposed times the windows of x: a small result of long sums, cut into parts."""
     layer = problems.preset(LONG)
-    figure, axes = charts.new_figure(9.6, 3.4)
+    figure, axes = canvas.new_figure(9.6, 3.4)
     small, wide, length = 1.3, 3.0, 11.0
     colours = (SKY, ORANGE, GREEN, PURPLE)
     for part in range(PARTS):
@@ -249,7 +249,7 @@ def equal_shares():
         for block in work
     ]
     longest = max(TILE_STEPS)
-    figure, panels = charts.new_figure(9.6, 3.3, columns=2)
+    figure, panels = canvas.new_figure(9.6, 3.3, columns=2)
     for axes, blocks, title in zip(
         panels, (whole, equal), ("a block for each tile", "a block for each place"), strict=True
     ):
@@ -288,7 +288,7 @@ def network():
         (convolution, "wgrad"), (f"pool {first.POOL} × {first.POOL}", winner), (convolution, both),
         (f"pool {second.POOL} × {second.POOL}", winner), ("dense, bias,\nReLU", both), ("dense,\nbias", both),
     )  # fmt: skip
-    figure, axes = charts.new_figure(9.6, 1.9)
+    figure, axes = canvas.new_figure(9.6, 1.9)
     step = 4.1
     for place, (name, extent, channels, face) in enumerate(arrays):
         x, side = place * step, 0.5 + 1.3 * extent / first.H

@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common.catalog import catalog, device, packages, store
+from common.catalog import catalog, device, sources, store
 from common.commands import arguments, console
-from common.records import current
 from common.records.entries import Run as Provenance
-from common.report import training as record
+
+from . import record
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
@@ -229,7 +229,7 @@ def _shown(run, say):
 
 def _finish(run, options, traced, say):
     """Draw, record and say what came of it."""
-    from common.report import trainingcharts
+    trainingcharts = import_module(f"lessons.{LESSON}.figures.charts")
 
     gpu = None if traced else device.current_gpu()
     found = _trained(run, gpu)
@@ -269,7 +269,7 @@ def _trained(run, gpu):
         batch=plan.batch, rate=plan.rate, momentum=plan.momentum, decay=plan.decay, kernels=plan.kernels,
         captured=run.launches is not None, launches=run.launches,
         history=[record.Epoch(**asdict(one)) for one in run.history], mistakes=mistakes,
-        code=current.trained_code(),
+        code=record.code(),
         run=_provenance(gpu),
     )  # fmt: skip
 
@@ -278,7 +278,7 @@ def _provenance(gpu):
     now = datetime.datetime.now(datetime.timezone.utc)
     return Provenance(
         date=now.date().isoformat(), driver=gpu.driver if gpu else "", cuda=gpu.cuda if gpu else "",
-        packages=packages.versions(_PACKAGES), python=platform.python_version(),
+        packages=sources.versions(_PACKAGES), python=platform.python_version(),
     )  # fmt: skip
 
 
@@ -311,7 +311,7 @@ def _compare(options):
         losses, errors = compare.losses(plan, shape, learned)
         compared = record.Compared(
             batch=plan.batch, rate=plan.rate, library=compare.library(), losses=losses, gradients=errors, speeds=[],
-            code=current.trained_code(), run=_provenance(device.current_gpu()),
+            code=record.code(), run=_provenance(device.current_gpu()),
         )  # fmt: skip
         for name, mine in errors.items():
             said = f"gradients within {max(mine.values()):.1e} of PyTorch's, losses of {compare.STEPS} steps within"

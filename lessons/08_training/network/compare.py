@@ -6,13 +6,13 @@ from importlib.metadata import version
 import numpy as np
 from numba import cuda
 
-from common.report.training import DOUBLE, EAGER, GRAPH, Speed
 from common.timing import timing
 
 from . import torch_side
 from .graph import Graph
 from .parameters import Parameters
 from .plan import KINDS, Plan
+from .record import DOUBLE, EAGER, GRAPH, Speed
 from .training import network
 
 STEPS = 100

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from common.catalog.schema import Amount, Count, Extent, Positive
-from common.report.training import Share
+
+from .record import Share
 
 KINDS = ("fused", "layered")
 

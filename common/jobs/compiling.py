@@ -1,0 +1,126 @@
+"""What is compiled: every kernel of steps, and the cards that show what became of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from common.catalog import cache, device, limits, problems
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.jobs import messages, run
+from common.jobs.messages import StepResult
+from common.jobs.run import Outcome, allowed
+from common.machine_code.messages import CodeCard
+from common.run import isolate
+from common.run.messages import at
+from common.trace import trace
+from common.trace.messages import Trace
+
+TRACE_SECONDS = 60.0
+Show = Literal["ptx", "sass"]
+
+
+class ToolError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
+
+
+def compile_steps(
+    steps: list[Step],
+    architectures: tuple[str, ...],
+    machine_code: bool,
+    file: Path | None = None,
+    preset: str | None = None,
+    every_preset: bool = False,
+) -> Iterator[Outcome]:
+    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
+    presets = [preset or problems.DEFAULT_PRESET[step.ladder] for step in steps]
+    tasks = []
+    for step, name in zip(steps, presets, strict=True):
+        others = [other for other in problems.timed_presets(step.ladder) if other != name]
+        # a bench times an experiment on its ladder's default only
+        others = others if every_preset and not step.experiment else []
+        task = messages.Compile(
+            **at(step, problems.preset(name), file),
+            architectures=allowed(step, architectures),
+            machine_code=machine_code,
+            others={other: problems.preset(other).shape() for other in others},
+        )
+        tasks.append(task)
+    # the later lessons' kernels take longest: they come first
+    with isolate.Pool() as pool:
+        waiting = [pool.submit(_compiled, task, pool.stop) for task in reversed(tasks)][::-1]
+        for step, name, future in zip(steps, presets, waiting, strict=True):
+            if result := future.result():
+                yield Outcome(step, problems.preset(name), name, result)
+
+
+def _compiled(task: messages.Compile, stop: threading.Event) -> StepResult | None:
+    """What came of a compilation; None if it was stopped."""
+    return next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
+
+
+def card_architecture() -> str:
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known.
+
+    A step that does not run on it has a card for what it requires.
+    """
+    found = device.compute_capability()
+    return found if found in limits.LIMITS else run.CODE_ARCHITECTURE
+
+
+def cards(
+    pairs: list[tuple[Step, str]],
+    architecture: str,
+    file: Path | None = None,
+    show: Show | None = None,
+) -> Iterator[Outcome]:
+    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    alone. Raises ToolError when machine code cannot be had.
+    """
+    with isolate.Pool() as pool:
+        waiting = [pool.submit(_cards, step, preset, architecture, file, show, pool.stop) for step, preset in pairs]
+        for (step, preset), future in zip(pairs, waiting, strict=True):
+            result = future.result()
+            if result.get("missing_tool"):
+                raise ToolError(result["message"])
+            yield Outcome(step, problems.preset(preset), preset, result)
+
+
+def _cards(
+    step: Step, preset: str, architecture: str, file: Path | None, show: Show | None, stop: threading.Event
+) -> StepResult:
+    problem, target = problems.preset(preset), allowed(step, [architecture])[0]
+    key = card_key(file or step.path, problem, target)
+    found = None if show else cache.get("cards", key, list[CodeCard])
+    if found is not None:
+        return {"status": "right", "cards": found}
+    task = messages.Card(**at(step, problem, file), architecture=target, show=show)
+    result = next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
+    if result is None:
+        return {"status": "unjudged", "message": "stopped"}
+    if result["status"] == "right" and not show:
+        _add_traffic(task, result["cards"], stop)
+        if not stop.is_set():  # else perhaps without a trace
+            cache.put("cards", key, result["cards"])
+    return result
+
+
+def card_key(path: Path, problem: Problem, architecture: str) -> str:
+    """What the cards of a step's file are kept under; they show source lines, so a comment counts, too."""
+    finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
+    return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
+
+
+def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event) -> None:
+    """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
+    problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
+    tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
+    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
+    figures = trace.traffic(result["trace"]) if result and "trace" in result else {}
+    for card in found:
+        card["traffic"] = figures.get(card["kernel"], {})

@@ -1,0 +1,312 @@
+"""What is measured on the GPU: steps, libraries, ceilings, errors, sweeps; under profilers and sanitizers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.catalog import catalog, device, problems
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.catalog.sources import Code
+from common.jobs import messages, run
+from common.jobs.messages import StepResult
+from common.jobs.run import CHECK_SECONDS, TIME_SECONDS, DeviceError, Outcome, beyond
+from common.machine_code import kernelcache
+from common.run import isolate
+from common.run.messages import at
+from common.timing import clocks, profiler, sanitizer, timing
+from common.timing.ceilings import Ceilings
+from common.timing.timing import Timing
+
+QUICK_SECONDS = 1.0
+WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
+WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
+
+
+def measure(
+    pairs: list[tuple[Step, str]],
+    file: Path | None = None,
+    libraries: Iterable[str] = (),
+    ceilings: bool = False,
+    quick: bool = False,
+) -> Generator[tuple[str, Any], None, None]:
+    """Measure on the GPU.
+
+    Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
+    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
+    timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
+    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. Needs a GPU.
+    """
+    device.require_gpu("timing")
+    left_out = [pair for pair in pairs if beyond(pair[0])]
+    pairs = [pair for pair in pairs if pair not in left_out]
+    room = run.inspect_device()[1]
+    if ceilings:
+        ((_, found),) = isolate.run([messages.Ceilings(room_bytes=room)], False, TIME_SECONDS)
+        yield "ceilings", found
+    timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
+    for preset in dict.fromkeys(preset for _, preset in pairs):
+        steps = {step.name: step for step, name in pairs if name == preset}
+        tasks = [
+            messages.Time(
+                **at(step, problems.preset(preset), file), preset=preset, kernels=str(kernelcache.FOLDER),
+                beside="" if quick else _beside(step, problems.preset(preset)), room_bytes=room,
+                most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
+            )
+            for step in steps.values()
+        ]  # fmt: skip
+        for task, (_, result) in zip(tasks, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+            outcome = _timed(steps[task.step], task, result)
+            if "timing" in result and not _beside(outcome.step, outcome.problem):
+                timed.append((task, result["timing"]))
+            yield "step", outcome
+    for preset in libraries:
+        problem = problems.preset(preset)
+        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
+        ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
+        yield "library", (preset, library)
+    slow = clocks.slow([timing.sm_mhz for _, timing in timed])
+    again = [task for (task, _), behind in zip(timed, slow, strict=True) if behind]
+    for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
+        yield "step", _timed(catalog.find(task.step), task, result)
+    for step, preset in left_out:
+        refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
+        yield "step", Outcome(step, problems.preset(preset), preset, refused)
+
+
+def _timed(step: Step, task: messages.Time, result: StepResult) -> Outcome:
+    """The outcome at the size that ran, which may be smaller than the preset's."""
+    shape = result.get("shape") or problems.preset(task.preset).shape()
+    return Outcome(step, problems.from_shape(step.ladder, shape), task.preset, result)
+
+
+def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Without those that were timed again (:func:`measure`), in their order."""
+    return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
+
+
+def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
+    """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
+    yield from (outcome for _, outcome in measure(pairs, file))
+
+
+def _beside(step: Step, problem: Problem) -> str:
+    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty.
+
+    FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
+    """
+    return step.precision if catalog.on_tensor_cores(step, problem) else ""
+
+
+def measure_device() -> tuple[device.Gpu, Ceilings]:
+    """The GPU's description and its measured ceilings.
+
+    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
+    """
+    device.require_gpu("measuring the ceilings")
+    (_, result), *_ = isolate.run([messages.Ceilings(room_bytes=run.inspect_device()[1])], False, TIME_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the GPU could not be measured: {result['message']}")
+    return result["gpu"], result["ceilings"]
+
+
+def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
+    """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
+
+    A step that requires another GPU is left out.
+    """
+    device.require_gpu("measuring errors")
+    files = {step.name: str(step.path) for step in steps if not beyond(step)}
+    ((_, result),) = isolate.run([messages.Accuracy(files=files)], False, TIME_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the errors could not be measured: {result['message']}")
+    return result
+
+
+def measure_epilogues(
+    convolutions: list[tuple[str, str, str]],
+) -> Iterator[tuple[Step, str, messages.EpiloguesResult]]:
+    """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
+
+    Raises as :func:`measure_device` does. A step that requires another GPU is left out.
+    """
+    device.require_gpu("timing epilogues")
+    for name, preset, ways in convolutions:
+        step = catalog.find(name)
+        if beyond(step):
+            continue
+        shape = problems.preset(preset).shape()
+        task = messages.Epilogues(
+            path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset,
+            room_bytes=run.inspect_device()[1],
+        )  # fmt: skip
+        ((_, result),) = isolate.run([task], False, TIME_SECONDS)
+        if result["status"] != "right":
+            raise DeviceError(f"{name} on {preset}: the epilogues could not be timed: {result['message']}")
+        yield step, preset, result
+
+
+def tunables(step: Step, preset: str) -> messages.TunablesResult:
+    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
+    task = messages.Tunables(**at(step, problems.preset(preset)))
+    ((_, result),) = isolate.run([task], False, CHECK_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(f"{step.name}: {result['message']}")
+    if not result["tunables"]:
+        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
+    return result
+
+
+def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
+    """Every combination of the tunables' values."""
+    names = list(tunables)
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+
+
+def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
+    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
+
+    Raises ValueError naming a word that is not of that form or a constant the step does not have.
+    """
+    if text is None:
+        return tunables
+    values = {name: [value] for name, value in shipped.items()}
+    named: set[str] = set()
+    for word in text.split():
+        name, _, numbers = word.partition("=")
+        if name in named:
+            raise ValueError(f"--values {word!r}: {name} is given twice")
+        named.add(name)
+        if name not in tunables:
+            raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
+        try:
+            values[name] = list(dict.fromkeys(int(number) for number in numbers.split(",")))
+        except ValueError:
+            raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
+    if not named:
+        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
+    return values
+
+
+def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
+    """Check and time a step with each tile; needs a GPU."""
+    device.require_gpu("a sweep")
+    place, room = at(step, problems.preset(preset)), run.inspect_device()[1]
+    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER), room_bytes=room) for tile in tiles]
+    for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+        yield tile, result
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Hardware counters of a step's kernels on a preset, and the shape and the code that were launched."""
+
+    step: Step
+    preset: str
+    kernels: list[profiler.Counters]
+    shape: dict[str, int]
+    code: Code
+
+
+def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
+    """Each pair, launched once under ncu.
+
+    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read, TimeoutError.
+    """
+    device.require_gpu("profiling")
+    room = run.inspect_device()[1]
+    # without the tool, which would count these launches, too
+    sizes = [messages.Size(**at(step, problems.preset(preset)), room_bytes=room) for step, preset in pairs]
+    tasks = []
+    for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
+        if size["status"] != "right":
+            raise profiler.ProfileError(f"{step.name}: {size['message']}")
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size["shape"]))))
+    profiles = []
+    for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
+        problem = problems.from_shape(step.ladder, result["shape"])
+        tensor = catalog.on_tensor_cores(step, problem)
+        launched = zip(result["kernels"], read, strict=True)
+        kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
+        code = Code(source=result["source"], helpers=result["helpers"])
+        profiles.append(Profiled(step, preset, kernels, result["shape"], code))
+    return profiles
+
+
+def profiled(
+    tasks: Sequence[messages.Launch], counters: dict[str, str] = profiler.METRICS
+) -> list[tuple[messages.LaunchResult, list[profiler.Launch]]]:
+    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
+
+    Raises ProfileError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
+    """
+    command = profiler.command(None if counters is profiler.METRICS else counters)
+    results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
+    profiler.require_permission(output)
+    for task, result in zip(tasks, results, strict=False):
+        if result["status"] != "right":
+            raise profiler.ProfileError(f"{task.step}: {result['message']}")
+    if len(results) < len(tasks):
+        said = " ".join(output.split())[-300:] or "no output"
+        raise profiler.ProfileError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
+    found = iter(profiler.parse(output, counters))
+    read = [list(itertools.islice(found, len(result["kernels"]))) for result in results]
+    for task, result, mine in zip(tasks, results, read, strict=True):
+        if not mine or len(mine) < len(result["kernels"]):
+            raise profiler.ProfileError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
+    return list(zip(results, read, strict=True))
+
+
+def _watched_seconds(steps: int) -> float:
+    return min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * steps)
+
+
+def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
+    """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
+
+    Raises NoGpuError without a GPU, SanitizerError when a tool does not run, TimeoutError.
+    """
+    device.require_gpu("the sanitizer run")
+    with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
+        # most of the time is compilation, so the tools run side by side
+        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
+    for tool, total in zip(sanitizer.TOOLS, totals, strict=True):
+        for step in steps:
+            # all at once is quick; only errors are traced to their step
+            count, report = _sanitize(tool, [step]) if total else (0, "")
+            yield tool, step, count, report
+
+
+def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
+    tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
+    results, output = isolate.watched(tasks, sanitizer.command(tool), _watched_seconds(len(steps)))
+    failed = [r for r in results if r["status"] not in ("right", "refused")]
+    count = sanitizer.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
+    if failed or len(results) < len(tasks):
+        message = failed[0]["message"] if failed else "the process ended early"
+        if not count and len(steps) == 1:  # what the tool has nothing against, it has not seen
+            raise sanitizer.SanitizerError(f"{steps[0].name}: {tool}: {message}")
+        return max(1, count), f"{message}; {sanitizer.first_report(output)}"
+    return count, sanitizer.first_report(output) if count else ""
+
+
+def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
+    """Run a conv2d step on operands saved as .npy files and save its output."""
+    task = messages.Maps(
+        path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
+    )
+    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
+    return Outcome(step, problems.preset("photo"), "photo", result)
+
+
+def explain(step: Step, problem: Problem, simulator: bool) -> str:
+    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
+    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], simulator, TIME_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(str(result["message"]))
+    return str(result["text"])

@@ -1,0 +1,123 @@
+"""The look of every picture of the workbook: colours, an empty figure, headings, and its files.
+
+Pictures lie on an opaque light ground, so that they read on a dark page too; colours are Okabe and Ito's, told apart
+by the colour-blind.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+from common.catalog import store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
+)  # fmt: skip
+INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
+
+_TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "figure.facecolor": CARD,
+    "axes.facecolor": CARD,
+    "savefig.facecolor": CARD,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "workbook",  # same figure, same file
+    "svg.fonttype": "none",
+}
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure and its axes in the workbook's style; sizes in inches."""
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update(_STYLE)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
+    return figure, axes
+
+
+def gridded(axes: Any, axis: str = "both") -> None:
+    """Lines at the ticks of one axis, or of both, behind what is drawn."""
+    axes.grid(axis=axis, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
+
+    Raises StoreError.
+    """
+    from matplotlib import pyplot as plt
+
+    png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
+    store.write(png, _paletted(picture.getvalue()) if svg else picture.getvalue())
+    if svg:
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        text = drawn.getvalue()
+        # clip paths get ids from memory addresses: number them, so that the same figure is the same file
+        for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
+            text = text.replace(name, f"clip{number}")
+        # processors round differently: the sixth decimal is not the figure's
+        text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
+        lines = text.splitlines()  # Matplotlib leaves blanks at line ends
+        store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
+    plt.close(figure)
+    return png
+
+
+def _paletted(png: bytes) -> bytes:
+    """The picture with a palette of 256 colours: lines and letters have few, and a third of the bytes does."""
+    from PIL import Image
+
+    found, image = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
+    image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(found, "PNG")
+    return found.getvalue()
+
+
+def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
+    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
+    height = figure.get_figheight()
+    line = 0.3 / height
+    top = 1 - 0.1 / height
+    if title:
+        figure.text(0.01, top, title, fontsize=13, fontweight="bold", ha="left", va="top")
+        top -= line
+    if legend:
+        figure.legend(
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
+            frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
+        )  # fmt: skip
+        top -= legend * line
+    figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
+    engine: Any = figure.get_layout_engine()
+    bottom = 0.25 / height
+    engine.set(rect=(0, bottom, 1, top - bottom))
+
+
+def plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
+    """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    few = limits[1] / limits[0] < 1e3
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -1,0 +1,451 @@
+"""The tables of pages: each kind of marker a function that takes figures from records and returns a table.
+
+``<!-- table: KIND WORDS -->`` is written by the function registered for it. It takes the ``record`` or the machine
+``code`` if it needs one, then the marker's words. Raises UnmeasuredError where there is nothing to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from common.catalog import catalog, exercises, problems
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.machine_code import loops
+from common.machine_code.loops import HotLoop
+from common.records import current, records
+from common.records.entries import Entry, MachineCode, PeerRow, Row
+from common.records.records import Record
+from common.report import agreement, figures, layers
+from common.report.figures import Figure, TimedRow, kind, with_preset
+from common.report.table import OLDER, Table
+from common.timing import profiler, sanitizer
+
+TABLES: dict[str, Callable[..., Table | str]] = {}
+
+
+class UnmeasuredError(Exception):
+    """Nothing was measured of what a table shows: of what."""
+
+
+# --- times ---
+
+
+@kind("ladder", TABLES)
+def ladder(record: Record, preset: str, lesson: str = "") -> Table:
+    """Every step (of the lesson), the libraries, the floor."""
+    steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
+    if not record.rows(preset):
+        raise UnmeasuredError(preset)
+    whole = rows_of(record, preset, steps)  # all, so that speed-ups count from the ladder's first
+    hidden = {f"`{step.name}`" for step in steps if lesson and step.lesson != lesson}
+    body = [cells for cells in whole.rows if str(cells[0]).removesuffix(f" {OLDER}") not in hidden]
+    first = figures.first_speed(record, preset, steps)
+    twins = []
+    for step, row in record.channels_last(preset):
+        if step.lesson == (lesson or step.lesson):
+            timed = figures.channels_last(record, preset, step, row, first)
+            twins.append(_cells(aged(f"`{timed.name}` (NHWC)", timed.older), timed, whole.header))
+    at = next((i for i, cells in enumerate(body) if str(cells[0]).startswith("*")), len(body))
+    body[at:at] = twins
+    lacking = "" if first else "*× first* is empty: the first step was not timed. "
+    return replace(whole, rows=body, note=lacking + _footnote(record, preset))
+
+
+def rows_of(record: Record, preset: str, steps: list[Step]) -> Table:
+    """The given steps that have rows, marked if older, then the libraries."""
+    timed = figures.timed(record, preset, steps)
+    header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    header += figures.in_turn_titles(one.columns for one in timed)
+    header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
+    body = [_cells(aged(f"`{one.name}`", one.older), one, header) for one in timed]
+    for one, row in figures.libraries(record, preset, figures.first_speed(record, preset, steps)):
+        body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
+    return Table(header, body)
+
+
+@kind("experiments", TABLES)
+def experiments(record: Record, preset: str, name: str) -> Table:
+    """The step, then its variants."""
+    steps = [catalog.find(name)] + [e for e in catalog.experiments() if e.predecessor == name]
+    if not record.rows(preset):
+        raise UnmeasuredError(preset)
+    found = rows_of(record, preset, steps)
+    found = found.only([title for title in found.header if title not in ("× previous", "prepare ms")])
+    rounds = any(catalog.on_tensor_cores(step, problems.preset(preset)) for step in steps)
+    return replace(
+        found,
+        header=[title.replace("× first", f"× {name}") for title in found.header],
+        rows=[cells for cells in found.rows if str(cells[0]).startswith("`")],
+        note=_footnote(record, preset, libraries=False, rounds=rounds),
+    )
+
+
+@kind("times", TABLES)
+def times(record: Record, *words: str) -> Table:
+    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
+
+    Below stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor.
+    """
+    presets, names = _presets(words)
+    if not all(record.rows(preset) for preset in presets):
+        raise UnmeasuredError(" and ".join(presets))
+    peers = [name for name in _libraries(record, presets) if not records.rounds_operands(name)]
+    above = dict(zip(names[1:], names, strict=False))
+    rows = []
+    for name in (*names, *peers):
+        cells = [f"*{name}*" if name in peers else f"`{name}`"]
+        for preset in presets:
+            word = name.replace(" ", "-")
+            before = figures.fastest(record, preset, names) if name in peers else above.get(name)
+            faster = figures.speed_up(record, preset, before, word) if before else None
+            cells += [_time(record, preset, word), cell_of(faster), cell_of(figures.share(record, preset, word))]
+        rows.append(cells)
+    floors = (figures.floor(record, preset) for preset in presets)
+    rows.append(["*floor*", *(cell for floor in floors for cell in (cell_of(floor), "", "100"))])
+    header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
+    note = "*Times as fast*: as the line above, and a library as the fastest step here."
+    return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
+
+
+def summary(record: Record, root: str) -> list[Table]:
+    """All steps by ladder, ms on each timed preset, with the libraries and the floor; ``root`` begins the links."""
+    found = []
+    for name in problems.LADDERS:
+        presets = [preset for preset in problems.timed_presets(name) if record.rows(preset)]
+        if not presets:
+            continue
+        twins = {step.name: step for preset in presets for step, _ in record.channels_last(preset)}
+        last = [problems.CHANNELS_LAST.get(preset, "") for preset in presets]
+        lines = [(step, "", presets) for step in catalog.steps() if step.ladder == name]
+        lines += [(step, " (NHWC)", last) for step in twins.values()]
+        rows = [
+            [f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name}){how}", *(_time(record, p, s.name) for p in at)]
+            for s, how, at in lines
+        ]
+        peers = _libraries(record, presets)
+        rows += [[f"*{peer}*", *(cell_of(figures.time(record, p, peer)) for p in presets)] for peer in peers]
+        rows.append(["*floor*", *(cell_of(figures.floor(record, preset)) for preset in presets)])
+        found.append(Table([f"{name}, ms", *presets], rows))
+    shown = _rows(record, [preset for name in problems.LADDERS for preset in problems.timed_presets(name)])
+    if not shown:
+        raise UnmeasuredError("any preset")
+    note = f"Median times on one {machine(record, shown)}."
+    note += " All use FP32, but where another precision is named or marked."
+    return [*found[:-1], replace(found[-1], note=note)]
+
+
+@kind("layers", TABLES)
+def across_layers(record: Record, step: str, *presets: str) -> Table:
+    """``STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
+    found = layers.compare(record, step.split("_")[0], step, presets)
+    library = layers.peer(step.split("_")[0], step)
+    rows = []
+    for layer in found:
+        m, n, k = layers.matrix(layer.problem)
+        rows.append([
+            f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
+            aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(layer.tflops),
+            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(layer.peer_tflops),
+            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "", _one(layer.percent_of_floor),
+            layer.peer_method,
+        ])  # fmt: skip
+    short = library.split()[0]
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
+    header += [f"% of {short}", "% of floor", f"{short} computes by"]
+    known = [layer.preset for layer in found if record.rows(layer.preset)]
+    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, known, {step, library}))
+
+
+@kind("ceilings", TABLES)
+def ceilings(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
+    found = with_ceilings(record, slugs)
+    rows = []
+    for one in found:
+        gpu, held = one.data.gpu, one.ceilings
+        assert held is not None
+        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
+        rates = [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
+        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
+    header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
+    return Table(header, rows, measured_on(found))
+
+
+def with_ceilings(record: Record, slugs: Iterable[str]) -> list[Record]:
+    found = [one for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    if not record.ceilings:
+        raise UnmeasuredError("the ceilings")
+    return found
+
+
+def measured_on(found: list[Record]) -> str:
+    said = (machine(one, [one.ceilings]) for one in found if one.ceilings)
+    return f"Measured on one {' and one '.join(said)}."
+
+
+# --- machine code ---
+
+UNCOMPILED = "not compiled yet"
+
+
+@kind("code", TABLES)
+def instructions(code: MachineCode, *words: str) -> Table:
+    """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    preset, names = with_preset(words)
+    rows: list[list[str]] = []
+    architecture = ""
+    for name in names:
+        kernels = records.code_kernels(code, name, preset)
+        if not kernels:
+            rows.append([f"`{name}`", *[UNCOMPILED] * 7])
+        for kernel in kernels:
+            architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
+            cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
+            cells = [*cells, loops.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
+            rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
+    header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
+    header += ["constant loads", "instructions per multiply-add"]
+    return Table(header, rows, compiled("The innermost multiply loop", architecture, code, preset))
+
+
+@kind("lines", TABLES)
+def source_lines(code: MachineCode, *words: str) -> Table:
+    """``[PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
+    preset, (name,) = with_preset(words)
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        raise UnmeasuredError(name)
+    lines = [line for line in kernel.hot.lines if line.text]
+    mix = HotLoop.recorded(kernel).mix
+    order = [group for group in mix if any(group in line.mix for line in lines)]
+    rows = [
+        [f"`{line.text}`".replace("|", "\\|"), *(str(line.mix.get(group, "")) for group in order)] for line in lines
+    ]
+    rows.append(["*in all*", *(str(mix[group]) for group in order)])
+    note = compiled(f"The innermost multiply loop of `{name}`", kernel.architecture, code, preset)
+    return Table(["source line", *order], rows, note)
+
+
+def compiled(what: str, architecture: str, code: MachineCode, preset: str | None) -> str:
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
+    on = f" for `{preset}`," if preset else ""
+    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+
+
+# --- counters, sanitizers, errors, epilogues ---
+
+# Columns of the counters' table: the word that chooses one, and its title.
+_COUNTERS = {
+    "perfma": "instructions per multiply-add",
+    "issue_pct": "issue slots %",
+    "fma_pipe_pct": "FP32 pipe %",
+    "tensor_pipe_pct": "tensor pipe %",
+    "l1_pct": "L1 %",
+    "l2_pct": "L2 %",
+    "dram_pct": "DRAM %",
+    "occupancy_pct": "occupancy %",
+    "load_ratio": "sectors per load",
+    "stall": "main stall",
+}
+
+
+@kind("profile", TABLES)
+def profile(record: Record, *words: str) -> Table:
+    """``PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
+    presets, rest = _presets(words)
+    chosen = [word for word in rest if word in _COUNTERS]
+    names = [word for word in rest if word not in chosen]
+    chosen = chosen or [word for word in _COUNTERS if word != "tensor_pipe_pct"]
+    rows, source = [], ""
+    for preset in presets:
+        on = f", {preset}" if len(presets) > 1 else ""
+        for name in names:
+            entry = record.profile(preset, name)
+            if entry is None:
+                rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
+                continue
+            source = f" on {record.gpu_name}, {record.run_of(entry).date}"
+            cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
+            stalls = profiler.main_kernel(entry.kernels).stalls
+            cells["stall"] = max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
+            rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
+    where = " and ".join(f"`{preset}`" for preset in presets)
+    header = ["step", *(_COUNTERS[key] for key in chosen)]
+    return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
+
+
+@kind("sanitizer", TABLES)
+def sanitizers(record: Record) -> Table:
+    """Errors that compute-sanitizer's tools found, by step."""
+    found = record.data.sanitizer
+    if not found:
+        raise UnmeasuredError("the sanitizers")
+    names = [step.name for step in catalog.everything() if step.name in found]
+    rows = []
+    for name in names:
+        seen = found[name]
+        old = any(current.older(one, name) for one in seen.values())
+        counts = [str(seen[tool].errors) if tool in seen else "" for tool in sanitizer.TOOLS]
+        rows.append([aged(f"`{name}`", old), *counts])
+    where = machine(record, [one for name in names for one in found[name].values()])
+    return Table(["step", *sanitizer.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
+
+
+@kind("agreement", TABLES)
+def agreed(record: Record) -> Table:
+    """What the hardware counted of each kernel, with the ratio to what the tracer counted."""
+    found = record.data.agreement
+    if not found:
+        raise UnmeasuredError("the tracer's agreement")
+    table = agreement.table(found)
+    where = machine(record, [entry for shapes in found.values() for entry in shapes.values()])
+    said = (
+        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
+    )
+    return replace(table, note="\n\n".join(filter(None, [table.note, f"{said} one {where}."])))
+
+
+# --- of the lessons themselves ---
+
+
+@kind("steps", TABLES)
+def steps(lesson: str) -> Table:
+    """The lesson's steps, what each does, the step before, and what it grew from if another."""
+    rows = []
+    for s in catalog.steps():
+        if s.lesson == lesson:
+            after = f"`{s.predecessor}`" if s.predecessor else "starts the ladder"
+            grew = f", grew from `{s.builds_on}`" if s.builds_on != s.predecessor else ""
+            rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
+    header = ["step", "what it does", "after"]
+    return Table(header, rows, left=header)
+
+
+@kind("exercises", TABLES)
+def hard_exercises(lesson: str) -> Table:
+    """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
+    found = [one for one in exercises.everything() if one.lesson == lesson and one.hard]
+    header = ["exercise", "kind", "what"]
+    return Table(header, [[_linked(one), _KINDS.get(one.kind, one.kind), one.title] for one in found], left=header)
+
+
+_KINDS = {"bug": "find the bug"}
+
+
+def exercise(name: str) -> str:
+    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
+    one = exercises.find(name)
+    said = _KINDS.get(one.kind, one.kind)
+    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`"
+
+
+def _linked(one: exercises.Exercise) -> str:
+    return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
+
+
+@kind("problems", TABLES)
+def presets() -> Table:
+    """The timed presets, their work and least traffic."""
+    ladders = {step.ladder for step in catalog.steps()}
+    rows = [
+        [f"`{name}`", str(p), f"{p.flops / 1e9:.3g}", f"{p.least_bytes / 1e6:,.0f}", f"{p.intensity:.1f}"]
+        for name, p in problems.PRESETS.items()
+        if p.ladder in ladders and not name.startswith("tiny-")
+    ]
+    return Table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
+
+
+@kind("picture", TABLES)
+def picture(record: Record, name: str, *words: str) -> str:
+    """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
+    path = records.RESULTS / "charts" / record.slug / f"{name}.png"
+    if not path.is_file():
+        raise UnmeasuredError(f"the chart `{name}`")
+    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
+
+
+# --- cells and notes ---
+
+
+def cell_of(figure: Figure | None) -> str:
+    return "" if figure is None else figure.text
+
+
+def aged(text: str, older: bool) -> str:
+    """With the mark of what was measured on older code, if it was."""
+    return f"{text} {OLDER}" if older else text
+
+
+def _time(record: Record, preset: str, name: str) -> str:
+    """Milliseconds, marked if they are older than the step; empty if it was not timed."""
+    return aged(cell_of(figures.time(record, preset, name)), figures.older(record, preset, name))
+
+
+def _cells(name: str, row: TimedRow, header: Sequence[str]) -> list[str]:
+    return [name, *(row.cell(title) for title in header[1:])]
+
+
+def _one(value: float | None) -> str:
+    return f"{value:.1f}" if value else ""
+
+
+def _presets(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of the words that are presets, and the rest."""
+    found = [word for word in words if word in problems.PRESETS]
+    return found, [word for word in words if word not in found]
+
+
+def _libraries(record: Record, presets: list[str]) -> list[str]:
+    """The libraries with a row on one of the presets."""
+    return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
+
+
+def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool = True) -> str:
+    """What ran, the floors (those of rounded operands if something ``rounds``), the libraries, and where."""
+    rows, problem = record.rows(preset), record.usual(preset)
+    floors = record.floors(preset)[: None if rounds else 1]
+    said = [f" The {name} is {figures.milliseconds(one.floor_ms)} ms" for name, one in floors]
+    said[:1] = [f"{first}, set by {floors[0][1].floor_kind}" for first in said[:1]]
+    bound = [
+        derived.percent_of_floor
+        for name, row in rows.items()
+        if not records.rounds_operands(name) and (derived := record.derive(preset, row))
+    ]
+    if libraries and max(bound, default=0) > 100:
+        half = problem.input_dtype == problems.FLOAT16
+        said.append(f" Above 100%: {_FASTER if half else _FEWER}")
+    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}) if libraries else []
+    said += [f" Libraries: {'; '.join(versions)}"] if versions else []
+    floors_and_more = "".join(f"{one}." for one in said)
+    return f"`{preset}`: {ran(problem, preset)}.{floors_and_more} Median on one {machine(record, rows.values())}."
+
+
+_FEWER = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
+_FASTER = "by an instruction that is faster than `mma.sync`"
+
+
+def ran(problem: Problem, preset: str) -> str:
+    asked = problems.preset(preset)
+    return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
+
+
+def machine(record: Record, entries: Iterable[Entry]) -> str:
+    """The card, its software in the latest run among those of the entries, one at least, and the days of these."""
+    runs = sorted((record.run_of(one) for one in entries), key=lambda run: run.date)
+    first, last = runs[0], runs[-1]
+    days = f"on {last.date}" if first.date == last.date else f"from {first.date} to {last.date}"
+    return f"{record.gpu_name} (driver {last.driver}, CUDA {last.cuda}) {days}"
+
+
+def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> str:
+    """Where the rows of these names were timed; nothing without one."""
+    shown = _rows(record, presets, names)
+    return f" Median on one {machine(record, shown)}." if shown else ""
+
+
+def _rows(record: Record, presets: Iterable[str], names: Iterable[str] | None = None) -> list[Row]:
+    """The record's rows of these presets, of steps and libraries by their names, or of all."""
+    found = [(name, row) for preset in presets for name, row in record.rows(preset).items()]
+    return [row for name, row in found if names is None or name in names]

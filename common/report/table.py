@@ -1,0 +1,199 @@
+"""A table as plain data, and the two ways to show it: as Markdown in a page, and on a terminal.
+
+Cells are written as in Markdown, ``code`` and *emphasis*; the terminal shows them without these marks. A cell for the
+terminal alone may be a :class:`rich.text.Text`, which has colours.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table as Drawn
+from rich.text import Text
+
+from common.catalog import catalog, problems
+
+SIGNS = {
+    "†": "Rounds its inputs to TF32, for tensor cores.",
+    "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
+    "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
+}
+OLDER = "¶"
+MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
+LEAST = 12  # characters below which a column that may be cut is left out
+SHORT = 24  # characters of a text that is not broken without need
+_NAMED = re.compile(r"^\[?`(\w+)`(?:\]\([^)]*\))?")
+# Where a long word of a header is broken if the terminal is narrow.
+_BROKEN = {
+    "registers": "regis-\nters", "occupancy": "occu-\npancy", "requests": "re-\nquests",
+    "wavefronts": "wave-\nfronts", "multiply-adds": "multiply-\nadds",
+}  # fmt: skip
+
+Cell = str | Text
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below.
+
+    Columns named in ``left`` are aligned left, as the first one is, and their texts may be broken; the others are
+    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all; the column
+    ``cut`` is cut to the room that there is. A ``light`` table has no frame on a terminal.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    title: str = ""
+    left: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    cut: str | None = None
+    light: bool = False
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        yield terminal(self, options.max_width)
+
+    def only(self, names: Sequence[str]) -> Table:
+        """With these columns alone."""
+        kept = [i for i, name in enumerate(self.header) if name in names]
+        rows = [[cells[i] for i in kept] for cells in self.rows]
+        return replace(self, header=[self.header[i] for i in kept], rows=rows)
+
+
+def signs() -> dict[str, str]:
+    """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
+    rounded, half, split = SIGNS
+    by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
+    return {
+        step.name: by_precision.get(step.precision, half)
+        for step in catalog.everything()
+        if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
+    }
+
+
+def explained(used: set[str]) -> list[str]:
+    """What the marks that are used mean, in sentences."""
+    return [f"{mark} {said}" for mark, said in MARKS.items() if mark in used]
+
+
+def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]:
+    """The rows, steps on tensor cores with their sign behind the name, and the marks that occur."""
+    known, used, found = signs(), set[str](), list[list[Cell]]()
+    for first, *cells in rows:
+        match = _NAMED.match(first) if isinstance(first, str) else None
+        sign = known.get(match[1], "") if match else ""
+        if match and sign:
+            used.add(sign)
+            first = f"{match[0]} {sign}{str(first)[match.end() :]}"
+        used |= {OLDER for cell in (first, *cells) if OLDER in str(cell)}
+        found.append([first, *cells])
+    return found, used
+
+
+# --- Markdown ---
+
+
+def markdown(*tables: Table) -> str:
+    """Tables as a page has them: each one's cells and its note; at the end what all marks mean. Paragraphs."""
+    parts, used = [], set[str]()
+    for table in tables:
+        rows, mine = _signed(table.rows)
+        used |= mine
+        rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
+        lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
+        parts += ["\n".join(lines), table.note]
+    return "\n\n".join(filter(None, [*parts, " ".join(explained(used))]))
+
+
+# --- terminal ---
+
+
+def terminal(table: Table, width: int) -> Drawn:
+    """The table for a terminal of ``width`` columns.
+
+    Where it is too wide, headers are broken, then optional columns left out, then the frame; then names are broken.
+    """
+    rows, used = _signed(table.rows)
+    cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
+    table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])
+    broken, dropped = bool(table.cut) or needed(table) > width, list[str]()
+    enough = needed(table, broken)
+    for name in table.optional:
+        if needed(table, broken) > width and name in table.header:
+            dropped.append(name)
+            table = table.only([one for one in table.header if one != name])
+    room = LEAST + width - needed(table, broken)
+    tight = room < LEAST
+    titles = [_broken(table, i, tight) if broken else name for i, name in enumerate(table.header)]
+    most = max(title.count("\n") for title in titles)
+    drawn = Drawn(
+        title=escape(table.title) or None, title_justify="left", caption_justify="left", **_look(table, tight)
+    )
+    drawn.show_header = any(name.strip() for name in table.header)
+    for i, (name, title) in enumerate(zip(table.header, titles, strict=True)):
+        cut, wraps = name == table.cut, name in table.left or (tight and not i)
+        numbers = all(str(cells[i]).strip().isdigit() or not cells[i] for cells in table.rows)
+        justify: Any = "left" if cut or name in table.left or (not i and not numbers) else "right"
+        overflow: Any = "ellipsis" if cut else "fold"
+        title = "\n" * (most - title.count("\n")) + title
+        drawn.add_column(
+            title, justify=justify, no_wrap=not wraps, overflow=overflow, max_width=room if cut else None
+        )
+    for cells in table.rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in cells))
+    lost = f"[dim]A terminal of {enough} columns shows {_listed(dropped)} too.[/]" if dropped else ""
+    meaning = " ".join(explained(used - {OLDER}))
+    drawn.caption = "\n".join(filter(None, [lost, escape(_plain(table.note)), meaning])) or None
+    return drawn
+
+
+def _look(table: Table, tight: bool) -> dict[str, Any]:
+    if tight:
+        return {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0, "pad_edge": False}
+    return {"box": box.SIMPLE_HEAD, "pad_edge": False} if table.light else {}
+
+
+def _shown(cell: Cell) -> Cell:
+    return cell if isinstance(cell, Text) else _plain(cell).replace(OLDER, "(older code)")
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "").replace("*", "")
+
+
+def _broken(table: Table, i: int, tight: bool) -> str:
+    """A header in lines that are no wider than the column's cells and the longest word."""
+    words = _words(table.header[i])
+    if tight:
+        words = [part for word in words for part in _BROKEN.get(word, word).split("\n")]
+    cells = (line for row in table.rows for line in str(row[i]).split("\n"))
+    return textwrap.fill(" ".join(words), max(map(len, ["-", *words, *cells])), break_on_hyphens=False)
+
+
+def _words(name: str) -> list[str]:
+    """Where a header may be broken: not behind the sign of a ratio."""
+    return name.replace("× ", "×\u00a0").split(" ")
+
+
+def needed(table: Table, broken: bool = False) -> int:
+    """How many columns of a terminal hold the table, with headers broken at blanks, or not."""
+    total = 1
+    for i, name in enumerate(table.header):
+        lines = [line for row in table.rows for line in str(row[i]).split("\n")]
+        longest = max(map(len, lines), default=0)
+        if name in table.left:
+            longest = max([min(longest, SHORT), *(len(word) for line in lines for word in line.split(" "))])
+        longest = LEAST if name == table.cut else longest
+        total += 3 + max([longest, *map(len, _words(name) if broken else [name])])
+    return total
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

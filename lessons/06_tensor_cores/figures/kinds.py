@@ -1,0 +1,68 @@
+"""Tables of pages: rates of instructions, and errors of products."""
+
+from common.records import current
+from common.report import figures, kinds
+from common.report.figures import kind
+from common.report.kinds import UnmeasuredError
+from common.report.table import Table
+from common.timing import accuracy
+
+
+@kind("rates", kinds.TABLES)
+def rates(record, *slugs):
+    """``[SLUG ...]``: measured multiply-add rates by instruction; further cards by their record's name."""
+    rated = {
+        "fma": "FP32", "mma_tf32": "`mma.sync`, TF32", "mma_f16": "`mma.sync`, FP16", "wgmma_tf32": "`wgmma`, TF32",
+        "wgmma_f16": "`wgmma`, FP16",
+    }  # fmt: skip
+    found = kinds.with_ceilings(record, slugs)
+    rows = [[one.data.gpu.name, *(kinds.cell_of(figures.ceiling(one, name)) for name in rated)] for one in found]
+    return Table(["GPU, TFLOP/s", *rated.values()], rows, kinds.measured_on(found))
+
+
+_ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results' root mean square"
+
+
+@kind("accuracy", kinds.TABLES)
+def errors(record):
+    """The errors of products of normals over K."""
+    found = record.data.accuracy.get(accuracy.USUAL, {})
+    if not found:
+        raise UnmeasuredError("errors over K")
+    depths = sorted({point.K for entry in found.values() for point in entry.points})
+    rows = []
+    for name, entry in found.items():
+        at = {point.K: point for point in entry.points}
+        rows.append([_product(name, entry), *(_errors(at.get(depth)) for depth in depths)])
+    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {kinds.machine(record, found.values())}."
+    return Table(["product", *(f"K = {depth}" for depth in depths)], rows, note)
+
+
+@kind("unfit", kinds.TABLES)
+def errors_of_unfit(record):
+    """The same for operands beyond some precisions, a column for each kind of them."""
+    unfit = {name: mine for name, mine in record.data.accuracy.items() if name != accuracy.USUAL}
+    if not unfit:
+        raise UnmeasuredError("operands beyond some precisions")
+    products = {name: entry for mine in unfit.values() for name, entry in mine.items()}
+    rows = [
+        [_product(name, entry), *(_errors(mine[name].points[0] if name in mine else None) for mine in unfit.values())]
+        for name, entry in products.items()
+    ]
+    said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in unfit if name in accuracy.KINDS)
+    note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
+    where = kinds.machine(record, next(iter(unfit.values())).values())
+    return Table(["product", *unfit], rows, f"{note} On one {where}.")
+
+
+def _product(name, entry):
+    return kinds.aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
+
+
+def _errors(point):
+    if point is None:
+        return ""
+    lost = f"{100 * point.lost:.3g}% lost" if point.lost else ""
+    known = point.rms is not None and point.largest is not None
+    said = ", ".join(figures.millionths(one) for one in (point.rms, point.largest) if known and one is not None)
+    return ", ".join(filter(None, [said, lost]))

@@ -1,0 +1,154 @@
+"""Tables and figures of pages: of the network's record of training, of epilogues, of minimal filtering's errors."""
+
+from importlib import import_module
+
+import numpy as np
+
+from common.catalog import algorithms, problems, reference
+from common.check import inputs
+from common.records import current
+from common.report import figures, kinds
+from common.report.figures import Figure, kind
+from common.report.kinds import UnmeasuredError
+from common.report.table import OLDER, Table
+
+records = import_module("lessons.08_training.network.record")
+
+UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
+OPEN = "(not measured yet)"
+_OF_RUN = {
+    "accuracy": lambda run: _figure(100 * run.history[-1].held_out_accuracy, "%", ".1f"),
+    "wrong": lambda run: _figure(len(run.mistakes)),
+    "held_out": lambda run: _figure(run.held_out),
+    "learned": lambda run: _figure(run.learned),
+    "epochs": lambda run: _figure(len(run.history)),
+    "seconds": lambda run: _figure(sum(one.seconds for one in run.history), "s", ".2g"),
+    "launches": lambda run: _figure(run.launches or 0),
+}
+
+
+@kind("training")
+def figure(record, what, *names):
+    """A figure of the record of training on the record's GPU; what was not measured is left open.
+
+    ``accuracy``, ``wrong``, ``held_out``, ``learned``, ``epochs``, ``seconds``, ``launches``; ``apart NAME``;
+    ``images NAME BATCH`` each second; ``faster NAME BATCH [OTHER]``, times as fast as OTHER (default: PyTorch). Names
+    have - in the place of a comma and a blank: ``fused-graph``. Raises ValueError at other words.
+    """
+    found = records.load(record.slug, record.folder)
+    if what in _OF_RUN and not names:
+        return _OF_RUN[what](found.trained) if found and found.trained else OPEN
+    if what not in ("apart", "images", "faster"):
+        known = ", ".join([*_OF_RUN, "apart NAME", "images NAME BATCH", "faster NAME BATCH [OTHER]"])
+        raise ValueError(f"training {' '.join([what, *names])}: is not in the record: figures are {known}")
+    return _compared(found.compared, what, names) if found and found.compared else OPEN
+
+
+def _compared(compared, what, words):
+    names = [word.replace("-", ", ") for word in words]
+    try:
+        if what == "apart":
+            (name,) = names
+            return _figure(compared.apart(name), "", ".1e")
+        name, batch, *rest = names
+        (other,) = rest or [records.EAGER]
+        speed = compared.speed(name, int(batch))
+        beside = compared.speed(other, int(batch))
+    except (ValueError, KeyError):
+        raise ValueError(f"training {what} {' '.join(words)}: no such network or batch is in the record") from None
+    if speed is None or beside is None:
+        return OPEN
+    if what == "images":
+        rate = speed.images_per_second
+        return Figure(rate, "images/s", f"{float(f'{rate:.3g}'):,.0f}")
+    ratio = beside.timing.median_ms / speed.timing.median_ms
+    return Figure(ratio, "", _times(ratio))
+
+
+def _figure(value, unit="", form=","):
+    return Figure(value, unit, format(value, form))
+
+
+def _times(ratio):
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+
+
+@kind("training", kinds.TABLES)
+def table(record, *batches):
+    """``[BATCH ...]``: microseconds of a training step, its launches, and times as fast as PyTorch."""
+    found = records.load(record.slug, record.folder)
+    compared = found and found.compared
+    if not compared:
+        raise UnmeasuredError("training")
+    sizes = [int(word) for word in batches] or sorted({one.batch for one in compared.speeds})
+    mark = "" if records.holds(compared) else f" {OLDER}"
+    rows = []
+    for name in dict.fromkeys(one.name for one in compared.speeds):
+        library = name in (records.EAGER, records.GRAPH)
+        launches = next(one.launches for one in compared.speeds if one.name == name)
+        cells = [f"*{name}*" if library else f"{name}{mark}", str(launches or "")]
+        for size in sizes:
+            speed, eager = compared.speed(name, size), compared.speed(records.EAGER, size)
+            cell = ""
+            if speed and eager:
+                ratio = eager.timing.median_ms / speed.timing.median_ms
+                cell = f"{1e3 * speed.timing.median_ms:,.0f} ({_times(ratio)}×)"
+            cells.append(cell)
+        rows.append(cells)
+    header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
+    note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
+    return Table(header, rows, f"{note} {compared.library}, FP32, cuDNN autotuned, its faster layout.")
+
+
+@kind("epilogues", kinds.TABLES)
+def epilogues(record, name, preset):
+    """``STEP PRESET``: the bytes that fusing saves, then the times of a step with each epilogue."""
+    entry = record.data.epilogues.get(preset, {}).get(name)
+    if entry is None:
+        raise UnmeasuredError(f"epilogues of `{name}` on `{preset}`")
+    rate = record.ceilings.copy_gbs if record.ceilings else None
+    old = not current.epilogues(entry, name)
+    header = ["epilogue", "bytes saved", "takes", "convolution alone ms", "fused ms", "over alone"]
+    header += ["two kernels ms", "PyTorch ms"]
+    rows = [
+        [
+            kinds.aged(f"`{one.epilogue}`", old), f"{one.saved_bytes / 1e6:.0f} MB",
+            f"{one.saved_bytes / rate / 1e6:.3f} ms" if rate else "",
+            figures.milliseconds(one.alone.second.median_ms), figures.milliseconds(one.alone.first.median_ms),
+            f"{100 * (one.alone.ratio - 1):+.1f}%", figures.milliseconds(one.separate.first.median_ms),
+            figures.milliseconds(one.eager.first.median_ms) if one.eager else "",
+        ]
+        for one in entry.found
+    ]  # fmt: skip
+    layouts = sorted({one.layout for one in entry.found if one.layout})
+    theirs = f" {entry.library}, {' and '.join(layouts)}." if entry.library else ""
+    how = "*Takes*: what so many bytes cost at the rate of a copy. Fused and the others are timed in turn."
+    ran = kinds.ran(problems.from_shape(problems.preset(preset).ladder, entry.shape), preset)
+    note = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {kinds.machine(record, [entry])}."
+    return Table(header, rows, note)
+
+
+@kind("saved")
+def saved(record, preset, step, epilogue):
+    """Of a step and a kernel for an epilogue, percent of their time that the bytes take which fusing saves."""
+    entry = record.data.epilogues.get(preset, {}).get(step)
+    found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
+    if found is None or record.ceilings is None:
+        return None
+    return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, "%", ".1f")
+
+
+@kind("uneven")
+def uneven(bound):
+    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
+    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
+    float32: no GPU is needed.
+    """
+    if bound not in ("normwise", "elementwise", "even"):
+        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
+    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
+    error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
+    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
+    transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
+    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
+    return figures.of(ratio, "", ".2g")

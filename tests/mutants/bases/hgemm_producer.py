@@ -1,0 +1,81 @@
+"""One warp asks the copy engine for tiles, four multiply them."""
+
+import importlib
+
+from numba import cuda, float32, uint32, uint64
+
+from lessons import hopper
+from lessons.tensorcores import aligned2, store2_guarded
+from lessons.unrolled import unroll, unrolled
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
+STAGES = 2
+THREADS = 128 + 32
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
+STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * STAGES * STAGE
+ACC = BLOCK_N // 2
+unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_mma")
+
+
+@hopper.jit(THREADS)
+@unroll
+def product(a_map, b_map, c, K, paired):
+    tiles = hopper.half_tiles()
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    thread = uint32(cuda.threadIdx.x)
+
+    blocks_n = (c.shape[1] + BLOCK_N - 1) // BLOCK_N
+    m0, n0 = cuda.blockIdx.x // blocks_n * BLOCK_M, cuda.blockIdx.x % blocks_n * BLOCK_N
+    if thread == 0:
+        for s in range(STAGES):
+            hopper.barrier_init(filled, s, 1)
+            hopper.barrier_init(emptied, s, 1)
+        hopper.publish_barriers()
+    cuda.syncthreads()
+
+    stage, parity = uint32(0), uint32(0)
+    if thread == 128:
+        for k0 in range(0, K, BLOCK_K):
+            hopper.barrier_wait(emptied, stage, parity ^ uint32(1))
+            hopper.barrier_expect(filled, stage, STAGE_BYTES)
+            hopper.tma_load2(tiles, stage * uint32(STAGE), a_map, filled, stage, m0, k0)
+            hopper.tma_load2(tiles, stage * uint32(STAGE) + uint32(A_SIZE), b_map, filled, stage, k0, n0)
+            stage += uint32(1)
+            if stage == uint32(STAGES):
+                stage, parity = uint32(0), parity ^ uint32(1)
+    elif thread < 128:
+        for i in range(ACC):
+            acc[i] = float32(0.0)
+        a_at = hopper.descriptor(tiles, 0, 0, 1024)
+        b_at = hopper.descriptor(tiles, A_SIZE, 8192, 1024)
+        for _ in range(0, K, BLOCK_K):
+            hopper.barrier_wait(filled, stage, parity)
+            moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+            hopper.wgmma_fence()
+            for k in unrolled(4):
+                a, b = a_at + moved + uint64(k * 2), b_at + moved + uint64(k * 128)
+                hopper.wgmma_f16_rows(acc, 0, tiles, a, b, BLOCK_N)
+            hopper.wgmma_commit()
+            hopper.wgmma_wait(0)
+            if thread == 0:
+                hopper.barrier_arrive(emptied, stage)
+            stage += uint32(1)
+            if stage == uint32(STAGES):
+                stage, parity = uint32(0), parity ^ uint32(1)
+
+        lane = thread % uint32(32)
+        m, n = m0 + thread // uint32(32) * uint32(16) + lane // uint32(4), n0 + lane % uint32(4) * uint32(2)
+        for j in range(8):
+            store2_guarded(c, m, n + j * 8, acc, 4 * j, paired)
+            store2_guarded(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+
+
+def launch(a, b, c):
+    if not hopper.mappable(a, b):
+        return unaligned.launch(a, b, c)
+    M, N = c.shape
+    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, BLOCK_K)), hopper.tensor_map(b, (BLOCK_K, BLOCK_N))
+    blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
+    product[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))

@@ -1,0 +1,69 @@
+"""Three stages of tiles, two of them on their way."""
+
+from numba import cuda, float32
+from numba.types import float16
+
+from lessons.grid import row_slices
+from lessons.tensorcores import (
+    aligned2,
+    aligned8,
+    commit_group,
+    copy8_guarded,
+    half_array,
+    ldmatrix4,
+    ldmatrix4_transposed,
+    mma_m16n8k16,
+    store2_guarded,
+    wait_group,
+)
+
+BLOCK_M, BLOCK_N, BLOCK_K = 32, 16, 16
+STAGES = 3
+THREADS = 64
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
+SHARED, PENDING = STAGES * STAGE, STAGES - 2
+
+
+@cuda.jit(device=True)
+def stage(tiles, start, a, b, m0, n0, k0, wide):
+    for at in range(8 * cuda.threadIdx.x, A_SIZE, 8 * THREADS):
+        copy8_guarded(tiles, start + at, a, m0 + at // BLOCK_K, k0 + at % BLOCK_K, wide)
+    for at in range(8 * cuda.threadIdx.x, BLOCK_K * BLOCK_N, 8 * THREADS):
+        copy8_guarded(tiles, start + A_SIZE + at, b, k0 + at // BLOCK_N, n0 + at % BLOCK_N, wide)
+
+
+@cuda.jit
+def product(a, b, c, wide, paired):
+    tiles = half_array(SHARED)
+    a_frag = cuda.local.array(8, float16)
+    b_frag = cuda.local.array(8, float16)
+    acc = cuda.local.array(8, float32)
+    K = a.shape[1]
+    lane, warp_m = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32 * 16
+    m0, n0 = cuda.blockIdx.y * BLOCK_M, cuda.blockIdx.x * BLOCK_N
+    for i in range(8):
+        acc[i] = float32(0.0)
+    for slot in range(STAGES - 1):
+        if slot * BLOCK_K < K:
+            stage(tiles, slot * STAGE, a, b, m0, n0, slot * BLOCK_K, wide)
+        commit_group()
+    for k0 in range(0, K, BLOCK_K):
+        wait_group(PENDING)
+        cuda.syncthreads()
+        ahead, start = k0 + (STAGES - 1) * BLOCK_K, k0 // BLOCK_K % STAGES * STAGE
+        if ahead < K:
+            stage(tiles, ahead // BLOCK_K % STAGES * STAGE, a, b, m0, n0, ahead, wide)
+        commit_group()
+        ldmatrix4(a_frag, 0, tiles, start + (warp_m + lane % 16) * BLOCK_K + lane // 16 * 8)
+        ldmatrix4_transposed(b_frag, 0, tiles, start + A_SIZE + lane % 16 * BLOCK_N + lane // 16 * 8)
+        for j in range(0, 8, 4):
+            mma_m16n8k16(acc, j, a_frag, 0, b_frag, j)
+    for i in range(4):
+        m, n = m0 + warp_m + i % 2 * 8 + lane // 4, n0 + i // 2 * 8 + 2 * (lane % 4)
+        store2_guarded(c, m, n, acc, 2 * i, paired)
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
+        product[grid, THREADS](a[rows], b, c[rows], aligned8(a, b), aligned2(c))

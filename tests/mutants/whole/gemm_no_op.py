@@ -1,0 +1,5 @@
+"""launch starts no kernel."""
+
+
+def launch(a, b, c):
+    pass

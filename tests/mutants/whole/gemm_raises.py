@@ -1,0 +1,5 @@
+"""launch raises an exception of its own."""
+
+
+def launch(a, b, c):
+    raise RuntimeError("out of ideas")
