@@ -67,11 +67,11 @@ class Shared(Storage):
         self.record(state, view, place, width, "read", line, paired)
         lanes = state.among(wrong)
         values = []
-        under_way = self.pending is not None and bool(state.copies or state.has_engines)
+        pending = self.pending if state.copies or state.has_engines else None
         first = self.flat_offset(place)
         for v in range(width):
             at = first + v if v else first
-            if under_way and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
+            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
