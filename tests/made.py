@@ -1,6 +1,9 @@
 """Entries of records, with what a test does not care about filled in."""
 
+from pathlib import Path
+
 from common.catalog import catalog, schema, sources
+from common.machine_code import cards, codegen, sass
 from common.machine_code.messages import Fits, Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
@@ -38,3 +41,16 @@ def code(**steps):
 def counters(kernel="k", **fields):
     """A launch's hardware counters; those not named could not be read."""
     return Counters(**{**dict.fromkeys(METRICS), "time_ns": 1.0, "kernel": kernel, "stalls": {}, **fields})
+
+
+def disassembly(cc):
+    """That of gemm_coarsened, as nvdisasm printed it once."""
+    file = Path(__file__).parent / "sass" / f"gemm_coarsened.sm_{cc.replace('.', '')}.txt"
+    return sass.parse(file.read_text(encoding="utf-8"))
+
+
+def kernel_card(cc="9.0", **changes):
+    """What inspect shows of that kernel, launched as gemm_coarsened is."""
+    launch = codegen.Launch("gemm_coarsened", None, (128, 128, 1), (32, 4, 1), None)
+    code = codegen.MachineCode("gemm_coarsened", cc, 66, 0, 0, 8192, disassembly(cc))
+    return {**cards.card(launch, code), **changes}

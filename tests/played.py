@@ -52,3 +52,8 @@ def processors(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+if __name__ == "__main__":  # python tests/played.py GIBIBYTES COMMAND...
+    with memory(int(sys.argv[1]) << 30):
+        sys.exit(subprocess.call(sys.argv[2:]))

@@ -93,19 +93,6 @@ def test_what_tests_and_the_book_need_comes_on_top(make, target):
     assert text.index("-r locks/cu13.txt") < text.index("-r locks/dev.txt") < text.rindex(".venv/bin/python -m")
 
 
-@pytest.mark.parametrize(
-    ("lock", "some"),
-    [("cu12", {"numba", "numba-cuda", "numpy", "matplotlib", "rich"}),
-     ("cu13", {"numba", "numba-cuda", "numpy", "matplotlib", "rich"}),
-     ("dev", {"mypy", "pytest", "ruff", "sphinx"})],
-)  # fmt: skip
-def test_every_locked_package_has_hashes(root, lock, some):
-    text = (root / "locks" / f"{lock}.txt").read_text()
-    packages = re.findall(r"^([a-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    assert some <= {name for name, _ in packages}
-    assert len(packages) == len(re.findall(r"^\S+==.*\\\n +--hash", text, re.MULTILINE))
-
-
 def test_the_digits_come_from_a_lock_of_their_own_without_what_they_depend_on(make, root):
     text = make("-n", "-B", "train", "RESUME=x.npz")
     assert "--require-hashes --only-binary=:all: --no-deps -r locks/digits.txt" in text
@@ -123,12 +110,6 @@ def test_the_digits_come_from_a_lock_of_their_own_without_what_they_depend_on(ma
 )  # fmt: skip
 def test_a_lesson_and_a_step_are_handed_on(make, words, command):
     assert make("-n", *words, "PYTHON=x").strip() == command
-
-
-def test_watching_no_lesson_says_which_there_are(root):
-    done = subprocess.run(["make", "-n", "watch", "LESSON=9", "PYTHON=x"], cwd=root, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "LESSON=9: must be one of 01 02" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["common", "lessons.01_naive"])

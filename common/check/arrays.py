@@ -77,12 +77,9 @@ class Guarded:
 
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        margins = (self._flat[: self.margin], self._flat[self.margin + self.size :])
-        before, after = (np.asarray(part.copy_to_host()) for part in margins)
-        return written_outside(before, after, self.size)
-
-
-def written_outside(before: Array, after: Array, size: int) -> list[int]:
-    """Offsets written in the margins before and after an array of ``size`` elements."""
-    low, high = (np.flatnonzero(bits(part) != pattern(part.dtype)) for part in (before, after))
-    return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
+        found = []
+        margins = (self._flat[: self.margin], -self.margin), (self._flat[self.margin + self.size :], self.size)
+        for margin, first in margins:
+            here = np.asarray(margin.copy_to_host())
+            found += [int(place) + first for place in np.flatnonzero(bits(here) != pattern(self.dtype))]
+        return found

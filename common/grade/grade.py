@@ -25,7 +25,7 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from common.run.messages import Task, typed
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
-DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
+DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 COUNTED_BYTES, COUNTED_K = 64 << 20, 256  # of a problem that is compiled for, one of whose blocks is traced
@@ -113,7 +113,7 @@ class Grader:
 
     def __init__(self, machine: Machine | None = None, limits: Limits | None = None) -> None:
         self.machine, self.limits = machine or Machine(), limits or Limits()
-        self._seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
+        self.seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
         self._closing = threading.Event()
         self._gpu = threading.Lock()
 
@@ -201,10 +201,6 @@ class Grader:
                 return in_bubblewrap((tasks, simulated, self.limits.seconds), folder, self._closing)
             return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
 
-    def fresh(self, own: Sequence[Problem]) -> list[Problem]:
-        """Shapes that no author of a file could know, the same at each call."""
-        return fresh_shapes(own, self._seed)
-
 
 @dataclass(frozen=True)
 class _Kernel:
@@ -216,18 +212,21 @@ class _Kernel:
     file: Submission
     target: Exercise | Step
 
-    @cached_property
+    @property
     def exercise(self) -> Exercise | None:
         return self.target if isinstance(self.target, Exercise) else None
 
-    @cached_property
+    @property
     def shapes(self) -> list[Problem]:
-        """What it is checked at: a step at its ladder's ragged shapes, and at a few that nobody knows beforehand."""
+        """What it is checked at: a step at its ladder's ragged shapes."""
+        return self.exercise.problems() if self.exercise else list(problems.RAGGED[self.target.ladder])
+
+    @property
+    def fresh(self) -> list[Problem]:
+        """Shapes that no author of a file could know: of an exercise the same for all who hand in."""
         if self.exercise:
-            return self.exercise.problems()
-        ladder = self.target.ladder
-        more = drawn.drawn(ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS)
-        return [*problems.RAGGED[ladder], *more]
+            return fresh_shapes(self.shapes, self.grader.seed)
+        return list(drawn.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
 
     @property
     def preset(self) -> str:
@@ -262,20 +261,21 @@ class _Kernel:
         return found
 
     def _task(self, place: dict[str, Any]) -> Judge:
-        exercise, seconds = self.exercise, self.grader.limits.seconds
-        of_exercise: dict[str, Any] = {}
+        target, exercise = self.target, self.exercise
+        limited: dict[str, Any] = {}
         if exercise:
-            counted = limits.limited(exercise) - {*limits.TOUCHED, *limits.EVERYWHERE}
-            of_exercise = {
-                "solution": str(exercise.solution), "fresh": [one.shape() for one in self.grader.fresh(self.shapes)],
-                "most_reads": READS.get(exercise.kind, 0.0), "counted": sorted(counted),
-                "traced": bool(limits.limited(exercise) & set(limits.TOUCHED)), "least": sorted(exercise.at_least),
+            names = limits.limited(exercise)
+            limited = {
+                "most_reads": READS.get(exercise.kind, 0.0), "traced": bool(names & set(limits.TOUCHED)),
+                "counted": sorted(names - {*limits.TOUCHED, *limits.EVERYWHERE}), "least": sorted(exercise.at_least),
                 "counted_shape": _counted_problem(exercise.preset).shape(),
             }  # fmt: skip
         return Judge(
-            **place, **of_exercise, shapes=[one.shape() for one in self.shapes], seed=secrets.randbits(48),
-            architecture=catalog.target(self.target.requires, limits.ARCHITECTURE),
-            precision=self.target.precision, algorithm=self.target.algorithm, within=WITHIN * seconds,
+            **place, **limited, solution=str(exercise.solution if exercise else target.path),
+            shapes=[one.shape() for one in self.shapes], fresh=[one.shape() for one in self.fresh],
+            seed=secrets.randbits(48),
+            architecture=catalog.target(target.requires, limits.ARCHITECTURE), precision=target.precision,
+            algorithm=target.algorithm, within=WITHIN * self.grader.limits.seconds,
             memory_bytes=self.grader.limits.memory_bytes,
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ from common.run import child, isolate
 from common.run.limits import confine
 from common.run.messages import Result, Task
 
-FRESH = 8  # shapes beside an exercise's own, at which its solution is right, that a file must be right at
+FRESH = 8  # fresh shapes at most that a file must be right at, of those at which the solution is
 TOLD = 3  # of what is unsound
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 SAMPLED = 512  # elements of a block that are compared at the size that is counted
@@ -195,8 +195,6 @@ class _Judging:
 
     def does_not_compile(self) -> list[Finding]:
         """Count what is limited of its compiled code. Compiling raises what Numba has against it."""
-        if not self.task.solution:
-            return []
         from common.machine_code import codegen
 
         asked = [(self.problems[0], list(limits.EVERYWHERE))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import traceback
 import warnings
@@ -56,11 +55,6 @@ def precisions(problem: Problem) -> tuple[str, ...]:
 def available() -> bool:
     """Is PyTorch installed?"""
     return importlib.util.find_spec("torch") is not None
-
-
-def get_ready() -> None:
-    """Import PyTorch, which takes seconds, before the GPU is held."""
-    importlib.import_module("torch")
 
 
 def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:

@@ -148,15 +148,6 @@ def test_ragged_shapes_miss_tile_edges_on_every_axis():
         assert any(problem.reduction % 4 for problem in shapes), ladder
 
 
-def test_fit_batch_halves_until_it_fits():
-    layer = PRESETS["ece408-layer1"]
-    assert problems.fit_batch(layer, layer.least_bytes) is layer
-    assert problems.fit_batch(layer, layer.least_bytes - 1).N == 5000
-    assert problems.fit_batch(layer, 1_000_000).N == 4  # one image takes about 229 kB
-    reduced = problems.fit_batch(layer, 600_000_000)
-    assert (reduced.N, reduced.C, reduced.H, reduced.K) == (2500, 1, 70, 12)
-
-
 @pytest.mark.parametrize("ladder", LADDERS)
 def test_operands_have_the_shapes_and_dtypes_of_the_ladder(ladder):
     problem = RAGGED[ladder][0]

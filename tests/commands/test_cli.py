@@ -1,6 +1,5 @@
 """The command line: exit codes, one line for what a user can mend, and JSON alone on standard output."""
 
-import io
 import json
 import os
 import re
@@ -12,19 +11,12 @@ from contextlib import suppress
 
 import mutants
 import pytest
-from rich.console import Console
 
 from common import cli
-from common.catalog import catalog, device, exercises, problems
-from common.edit import history, shipped, words
-from common.edit.history import Event
-from common.jobs import measuring, run
-from common.jobs.run import Outcome
+from common.catalog import catalog, device
+from common.jobs import measuring
 from common.records import records
-from common.records.entries import Point
-from common.report import charts, drawing, pages, tables
-from common.timing.ceilings import Ceilings
-from common.timing.timing import Timing
+from common.report import charts, drawing, pages
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
@@ -69,31 +61,6 @@ def outside(*words, module="common"):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_what_an_encoding_cannot_say_is_replaced(encoding):
-    """A pipe on Windows, a terminal of another age."""
-    env = {**os.environ, "PYTHONIOENCODING": encoding}
-    words = [sys.executable, "-m", "common", "inspect", "gemm_naive"]
-    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, timeout=240, env=env)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"FFMA" in done.stdout
-    assert b"?" in done.stdout
-
-
-@pytest.fixture
-def pretend_gpu(monkeypatch):
-    """Commands believe in a GPU; one that reaches for it fails the test."""
-
-    def reached(*_args, **_kwargs):
-        raise AssertionError("the arguments were accepted")
-
-    monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(measuring, "measure_device", reached)
-    monkeypatch.setattr(run, "describe_device", reached)
-    monkeypatch.setattr(run.isolate, "run_groups", reached)
-    monkeypatch.setattr(run.isolate, "watched", reached)
-
-
 # What a user types, and what the one line must say.
 MISTAKES = {
     "unknown step": (["check", "gemm_nave"], ["'gemm_nave' is unknown", "gemm_naive"]),
@@ -123,17 +90,6 @@ MISTAKES = {
     "sweep": (["sweep", "gemm_nave"], ["'gemm_nave' is unknown"]),
     "sweep ladder": (["sweep", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
 }  # fmt: skip
-# With a GPU to run on.
-GPU_MISTAKES = {
-    "step": (["time", "gemm_nave"], ["'gemm_nave' is unknown", "gemm_naive"]),
-    "preset": (["time", "gemm_naive", "--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
-    "ladder": (["time", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096, gemm-2048"]),
-    "bench step": (["bench", "gemm_nave"], ["'gemm_nave' is unknown"]),
-    "bench preset": (["bench", "--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
-    "bench ladder": (["bench", "conv2d_naive", "--problem", "unet3d"], ["'unet3d' is a conv3d problem", "photo"]),
-    "profile preset": (["profile", "gemm_naive", "--problem", "gemm-1"], ["'gemm-1' is unknown"]),
-    "file": (["time", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
-}
 LESSON_MISTAKES = {
     "step": (["gemm_nave"], ["'gemm_nave' is not in lesson 01_naive", "gemm_naive"]),
     "preset": (["--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
@@ -167,11 +123,6 @@ def test_a_mistake_is_one_line_that_says_what_is_allowed(call, words, says):
     assert_one_line(call(*words), says)
 
 
-@cases(GPU_MISTAKES)
-def test_a_mistake_in_what_to_time_is_found_before_the_gpu_is_used(call, pretend_gpu, words, says):
-    assert_one_line(call(*words), says)
-
-
 @cases(LESSON_MISTAKES)
 def test_a_mistake_in_a_lesson_is_one_line(call, words, says):
     assert_one_line(call(*words, lesson="01_naive"), says)
@@ -197,10 +148,6 @@ def test_a_reader_that_has_had_enough_is_no_error(command):
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
 
 
-def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
-    assert_one_line(call("time", "gemm_naive", "conv2d_naive", "--problem", "gemm-2048"), ["conv2d_naive"])
-
-
 def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_path):
     def drawn(*_args, **_kwargs):
         raise AssertionError("drawn in spite of the record")
@@ -212,20 +159,6 @@ def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_p
     assert_one_line(call("charts"), ["nvidia-test.json", "not a readable record", "move it away"])
     assert [path.name for path in tmp_path.iterdir()] == ["nvidia-test.json"]
     assert (tmp_path / "nvidia-test.json").read_text() == "{"
-
-
-def test_a_profiler_that_takes_too_long_is_said(call, monkeypatch):
-    def late(tasks, command, seconds):
-        raise TimeoutError(f"{command[0]} was not done within {seconds:.0f} s")
-
-    monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr("common.commands.choosing.open_record", lambda shipped: (None, ""))
-    monkeypatch.setattr(run.profiler, "command", lambda counters: ["ncu"])
-    monkeypatch.setattr(run.isolate, "watched", late)
-    monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
-    sized = {"status": "right", "shape": problems.preset("gemm-2048").shape()}
-    monkeypatch.setattr(run.isolate, "run", lambda tasks, *_: ((task, sized) for task in tasks))
-    assert_one_line(call("profile", "gemm_naive"), ["ncu was not done within"])
 
 
 @pytest.mark.parametrize("words", [[], ["nope"], ["check", "--colour"]])
@@ -313,77 +246,6 @@ def test_a_closed_standard_output_is_one_line():
     assert (done.returncode, done.stderr) == (UNUSABLE, "error: standard output is closed\n")
 
 
-BROKEN = {
-    "half": b'{"schema": "numba',
-    "empty": b"",
-    "list": b"[]",
-    "null": b"null",
-    "deep": b"[" * 100_000,
-    "utf-16": '{"schema": 1}'.encode("utf-16"),
-    "nan": b'{"schema": NaN}',
-}
-
-
-@pytest.mark.parametrize(
-    "words", [("charts", "--record"), ("history",), ("trace", "gemm_naive", "--agree")], ids=" ".join
-)
-@pytest.mark.parametrize("content", [*BROKEN.values(), None], ids=[*BROKEN, "folder"])
-def test_a_broken_record_is_one_line(call, monkeypatch, tmp_path, words, content):
-    path = tmp_path / f"{records.REFERENCE_GPU}.json"
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
-    monkeypatch.setattr(device, "gpu_count", lambda: 0)
-    monkeypatch.setattr(history, "events", lambda _: [Event("gemm_naive", "0" * 64, "run")])
-    shipped.forget()
-    try:
-        assert_one_line(call(*words), [f"{records.REFERENCE_GPU}.json: ", "anew"])
-    finally:
-        shipped.forget()
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"figures": []}, "figures must be an object, is a list"),
-        ({"figures": {"ratio": "fast"}}, "figures.ratio must be a number above 0, is 'fast'"),
-        ({"source": "../../etc"}, "source must be 64 hexadecimal digits"),
-        ({"verdict": None}, "verdict must be text, is null"),
-        ({"colour": 1}, "colour is unknown: allowed are step, source"),
-    ],
-)
-def test_a_broken_event_is_named_beside_the_others(call, workbook, change, says):
-    history.add(Event("gemm_naive", "1" * 64, "run", verdict="right"))
-    good = next((workbook / "runs" / "gemm_naive").glob("*.json"))
-    entry = {**json.loads(good.read_text()), **change}
-    good.with_name("00000000000000000000-0-0.json").write_text(json.dumps(entry))
-    code, out, err = call("history", "gemm_naive")
-    assert code == UNUSABLE
-    assert says in err
-    assert "right" in out
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("[1", "not readable"),
-        ("[]", "must be an object, is a list"),
-        ('{"hints": {"01.1": -3}}', "hints.01.1 must be an integer from 0 on, is -3"),
-        ('{"hints": {"01.1": "two"}}', "hints.01.1 must be an integer from 0 on, is 'two'"),
-        ('{"hints": null}', "hints must be an object, is null"),
-        ('{"passed": {"01.1": 3}}', "passed.01.1 must be text, is 3"),
-    ],
-)
-@pytest.mark.parametrize("words", [("hint", "01.1"), ("hint",)], ids=" ".join)
-def test_a_broken_memory_of_exercises_is_one_line_and_stays(call, write, monkeypatch, words, content, says):
-    path = write("exercises.json", content)
-    monkeypatch.setattr(exercises.State.__init__, "__defaults__", (path,))
-    assert_one_line(call(*words), ["exercises.json", says, "delete it"])
-    assert path.read_text() == content
-
-
 # --- list ---
 
 
@@ -411,12 +273,6 @@ def test_list_shows_every_step(call, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     code, out, _ = call("list")
     assert code == RIGHT
-    for step in catalog.steps():
-        assert step.name in out
-
-
-def test_list_cuts_no_name_short_at_80_columns(call):
-    _, out, _ = call("list")
     for step in catalog.steps():
         assert step.name in out
 
@@ -463,17 +319,6 @@ def test_a_sweep_can_be_narrowed():
 def test_a_step_without_tunables_cannot_be_swept():
     with pytest.raises(ValueError, match="gemm_naive: has no TUNABLES to sweep"):
         measuring.tunables(catalog.find("gemm_naive"), "gemm-2048")
-
-
-def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():
-    points = [
-        Point(tile={"BLOCK": 8}, status="right", median_ms=3.0),
-        Point(tile={"BLOCK": 64}, status="refused", reason="too many registers"),
-        Point(tile={"BLOCK": 16}, status="right", median_ms=2.0),
-    ]
-    lines = [line for line in printed(tables.swept("title", points, {"BLOCK": 16})).splitlines() if "│" in line]
-    found = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    assert found == [["16", "2.00", "shipped"], ["8", "3.00", ""], ["64", "refused", "too many registers"]]
 
 
 # --- check ---
@@ -532,19 +377,6 @@ def test_a_filter_too_large_for_constant_memory_exits_2_when_asked_for(call):
     assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in " ".join((out + err).split())
 
 
-def test_a_file_without_launch_exits_2(call, write):
-    code, out, err = call("check", "gemm_naive", "--file", str(write("mine.py", "x = 1\n")), *TINY)
-    assert code == UNUSABLE
-    assert "mine.py: launch is missing; a gemm step must define launch(a, b, c)" in out + err
-
-
-def test_what_cannot_be_used_is_said_on_standard_error(call, write):
-    _, _, err = call("check", *FULL_FILTER)
-    assert "80000 bytes" in err
-    _, _, err = call("check", "gemm_naive", "--file", str(write("mine.py", "x = 1\n")), *TINY)
-    assert "launch is missing" in err
-
-
 def test_a_broken_file_is_named_with_its_line(call, write):
     broken = write("mine.py", "x = 1\ndef launch(a, b, c:\n    pass\n")
     code, out, err = call("check", "gemm_naive", "--file", str(broken), *TINY)
@@ -564,35 +396,11 @@ def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied
 
 
-def test_a_trace_speaks_where_no_fault_has_a_line():
-    step, problem = catalog.find("gemm_naive"), problems.FIRST["gemm"]
-    finding = ("line 7: race: t[0]", "python -m common trace gemm_naive")
-    unplaced = {"kind": "nan", "what": "2 of 9", "line": None, "code": "", "look_at": "sums"}
-    seen = [Outcome(step, problem, None, {"status": "wrong", "faults": [unplaced], "message": "x"})] * 2
-    ((_, text),) = words.told(seen, suspicions={step.name: finding})
-    assert text.count("a trace finds line 7: race: t[0]") == text.count(finding[1]) == 1
-    other = Outcome(step, problem, None, {"status": "crashed", "message": "y"})
-    assert [finding[0] in text for _, text in words.told([*seen, other], suspicions={step.name: finding})] == [
-        True,
-        False,
-    ]
-
-
 def test_a_step_that_refuses_every_shape_is_not_right(call, write):
     refuses = write("mine.py", "def prepare(b, p): raise ValueError('no')\ndef launch(a, b, c): pass\n")
     code, out, _ = call("check", "gemm_naive", "--file", str(refuses), "--sim", "--json")
     assert json.loads(out)["right"] is False
     assert code != RIGHT
-
-
-def test_a_launch_that_unpacks_wrongly_is_not_right(call, write):
-    unpacks = write("mine.py", "def launch(a, b, c):\n    M, N, K = c.shape\n")
-    code, _, _ = call("check", "gemm_naive", "--file", str(unpacks), "--sim")
-    assert code == WRONG
-
-
-def test_the_photograph_needs_a_conv2d_step(call):
-    assert_one_line(call("photo", "gemm_naive", "--sim"), ["gemm_naive", "conv2d"])
 
 
 def test_the_module_and_the_lessons_run_as_programs():
@@ -616,49 +424,9 @@ def test_an_exercise_can_be_looked_at_by_its_name(call, words):
     assert "gemm_one_bank" in out
 
 
-def test_a_prediction_is_no_kernel(call):
-    code, _, err = call("trace", "predict_tiles")
-    assert code == UNUSABLE
-    assert "step 'predict_tiles' is unknown" in err
-
-
 def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):
     code, out, _ = call("gemm_naive", lesson="01_naive")
     assert code == RIGHT
     assert "no GPU was found" in out
     assert "gemm-4096, recorded on NVIDIA H200" in out
     assert re.search(r"gemm_naive .*\d", out)
-
-
-# --- tables at a terminal's width ---
-
-
-def printed(table, width=80):
-    console = Console(width=width, file=io.StringIO())
-    console.print(table)
-    return console.file.getvalue()
-
-
-def outcome(status, **result):
-    step = catalog.find("conv2d_constant_weights")
-    problem = problems.RAGGED["conv2d"][0]
-    return Outcome(step, problem, "ece408-layer1", {"status": status, **result})
-
-
-def test_a_table_of_checks_names_step_shape_and_verdict():
-    text = printed(tables.checks([outcome("right"), outcome("wrong"), outcome("timed_out")]))
-    assert text.count("conv2d_constant_weights") == 3
-    for verdict in ("right", "wrong", "timed_out"):
-        assert verdict in text
-
-
-@pytest.mark.parametrize("width", [80, 100, 140])
-def test_a_table_of_times_fits_and_keeps_its_figures(width):
-    timing = Timing(median_ms=2.0, p20_ms=1.9, p80_ms=2.1, median_error=0.0, repeats=10)
-    outcomes = [outcome("right", timing=timing, prepare_ms=0.5), outcome("wrong")]
-    text = printed(tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9"), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.count("conv2d_constant_weights") == 2
-    for figure in ("2.00", "No ratio to conv2d_naive", "wrong"):
-        assert figure in text
-    assert "…" not in text

@@ -7,29 +7,26 @@ import argparse
 import inspect as signatures
 import json
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import asdict
 
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
 from common.commands import bench, choosing, edits, everything, exercising, lessons, parts, pictures
 from common.edit import history, shipped
-from common.explain import faults
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import recording, records
-from common.records.entries import Agreement, Counted, Point, Sweep
-from common.report import agreement, tracewords
+from common.records.entries import Point, Sweep
+from common.report import agreement, tables
 from common.run import isolate
 from common.timing import sanitizer
 from common.timing.ceilings import Ceilings
-from common.timing.profiler import Counts
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"
@@ -239,8 +236,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
+    note(tables, "agreed", "agreed")
     note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
-    note(agreement, "rows", (["kernel", "shape"], [], []))
     note(history, "events", [])
     note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
     note(history, "stored", b"")
@@ -383,55 +380,6 @@ def test_a_bench_tells_what_failed_and_tries_alone_what_failed_together(ask, mon
     assert "too late" in seen.out
     assert ask("bench --part counters --minutes 0").code == 0
     assert len(tried) == 4
-
-
-def test_the_command_that_shows_a_fault_can_be_copied(monkeypatch, write):
-    fault = faults.Fault("outside", "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
-    found = {"trace": {"kernels": [{"faults": [fault.as_dict()]}]}}
-    monkeypatch.setattr(isolate, "run", lambda *_: [({}, found)])
-    file = write("my kernels/mine $1.py", "")
-    _, command = tracewords.suspicion(catalog.find("gemm_naive"), SMALL, file)
-    assert shlex.split(command)[-2:] == ["--file", str(file)]
-
-
-def test_what_is_known_of_a_shipped_step_is_not_said_of_another_file(monkeypatch, write):
-    step, problem = catalog.find("gemm_shared_tile"), trace.SHAPES["gemm"][0]
-    counts = dict.fromkeys(agreement.COLUMNS, 4)
-    kernel = {"name": step.name, "totals": counts}
-    monkeypatch.setattr(trace, "results", lambda tasks: iter([{"kernels": [kernel]}] * len(tasks)))
-    for one, said in (
-        (step, "The compiler reads four neighbours"),
-        (replace(step, path=write("mine.py", step.path.read_text())), "Not explained"),
-    ):
-        ((traced, merged),) = agreement.count([(one, problem)])
-        measured = Counts(**{**counts, "shared_load_wavefronts": 3})
-        found = Counted(kernel=step.name, hardware=measured, trace=traced[step.name], compiled=merged.get(step.name))
-        case = Agreement(**asdict(sources.provenance(one.path)), shape=problem.shape(), kernels=[found])
-        assert said in agreement.table({step.name: {str(problem): case}}, [one]).note
-        assert (step.name in merged) == (one is step)
-
-
-# --- two steps beside each other ---
-
-
-def of(name, problem=trace.SHAPES["gemm"][0]):
-    step = catalog.find(name)
-    return trace.run(catalog.load(step.path, step.ladder), problem).as_dict()
-
-
-def test_two_traces_end_with_one_sentence_on_their_loads():
-    coarse, tile, naive = ({name: of(name)} for name in ("gemm_coarsened", "gemm_shared_tile", "gemm_naive"))
-    assert tracewords.comparison(tile | coarse) == (
-        "gemm_coarsened needs 0.56 of gemm_shared_tile's shared loads per multiply-add, and 1.00 of its global loads."
-    )
-    assert tracewords.comparison(naive | tile) == (
-        "gemm_shared_tile needs 2.00 shared loads per multiply-add where gemm_naive needs none, and 0.031 of its "
-        "global loads."
-    )
-    copies = {"copies": {"kernels": [{**naive["gemm_naive"]["kernels"][0], "fma": 0, "per_fma": {}}]}}
-    assert tracewords.comparison(naive | copies) == (
-        "copies has no float32 multiply-add: its loads cannot be compared."
-    )
 
 
 def test_trace_shows_both_steps_and_the_sentence_last(ask):

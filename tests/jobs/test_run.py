@@ -1,6 +1,5 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -42,16 +41,6 @@ def launch(a, b, c):
     M, N = c.shape
     product[(-(-N // 16), -(-M // 8)), (16, 8)](a, b, c)
 """
-KEPT = """
-held = {}
-
-
-def prepare(b, problem):
-    host = b.copy_to_host()
-    return held.setdefault((host.shape, host.tobytes()), cuda.to_device(host))
-
-
-"""
 
 
 def text(before="", after="pass", first="pass"):
@@ -61,14 +50,6 @@ def text(before="", after="pass", first="pass"):
 def asked(path, engine, depth="once"):
     case = plan.Case(FIRST, engine, depth)
     return Check(path=str(path), ladder="gemm", shape=FIRST.shape(), **case.fields(), repeats=1)
-
-
-def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(write):
-    path = write("gemm_kept.py", text(KEPT))
-    tasks = [asked(path, engine) for engine in ("traced", "traced")]
-    for task, result in isolate.run(tasks, True, PATIENCE):
-        assert result["status"] == "right", result
-        assert result["engine"] == task.engine
 
 
 def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write):
@@ -88,20 +69,6 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
     assert outcomes[0].result.get("only_compiled"), outcomes[0]
     assert outcomes[0].status == "crashed"
     assert len(outcomes) < 10 < len({case.problem for case in plan.cases("gemm", False, 0)})
-
-
-def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
-    """No right kernel is called endless, as one is that takes minutes."""
-    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 4096))
-    engines = {
-        problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
-        for problem in (small, middle, large)
-    }
-    assert engines[small] == [("traced", "measured")]
-    assert engines[middle] == [("traced", "measured")]
-    assert engines[large] == []
-    assert [one.engine for one in plan.cases_at(middle, True, 0)] == ["gpu", "traced"]
-    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu"]
 
 
 def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
@@ -127,14 +94,6 @@ def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
     assert (result["status"], result["faults"][0]["line"]) == ("crashed", line)
-
-
-def test_a_hopeless_step_starts_nothing(write, monkeypatch):
-    hopeless = threading.Event()
-    hopeless.set()
-    group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
-    monkeypatch.setattr("common.run.process.Child", lambda *_: pytest.fail("a process is started"))
-    assert group.run(threading.Event(), hopeless) == []
 
 
 @pytest.fixture
@@ -177,19 +136,6 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     assert verdicts.exit_code(found, asked=True) == RIGHT  # it is no failure
     refused = run.Outcome(step, FIRST, None, {"status": "refused", "message": "this shape"})
     assert verdicts.exit_code([refused], asked=True) != RIGHT
-
-
-@pytest.mark.parametrize("name", [step.name for step in catalog.steps() if step.requires == "8.0"])
-def test_a_card_without_these_tensor_cores_is_told_so_in_one_line(of_hopper, monkeypatch, name):
-    monkeypatch.setattr(device, "compute_capability", lambda: "7.5")
-    step = catalog.find(name)
-    found = [outcome for _, outcome in measuring.measure([(step, catalog.presets(step)[0])])]
-    ((_, text),) = words.told(found, 120)
-    assert "requires compute capability 8.0: this GPU has 7.5" in text
-    assert name in text
-    assert len(text.splitlines()) == 1
-    monkeypatch.setattr(device, "compute_capability", lambda: "8.0")
-    assert run.beyond(step) == ""
 
 
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
@@ -291,17 +237,6 @@ def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_muc
     assert (result["status"], result["free_bytes"]) == ("unjudged", free)
     assert result["needed_bytes"] == int(1.75 * 3 * 4 * 4096**2)
     assert result["message"] == "0.4 GB are needed, 0.0 are free"
-
-
-def test_another_error_is_not_taken_for_a_lack_of_memory(monkeypatch):
-    monkeypatch.setattr(device, "gpu_count", lambda: 1)
-    monkeypatch.setattr(device, "free_bytes", lambda: 0)
-
-    def wrong(task):
-        raise RuntimeError("[CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]")
-
-    with pytest.raises(RuntimeError, match="ILLEGAL"):
-        tasks._spared(wrong)(Check(path="x.py", ladder="gemm", shape=FIRST.shape()))
 
 
 # --- sizes, and rows that are timed again ---

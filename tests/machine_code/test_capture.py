@@ -102,16 +102,6 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
     assert array.tolist() == [0, 0, 0]
 
 
-def test_to_device_fills_the_array_it_is_given():
-    class Array:
-        def copy_to_device(self, values):
-            self.values = values
-
-    to = Array()
-    assert capture.arrays(lambda *_: None)["to_device"]([1, 2], to=to) is to
-    assert to.values == [1, 2]
-
-
 def test_without_a_device_what_a_step_asks_of_one_is_answered_and_all_comes_back():
     before = dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))
     seen = []

@@ -162,12 +162,6 @@ def test_the_collector_rests_while_a_kernel_is_compiled(collects, monkeypatch):
     assert told == (["off", "compiled", "on"] if collects else ["off", "compiled"])
 
 
-def test_it_rests_in_a_process_that_compiles(looked):
-    for found in looked[0].values():
-        for one in found:
-            assert (set(one["rested"]), one["collects"]) == ({True}, True)
-
-
 # The kernels that a step which measures its candidates would start, with and without those that it does not pick.
 TRIED = """
 import json

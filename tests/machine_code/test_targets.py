@@ -219,7 +219,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled, inst
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     step = catalog._header(path := scratch(SETMAXNREG), "01_scratch", path.read_text(encoding="utf-8"))
     assert step.requires == "9.0a"
-    assert run._allowed(step, codegen.ARCHITECTURES) == run._allowed(step, ["12.0"]) == ["9.0a"]
+    assert run.allowed(step, codegen.ARCHITECTURES) == run.allowed(step, ["12.0"]) == ["9.0a"]
     assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
         "9.0",
         "9.0a",

@@ -186,13 +186,6 @@ while True:
         wait_for(lambda pid=pid: ended(pid), 20)
 
 
-@POSIX
-def test_a_loop_in_c_that_no_thread_and_no_signal_interrupts_is_stopped(task):
-    deaf = "import signal\nfor one in (1, 2, 15):\n    signal.signal(one, signal.SIG_IGN)\nsum(range(10**15))\n"
-    stopped, good = run([task("deaf", deaf), task("good", GOOD)], seconds=4.0)
-    assert (stopped["status"], good["status"]) == ("timed_out", "right")
-
-
 def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch):
     told = []
     monkeypatch.setattr(process, "on_wait", lambda subject, seconds: told.append((subject, seconds)))
@@ -271,16 +264,6 @@ def test_groups_keep_their_order_whoever_ends_first(task):
     ]  # fmt: skip
 
 
-def test_results_come_one_by_one(task, tmp_path):
-    flag = tmp_path / "flag"
-    waits = f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)\n"
-    results = isolate.run([task("first", "x = 1\n"), task("second", waits)], False, PATIENCE)
-    assert next(results)[1]["status"] == "unusable"  # the second has not ended
-    flag.touch()
-    assert next(results)[1]["status"] == "unusable"
-    assert next(results, None) is None
-
-
 @LINUX
 def test_when_closed_nothing_runs_on_and_nothing_is_left(task, tmp_path, monkeypatch):
     """As when Ctrl-C is pressed, whatever the files do."""
@@ -320,17 +303,6 @@ def test_the_environment_is_this_processs_however_the_child_starts(method, task,
     told, good = run(tasks)
     assert told["message"].endswith("seen None")
     assert good["status"] == "right"
-
-
-COLORAMA = """
-__version__ = "0.4.6"
-init = reinit = deinit = lambda: None
-class Style:
-    BRIGHT, RESET_ALL = "\\x1b[1m", "\\x1b[0m"
-class Fore:
-    RED = GREEN = YELLOW = BLUE = MAGENTA = CYAN = WHITE = BLACK = RESET = LIGHTWHITE_EX = "\\x1b[31m"
-    LIGHTRED_EX = LIGHTGREEN_EX = LIGHTYELLOW_EX = LIGHTBLUE_EX = LIGHTMAGENTA_EX = LIGHTCYAN_EX = RED
-"""
 
 
 # --- under a tool ---
