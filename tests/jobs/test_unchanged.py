@@ -273,7 +273,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "check_steps", check_steps)
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
-    monkeypatch.setattr(loop, "Keeper", lambda _: type("Keeper", (), {"note": print, "warnings": []}))
+    monkeypatch.setattr(loop, "EditedSteps", lambda _: type("EditedSteps", (), {"note": print, "warnings": []}))
     for _ in range(2):
         found = everything._check(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
