@@ -131,7 +131,7 @@ def _named(path: Path) -> list[Path]:
         return []
 
 
-# By the digest of a file's bytes: its code's, and the names it imports. Parsing takes a second for the whole house.
+# By the digest of a file's bytes: its code's, and the names it imports. Parsing takes a second for all of common.
 _INDEX = "sources.json"
 
 

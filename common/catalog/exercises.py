@@ -7,7 +7,6 @@ not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, 
 ``title``      what is asked for, in one line
 ``hard``       true: it stands in the table at the end of the lesson's page. The others belong to a section, at whose
                end the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``
-``was``        its number when progress was kept by numbers
 ``kind``       ``write``, ``bug``, ``predict`` or ``tune``
 ``lines``      lines to write between the markers (write), or at most to change (bug)
 ``shapes``     shapes it is checked at (default: SHAPES of its ladder)
@@ -72,7 +71,6 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: Name
     kind: Kind
     hard: bool = False
-    was: str = ""
     lines: Count = 0
     shapes: tuple[Name, ...] = ()
     preset: str = ""
@@ -275,27 +273,21 @@ class State:
         Raises ExerciseError, or StoreError if it cannot be kept that it was given.
         """
         with self._changed():
-            taken = min(self._hints(exercise), len(exercise.hints) - 1)
+            taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
             self._data.hints[exercise.name] = taken + 1
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
         """Hints given so far."""
-        return min(self._hints(exercise), len(exercise.hints))
-
-    def _hints(self, exercise: Exercise) -> int:
-        """By name; by the number that it had when numbers were kept, if that is all there is."""
-        return self._data.hints.get(exercise.name, self._data.hints.get(exercise.was, 0))
+        return min(self._data.hints.get(exercise.name, 0), len(exercise.hints))
 
     def passed(self, exercise: Exercise) -> bool:
         """Did the file, as it is now, pass?"""
-        kept = self._data.passed.get(exercise.name, self._data.passed.get(exercise.was))
-        return kept == _digest(exercise.path)
+        return self._data.passed.get(exercise.name) == _digest(exercise.path)
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
         with self._changed():
-            self._data.passed.pop(exercise.was, None)
             if passed:
                 self._data.passed[exercise.name] = _digest(exercise.path)
             else:

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import replace
 
 from common.catalog import catalog, schema, store
-from common.catalog.schema import Amount, Count, Digest, Name, Positive
+from common.catalog.schema import Amount, Digest, Name, Positive
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4
@@ -37,12 +37,7 @@ class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     preset: str | None = None
     device: str | None = None
     median_ms: Positive | None = None
-    shipped_ms: Positive | None = None
     ratio: Positive | None = None
-    ratio_p20: Positive | None = None
-    ratio_p80: Positive | None = None
-    kernel: str | None = None
-    registers: Count | None = None
     loop_per_fma: Amount | None = None
 
 

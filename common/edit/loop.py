@@ -294,7 +294,7 @@ def keep_helpers(step: Step) -> dict[str, Path]:
     return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
 
 
-class Keeper:
+class EditedSteps:
     """For commands that run many steps: keeps the edited ones' sources before, and notes their verdicts after."""
 
     def __init__(self, steps: list[Step]) -> None:
@@ -345,21 +345,13 @@ def per_multiply_add(kernel: Kernel) -> float:
 
 def _figured(known: Figures, stage: Stage) -> Figures:
     """With what a stage measured, for the history."""
-    if stage.name not in (CODE, TIME) or stage.outcomes[0].status != "right":
-        return known
     result = stage.outcomes[0].result
-    if stage.name == CODE:
-        kernel = heaviest(result)
-        if not kernel:
-            return known
-        figures = {"kernel": kernel.kernel, "registers": kernel.registers, "loop_per_fma": per_multiply_add(kernel)}
-        return replace(known, **figures)
+    if stage.name == CODE and (kernel := heaviest(result)):
+        return replace(known, loop_per_fma=per_multiply_add(kernel))
+    if stage.name != TIME or stage.outcomes[0].status != "right":
+        return known
     known = replace(known, device=result["gpu"], preset=stage.outcomes[0].preset)
-    pair = result["pairs"].get("shipped")
-    if pair is None:
-        alone = result.get("timing") or next(iter(result["pairs"].values())).second
-        return replace(known, median_ms=alone.median_ms)
-    return replace(
-        known, median_ms=pair.second.median_ms, shipped_ms=pair.first.median_ms, ratio=pair.ratio,
-        ratio_p20=pair.ratio_p20, ratio_p80=pair.ratio_p80,
-    )  # fmt: skip
+    if pair := result["pairs"].get("shipped"):
+        return replace(known, median_ms=pair.second.median_ms, ratio=pair.ratio)
+    alone = result.get("timing") or next(iter(result["pairs"].values())).second
+    return replace(known, median_ms=alone.median_ms)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from common.run.messages import Task, typed
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
-DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
+DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 COUNTED_BYTES, COUNTED_K = 64 << 20, 256  # of a problem that is compiled for, one of whose blocks is traced
@@ -113,16 +113,16 @@ class Grader:
 
     def __init__(self, machine: Machine | None = None, limits: Limits | None = None) -> None:
         self.machine, self.limits = machine or Machine(), limits or Limits()
-        self._seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
-        self._closing = threading.Event()
-        self._gpu = threading.Lock()
+        self.seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
+        self.closing = threading.Event()
+        self.gpu = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
 
         All files are read before any of them runs.
         """
-        self._closing.clear()
+        self.closing.clear()
         files = [file.taken() for file in files]
         notes = folders.doubles(files)
         pool = ThreadPoolExecutor(max(1, workers))
@@ -133,7 +133,7 @@ class Grader:
                 grade.notes += [notes[number]] if number in notes else []
                 yield number, grade
         finally:
-            self._closing.set()
+            self.closing.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
     def grade(self, file: Submission) -> Grade:
@@ -194,17 +194,6 @@ class Grader:
         if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
             grade.notes.append("line by line as the solution has it")
 
-    def do(self, tasks: list[Task[Any]], simulated: bool, folder: Path) -> list[Any]:
-        """The tasks' results: fewer if the grading ends meanwhile."""
-        with contextlib.nullcontext() if simulated else self._gpu:
-            if bubblewrap():
-                return in_bubblewrap((tasks, simulated, self.limits.seconds), folder, self._closing)
-            return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
-
-    def fresh(self, own: Sequence[Problem]) -> list[Problem]:
-        """Shapes that no author of a file could know, the same at each call."""
-        return fresh_shapes(own, self._seed)
-
 
 @dataclass(frozen=True)
 class _Kernel:
@@ -216,18 +205,21 @@ class _Kernel:
     file: Submission
     target: Exercise | Step
 
-    @cached_property
+    @property
     def exercise(self) -> Exercise | None:
         return self.target if isinstance(self.target, Exercise) else None
 
-    @cached_property
+    @property
     def shapes(self) -> list[Problem]:
-        """What it is checked at: a step at its ladder's ragged shapes, and at a few that nobody knows beforehand."""
+        """What it is checked at: a step at its ladder's ragged shapes."""
+        return self.exercise.problems() if self.exercise else list(problems.RAGGED[self.target.ladder])
+
+    @property
+    def fresh(self) -> list[Problem]:
+        """Shapes that no author of a file could know: of an exercise the same for all who hand in."""
         if self.exercise:
-            return self.exercise.problems()
-        ladder = self.target.ladder
-        more = drawn.drawn(ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS)
-        return [*problems.RAGGED[ladder], *more]
+            return fresh_shapes(self.shapes, self.grader.seed)
+        return list(drawn.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
 
     @property
     def preset(self) -> str:
@@ -241,13 +233,22 @@ class _Kernel:
         place = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": helpers}
         if not self.exercise:
             place["home"] = str(target.path)
-        found = self.grader.do([self._task(place)], True, self.folder)
+        found = self._done([self._task(place)], True)
         result: Judged = found[0] if found else {"status": "unjudged", "message": "the grading was ended"}
         self.grade.findings += _findings(result)
         self.grade.notes += result.get("notes", [])
         self.grade.figures |= result.get("figures", {})
         if self.grader.machine.gpu and not self.grade.findings:
             self._on_gpu(place)
+
+    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
+        """The tasks' results, fewer if the grading ends meanwhile; one's own exercise is not isolated, for speed."""
+        grader, seconds = self.grader, self.grader.limits.seconds
+        own = self.exercise is not None and self.file.path.resolve() == self.exercise.path.resolve()
+        with contextlib.nullcontext() if simulated else grader.gpu:
+            if bubblewrap() and not own:
+                return in_bubblewrap((tasks, simulated, seconds), self.folder, grader.closing)
+            return [result for _, result in isolate.run(tasks, simulated, seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -262,20 +263,21 @@ class _Kernel:
         return found
 
     def _task(self, place: dict[str, Any]) -> Judge:
-        exercise, seconds = self.exercise, self.grader.limits.seconds
-        of_exercise: dict[str, Any] = {}
+        target, exercise = self.target, self.exercise
+        limited: dict[str, Any] = {}
         if exercise:
-            counted = limits.limited(exercise) - {*limits.TOUCHED, *limits.EVERYWHERE}
-            of_exercise = {
-                "solution": str(exercise.solution), "fresh": [one.shape() for one in self.grader.fresh(self.shapes)],
-                "most_reads": READS.get(exercise.kind, 0.0), "counted": sorted(counted),
-                "traced": bool(limits.limited(exercise) & set(limits.TOUCHED)), "least": sorted(exercise.at_least),
+            names = limits.limited(exercise)
+            limited = {
+                "most_reads": READS.get(exercise.kind, 0.0), "traced": bool(names & set(limits.TOUCHED)),
+                "counted": sorted(names - {*limits.TOUCHED, *limits.EVERYWHERE}), "least": sorted(exercise.at_least),
                 "counted_shape": _counted_problem(exercise.preset).shape(),
             }  # fmt: skip
         return Judge(
-            **place, **of_exercise, shapes=[one.shape() for one in self.shapes], seed=secrets.randbits(48),
-            architecture=catalog.target(self.target.requires, limits.ARCHITECTURE),
-            precision=self.target.precision, algorithm=self.target.algorithm, within=WITHIN * seconds,
+            **place, **limited, solution=str(exercise.solution if exercise else target.path),
+            shapes=[one.shape() for one in self.shapes], fresh=[one.shape() for one in self.fresh],
+            seed=secrets.randbits(48),
+            architecture=catalog.target(target.requires, limits.ARCHITECTURE), precision=target.precision,
+            algorithm=target.algorithm, within=WITHIN * self.grader.limits.seconds,
             memory_bytes=self.grader.limits.memory_bytes,
         )  # fmt: skip
 
@@ -292,7 +294,7 @@ class _Kernel:
         timed = problems.fit_batch(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
             tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
-        for task, result in zip(tasks, self.grader.do(tasks, False, self.folder), strict=False):
+        for task, result in zip(tasks, self._done(tasks, False), strict=False):
             problem = problems.from_shape(target.ladder, getattr(task, "shape", {}))
             grade.findings += [Finding(one.kind, f"at {problem}: {one.message}") for one in _findings(result)]
             if not grade.findings and "timing" in result:
@@ -318,11 +320,17 @@ class _Kernel:
             grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is asked for"))
 
 
+BUBBLEWRAP = (
+    "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net", "--unshare-ipc",
+    "--unshare-pid", "--die-with-parent", "--new-session",
+)  # fmt: skip
+
+
 @cache
 def bubblewrap() -> str:
     """Where bubblewrap is; empty if it is not installed, or if this system does not let it isolate a process."""
     found = shutil.which("bwrap") or ""
-    tried = found and subprocess.run([found, "--ro-bind", "/", "/", "--unshare-pid", "true"], capture_output=True)
+    tried = found and subprocess.run([found, *BUBBLEWRAP, "true"], capture_output=True)
     return found if tried and tried.returncode == 0 else ""
 
 
@@ -334,9 +342,8 @@ def in_bubblewrap(task: tuple[list[Task[Any]], bool, float], folder: Path, closi
     """
     given, told, log = folder / "tasks.pickle", folder / "results.json", folder / "log.txt"
     given.write_bytes(pickle.dumps(task))
-    system = "--ro-bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-ipc --unshare-pid"
-    options = [*system.split(), "--die-with-parent", "--new-session", "--bind", str(folder), str(folder)]
-    command = [bubblewrap(), *options, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
+    own = "--bind", str(folder), str(folder)
+    command = [bubblewrap(), *BUBBLEWRAP, *own, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with log.open("wb") as output, subprocess.Popen(
         command, cwd=catalog.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output

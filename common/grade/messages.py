@@ -20,7 +20,7 @@ class Judge(FileTask[Judged], frozen=True, kw_only=True, tag="grade.judge"):
     """Is a kernel file right and sound, and within an exercise's limits?
 
     ``shapes``       at which it is checked, and then at some of ``fresh``: those at which ``solution`` is right
-    ``solution``     the file of the exercise's solution; empty: a step
+    ``solution``     the file of the exercise's solution, or the step as it lies in its lesson
     ``most_reads``   values that it may read for each that the solution does; 0: any number
     ``traced``       is something limited that a trace tells?
     ``counted``      what is limited of its compiled code, at ``counted_shape``; ``least`` of them from below
@@ -30,8 +30,8 @@ class Judge(FileTask[Judged], frozen=True, kw_only=True, tag="grade.judge"):
     """
 
     shapes: list[dict[str, int]]
-    fresh: list[dict[str, int]] = field(default_factory=list)
-    solution: str = ""
+    fresh: list[dict[str, int]]
+    solution: str
     most_reads: float = 0.0
     traced: bool = False
     counted: list[str] = field(default_factory=list)

@@ -198,7 +198,7 @@ def _after(
     from common.check import check
     from common.trace.bench import TracedBench
 
-    tracer = _tracer() if task.engine == "traced" else None
+    tracer = _tracer(task) if task.engine == "traced" else None
     with tracer or contextlib.nullcontext():
         module = loading.load(task)
     make = partial(TracedBench, module, problem, tracer) if tracer else partial(check.Bench, module, problem)
@@ -221,7 +221,7 @@ def _traced_verdict(
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
     from common.check import check, shapes
-    from common.trace import card, executor
+    from common.trace import executor
     from common.trace.bench import TracedBench, widest
 
     if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
@@ -234,9 +234,9 @@ def _traced_verdict(
         budget = check.Budget(task.budget)
         with replaced(executor, done_with=budget.groups):
             return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
-    with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
-        verdict = _verdict(task, make)
-    return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
+    verdict = _verdict(task, make)
+    small = task.small and tracer.asked
+    return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
 
 
 def _untraced(error: Exception, path: Path) -> StepResult:
@@ -257,20 +257,23 @@ def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
     key = _key(task)
     if key not in _kept:
-        tracer = _tracer() if engine == "traced" else None
-        with tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
+        tracer = _tracer(task) if engine == "traced" else None
+        # of another card are other tiles, and what functions keep by shape: their modules are others, too
+        anew = catalog.anew() if task.small else contextlib.nullcontext()
+        with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
             _kept[key] = loading.load(task), tracer
     return _kept[key]
 
 
 def _key(task: messages.Check) -> str:
-    return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder])
+    return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
 
 
-def _tracer() -> Any:
+def _tracer(task: messages.Check | None = None) -> Any:
+    from common.check import shapes
     from common.trace.trace import Tracer
 
-    return Tracer()
+    return Tracer(multiprocessors=shapes.FEW) if task and task.small else Tracer()
 
 
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:

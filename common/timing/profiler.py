@@ -215,50 +215,46 @@ def kernel_name(mangled: str) -> str:
     return name.split("_3clocals_3e_2e")[-1].split("_2e")[-1] if name else text
 
 
+_MULTIPLYING = "multiply-adds are the limit, as they should be"
+# Name, counter, and what is said from 70% of the peak on, and below.
+_SHARES = (
+    ("achieved occupancy", "occupancy_pct", "enough warps to switch between", "few warps to hide a wait behind"),
+    ("issue slots used", "issue_pct", "the instruction count is the limit",
+     "the schedulers often have nothing ready"),
+    ("FP32 pipe used", "fma_pipe_pct", _MULTIPLYING, "the FP32 units mostly wait"),
+    ("tensor pipe used", "tensor_pipe_pct", _MULTIPLYING, "the tensor cores mostly wait"),
+    ("DRAM throughput", "dram_pct", "memory bandwidth is the limit", "memory bandwidth is not the limit"),
+    ("L2 throughput", "l2_pct", "the L2 cache is the limit", "the L2 cache is not the limit"),
+    ("L1 and shared throughput", "l1_pct", "loads through L1 or shared memory are the limit",
+     "L1 and shared memory keep up"),
+)  # fmt: skip
+
+
 def sentences(entry: Counters) -> list[tuple[str, str, str]]:
     """Name, value and one sentence for each figure of a profiled kernel."""
-    stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
-    lines: list[tuple[str, str, str]] = []
-
-    def say(name: str, value: str, text: str) -> None:
-        lines.append((name, value, text))
-
-    def percent(name: str, value: float | None, high: str, low: str) -> None:
-        if value is not None:
-            say(name, f"{value:.1f}%", high if value >= 70 else low)
-
-    say("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
-    enough, few = "enough warps to switch between", "few warps to hide a wait behind"
-    percent("achieved occupancy", entry.occupancy_pct, enough, few)
-    busy, idle = "the instruction count is the limit", "the schedulers often have nothing ready"
-    percent("issue slots used", entry.issue_pct, busy, idle)
-    multiplying = "multiply-adds are the limit, as they should be"
-    if entry.hmma:
-        percent("tensor pipe used", entry.tensor_pipe_pct, multiplying, "the tensor cores mostly wait")
-    else:
-        percent("FP32 pipe used", entry.fma_pipe_pct, multiplying, "the FP32 units mostly wait")
-    percent("DRAM throughput", entry.dram_pct, "memory bandwidth is the limit", "memory bandwidth is not the limit")
-    percent("L2 throughput", entry.l2_pct, "the L2 cache is the limit", "the L2 cache is not the limit")
-    limit = "loads through L1 or shared memory are the limit"
-    percent("L1 and shared throughput", entry.l1_pct, limit, "L1 and shared memory keep up")
+    lines = [("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")]
+    for name, field, high, low in _SHARES:
+        value: float | None = getattr(entry, field)
+        if value is not None and field != ("fma_pipe_pct" if entry.hmma else "tensor_pipe_pct"):
+            lines.append((name, f"{value:.1f}%", high if value >= 70 else low))
     loads, stores = per(entry.load_sectors, entry.load_requests), per(entry.store_sectors, entry.store_requests)
     for kind, ratio in (("load", loads), ("store", stores)):
         if ratio is not None:
             coalesced = "coalesced: at most 4 for 32-bit accesses"
             text = coalesced if ratio <= 4.1 else "more than 4: wide or scattered"
-            say(f"sectors per global {kind}", f"{ratio:.2f}", text)
+            lines.append((f"sectors per global {kind}", f"{ratio:.2f}", text))
     if entry.shared_wavefronts:
         share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
         text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
-        say("shared bank conflicts", f"{share:.1f}% of wavefronts", text)
+        lines.append(("shared bank conflicts", f"{share:.1f}% of wavefronts", text))
     useful = per(entry.ffma_threads, entry.instructions)
     if useful is not None:
-        say("multiply-adds per instruction", f"{useful / 32:.2f}", "the useful fraction of executed instructions")
+        text = "the useful fraction of executed instructions"
+        lines.append(("multiply-adds per instruction", f"{useful / 32:.2f}", text))
     if entry.instructions is not None:
-        say("executed instructions", f"{entry.instructions:.3g}", "warp instructions in all")
-    for name, value in stalls:
-        say(f"stall: {name}", f"{value:.2f} warps", STALLS[name])
-    return lines
+        lines.append(("executed instructions", f"{entry.instructions:.3g}", "warp instructions in all"))
+    stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
+    return lines + [(f"stall: {name}", f"{value:.2f} warps", STALLS[name]) for name, value in stalls]
 
 
 def per(above: float | None, below: float | None) -> float | None:

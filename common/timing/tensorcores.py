@@ -34,17 +34,14 @@ DESCRIPTOR = (1 << 62) | (64 << 32) | (1 << 16)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of multiplication: ``depth`` is along k of one instruction; ``mma`` and ``wgmma`` its types in PTX."""
+    """A kind of multiplication: ``depth`` is along k of one instruction, ``types`` are its operands' in PTX."""
 
     name: str
-    depth: dict[str, int]
+    depth: int
     types: str
 
 
-KINDS = (
-    Kind("f16", {"mma": 16, "wgmma": 16}, "f16.f16"),
-    Kind("tf32", {"mma": 8, "wgmma": 8}, "tf32.tf32"),
-)
+KINDS = (Kind("f16", 16, "f16.f16"), Kind("tf32", 8, "tf32.tf32"))
 
 
 def instructions(capability: str) -> tuple[str, ...]:
@@ -61,11 +58,10 @@ def kernel(instruction: str, kind: Kind) -> Any:
 
 def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
     """Floating-point operations of a launch on :func:`grid`."""
-    depth = kind.depth[instruction]
     if instruction == "mma":
         warps = multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR * MMA_THREADS // 32
-        return 2 * 16 * 8 * depth * ROWS * COLUMNS * MMA_ROUNDS * warps
-    return 2 * 64 * 256 * depth * WGMMA_STEPS * WGMMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
+        return 2 * 16 * 8 * kind.depth * ROWS * COLUMNS * MMA_ROUNDS * warps
+    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * WGMMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
 
 
 def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
@@ -140,7 +136,7 @@ def _mma(kind: Kind) -> Any:
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
     text = (
-        f"mma.sync.aligned.m16n8k{kind.depth['mma']}.row.col.f32.{kind.types}.f32 "
+        f"mma.sync.aligned.m16n8k{kind.depth}.row.col.f32.{kind.types}.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
     )
 
@@ -192,7 +188,7 @@ def _wgmma(kind: Kind) -> Any:
     listed = ", ".join(f"${i}" for i in range(WGMMA_SUMS))
     order = ", 0, 0" if kind.name == "f16" else ""  # both K-major, which TF32 always is
     text = (
-        f"wgmma.mma_async.sync.aligned.m64n256k{kind.depth['wgmma']}.f32.{kind.types} "
+        f"wgmma.mma_async.sync.aligned.m64n256k{kind.depth}.f32.{kind.types} "
         f"{{{listed}}}, ${WGMMA_SUMS}, ${WGMMA_SUMS + 1}, 1, 1, 1{order};"
     )
 

@@ -257,33 +257,6 @@ def test_half_precision_passes_on_integers_and_not_on_normals(problem):
     assert finding.message.count(", expected ") == min(3, beyond)
 
 
-def test_prepare_gets_the_weights_and_its_result_takes_their_place():
-    def prepare(filt, problem):
-        return host(filt).T.copy()
-
-    def launch(a, transposed, c):
-        c.copy_to_device(reference.full(SMALL, host(a), transposed.T).astype(np.float32))
-
-    assert check.check(SimpleNamespace(prepare=prepare, launch=launch), SMALL).right
-
-
-def test_workspace_is_passed_last_and_a_refusal_passes_through():
-    problem = RAGGED["conv3d"][0]
-
-    def launch(x, filt, y, geometry, workspace):
-        assert workspace == problem.N
-        assert geometry == problem.geometry
-        y.copy_to_device(reference.full(problem, host(x), host(filt)).astype(np.float32))
-
-    assert check.check(SimpleNamespace(workspace=lambda p: p.N, launch=launch), problem).right
-
-    def refuse(problem):
-        raise ValueError("too large")
-
-    with pytest.raises(ValueError, match="too large"):
-        check.check(SimpleNamespace(workspace=refuse, launch=launch), problem)
-
-
 # --- sampled ---
 
 
@@ -324,34 +297,6 @@ def test_sampling_finds_one_unwritten_element_anywhere():
     (finding,) = sampled(SimpleNamespace(launch=launch), BATCH, samples=1).findings
     assert finding.kind == "unwritten"
     assert "1 of 10240 elements of y were never written, the first y[17, 1, 3, 5]" in finding.message
-
-
-def test_sampling_finds_trespasses_and_modified_inputs():
-    def launch(x, filt, y):
-        y.copy_to_device(reference.full(BATCH, host(x), host(filt)).astype(np.float32))
-        surroundings(y)[0] = 1
-        x.copy_to_device(host(x) + 1)
-
-    assert kinds(sampled(SimpleNamespace(launch=launch), BATCH, samples=1)) == [
-        "wrote_outside",
-        "modified_input",
-    ]
-
-
-def test_sampling_says_where_the_wrong_elements_lie():
-    def spoil(y):
-        y[:, 3] += 1
-
-    (finding,) = sampled(step(BATCH, spoil), BATCH, samples=500).findings
-    assert "k = 3, the last" in finding.message
-    assert "each is 1 too large" in finding.message
-    assert finding.message.count(", expected ") == 3
-    x, weight = inputs.integers(BATCH, 0)
-    positions = findings.sample_positions(BATCH, 500, 0)
-    expected = reference.at(BATCH, x, weight, positions)
-    (apart,) = findings.compare_sampled(BATCH, positions, expected + (positions[1] == 3), expected)
-    assert apart.message.partition(" (")[0] == finding.message.partition(" (")[0]
-    assert "too large" not in apart.message  # who does not know the operands says where alone
 
 
 # --- where ---

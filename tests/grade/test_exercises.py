@@ -1,7 +1,6 @@
 """Exercises: each has what a student needs; how they are found; hints and progress."""
 
 import difflib
-import json
 import re
 import shutil
 from typing import get_args
@@ -9,7 +8,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from common.catalog import catalog, exercises, sources, store
+from common.catalog import catalog, exercises, store
 from common.catalog.exercises import ExerciseError
 from common.grade import limits
 
@@ -213,25 +212,6 @@ def test_hints_come_one_at_a_time_and_are_remembered(tmp_path):
     assert given == [*enumerate(one.hints, 1), (len(one.hints), one.hints[-1])]
     assert exercises.State(path).hints(one) == len(one.hints)
     assert exercises.State(path).hints(ALL[1]) == 0
-
-
-def test_what_was_kept_by_number_still_counts(write):
-    """Progress was kept by numbers once, and numbers change where an exercise is put between two others."""
-    one = structs.replace(next(one for one in ALL if one.was), path=write("gemm_x.py", "x = 1\n"), number="99.9")
-    state = exercises.State(write("state.json", json.dumps({
-        "hints": {one.was: 2}, "passed": {one.was: sources.source_hash(one.path)},
-    })))  # fmt: skip
-    assert (state.hints(one), state.passed(one)) == (2, True)
-    assert state.hint(one) == (3, one.hints[2])
-    assert (state.hints(one), exercises.State(state.path).hints(structs.replace(one, was="", number="1.1"))) == (3, 3)
-    state.remember(one, False)
-    assert not exercises.State(state.path).passed(one)
-    assert not exercises.State(state.path).hints(structs.replace(one, name="gemm_y", was=""))
-
-
-def test_no_two_exercises_had_one_number():
-    had = [one.was for one in ALL if one.was]
-    assert len(set(had)) == len(had)
 
 
 def test_a_pass_holds_until_the_file_changes(tmp_path, write):

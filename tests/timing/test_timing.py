@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec import to_builtins
-from numba import cuda
 
 from common.timing import clocks, timing
 
@@ -245,15 +244,3 @@ def test_a_row_far_below_the_median_clock_is_slow():
     assert clocks.slow([1700, 1540]) == [False, False]
     assert clocks.slow([None, None]) == [False, False]
     assert clocks.slow([]) == []
-
-
-@pytest.mark.parametrize(("l2_bytes", "taken"), [(6 << 20, 64 << 20), (60 << 20, 480 << 20)])
-def test_what_is_overwritten_is_far_larger_than_the_cache(monkeypatch, l2_bytes, taken):
-    monkeypatch.setattr(cuda, "event", lambda timing: timing)
-    watch = timing.Stopwatch(l2_bytes)
-    assert watch._scratch.nbytes == taken
-    assert (watch._lead, watch._queue, watch._cuda) == (1, [(True, True)] * timing.BATCH, cuda)
-    filled = []
-    monkeypatch.setattr("numba.cuda.cudadrv.driver.device_memset", lambda *given: filled.append(given))
-    watch._flush()
-    assert filled == [(watch._scratch, 0, taken)]
