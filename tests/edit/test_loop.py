@@ -301,9 +301,9 @@ def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
     assert not shipped.edited(step.path)
     assert not shipped.as_shipped(step.path)
     assert shipped.as_shipped(NAIVE.path)
-    keeper = loop.Keeper([step, NAIVE])
+    runs = loop.EditedSteps([step, NAIVE])
     shape = problems.RAGGED["gemm"][0]
-    keeper.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
+    runs.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
     (event,) = [event for event in history.events() if event.what == "run"]
     assert (event.step, set(event.helpers)) == ("gemm_wide_loads", {"wide"})
 
@@ -400,19 +400,19 @@ def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
     edited, other = step, catalog.find("conv2d_naive")
     monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
-    keeper = loop.Keeper([edited, other])
+    runs = loop.EditedSteps([edited, other])
     shape = problems.RAGGED["gemm"][0]
     timing = took(3.0)
-    keeper.note(
+    runs.note(
         [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
     )
     (event,) = history.events()
     assert (event.step, event.verdict, event.figures) == (
         "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
     )  # fmt: skip
-    keeper = loop.Keeper([edited])
+    runs = loop.EditedSteps([edited])
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    keeper.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
+    runs.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
     assert len(history.events()) == 1
 
 

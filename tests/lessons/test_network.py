@@ -190,37 +190,6 @@ def test_large_logits_leave_losses_and_gradients_finite_and_each_step_has_its_ro
     np.testing.assert_allclose(made.d_logits.copy_to_host().reshape(2, 3), slopes, atol=1e-6)
 
 
-# row by row, the values of a window, what is left of it and where: max_pool of PyTorch takes the last NaN
-WITH_NANS = [
-    ([np.nan, 1, 2, 3], np.nan, 0), ([1, np.nan, 2, 3], np.nan, 1), ([5, 1, 2, np.nan], np.nan, 3),
-    ([-1, -2, np.nan, -3], np.nan, 2), ([np.nan, 7, np.nan, 1], np.nan, 2), ([1, 4, 2, 3], 4, 1),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("window", "largest", "place"), WITH_NANS)
-def test_a_nan_anywhere_in_its_window_leaves_the_fused_layer_and_gets_the_gradient(window, largest, place):
-    """One tap makes a window's sums the image's values; its gradients then name the pixel they came from."""
-    from numba import cuda
-
-    names = ("conv_pool", "conv_pool_backward")
-    forward, backward = (import_module(f"{NETWORK}.{name}") for name in names)
-    layer = shape_of.Layer(H=2, C=4, K=4, TAPS=1, PAD=0, POOL=2)
-    x, filt = np.zeros((4, 4), np.float32), np.eye(4, dtype=np.float32)  # pixels x channels, filters x channels
-    x[:, 1] = window
-    filt[[0, 2, 3]] = 0
-    # 0 * NaN is one, too: all filters have it where it stands
-    wanted = np.full(4, largest) if np.isnan(window).any() else np.array([0, largest, 0, 0])
-    y, dy, dx = (cuda.to_device(np.full(size, value, np.float32)) for size, value in ((4, 0), (4, 7), (16, -1)))
-    places = cuda.to_device(np.zeros(4, np.uint8))
-    bias = cuda.to_device(np.zeros(4, np.float32))
-    on_device = cuda.to_device(filt.ravel())
-    forward.launch(layer, cuda.to_device(x.ravel()), on_device, bias, y, places)
-    np.testing.assert_array_equal(y.copy_to_host(), wanted)
-    assert places.copy_to_host()[1] == place
-    backward.launch_input(layer, dy, places, on_device, dx)
-    assert dx.copy_to_host().reshape(4, 4)[:, 1].tolist() == [7 * (at == place) for at in range(4)]
-
-
 def next_batch(images, labels, order, changes, step, count):
     from numba import cuda
 
