@@ -778,14 +778,6 @@ def maps_task(task: messages.Maps) -> StepResult:
     return {"status": "right", "shape": problem.shape()}
 
 
-def launches_task(task: messages.Launches) -> messages.LaunchesResult:
-    """The kernels a file would start, with grid and block; needs no GPU."""
-    from common.machine_code import codegen
-
-    found = codegen.launches(_module(task), problems.from_shape(task.ladder, task.shape))
-    return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
-
-
 def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
     from common.trace import trace
