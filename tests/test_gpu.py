@@ -48,7 +48,7 @@ def test_a_time_is_plausible_and_complete():
     assert result["first_launch_ms"] > 10 * times.median_ms
     assert result["prepare_ms"] is None
     assert result["workspace_bytes"] == 0
-    assert sources.is_current(schema.read(result, sources.Code), step.path)
+    assert schema.read(result, sources.Code).is_of(step.path)
     assert list(result["helpers"]) == ["grid"]
     assert result["elements_compared"] >= 20_000
 

@@ -12,9 +12,8 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.records import entries, recording, records
+from common.records import current, entries, recording, records
 from common.records.entries import (
-    Agreement,
     MachineCode,
     PeerRow,
     Run,
@@ -67,7 +66,7 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
     recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
-    assert sources.is_current(found, step.path)
+    assert found.is_of(step.path)
     assert set(found.helpers) == {"grid", "wide"}
     assert (found.first_launch_ms, found.run) == (9.0, key)
     assert "other" not in to_builtins(found)
@@ -164,15 +163,6 @@ def test_runs_nothing_refers_to_are_dropped(record):
     record.set_ceilings(MEASURED, keys[2])
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[2])
     assert list(record.data.runs) == [keys[2]]
-
-
-def test_an_agreement_that_is_traced_again_keeps_the_run_of_the_hardware(record):
-    key, shape = record.start_run(), {"M": 8, "N": 8, "K": 8}
-    entry = Agreement(source="s", shape=shape, kernels=[])
-    record.put_agreement("gemm_naive", "M=8 N=8 K=8", entry, key)
-    record.put_agreement("gemm_naive", "M=8 N=8 K=8", replaced(entry, source="t"))
-    wanted = {"gemm_naive": {"M=8 N=8 K=8": Agreement(source="t", shape=shape, kernels=[], run=key)}}
-    assert Record.load(record.path).data.agreement == wanted
 
 
 @pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
@@ -344,7 +334,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
     assert isinstance(found, StepRow)
-    assert records.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
+    assert current.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
     assert found.elements_compared >= 20_000
     assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
 
@@ -421,7 +411,7 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     entry = code.steps.get(step.name)
     assert entry is not None, "not compiled: python -m common inspect --record"
     assert entry.helpers or not sources.imported_helpers(step.path)
-    assert sources.is_current(entry, step.path), "older than its code: python -m common inspect --record"
+    assert entry.is_of(step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
     assert code.tools
 

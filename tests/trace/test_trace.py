@@ -2136,7 +2136,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
     key = record.start_run()
     for step, problem, entry in agreement.refresh(pairs):
-        record.put_agreement(step.name, str(problem), entry, key)
+        record.keep("agreement", step.name, {str(problem): entry}, key)
     assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
 
