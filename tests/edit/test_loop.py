@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
-from common.jobs import compiling, run, tasks
+from common.jobs import compiling, run, timetasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
 from common.timing import timing
@@ -281,7 +281,7 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     )
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
     monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    monkeypatch.setattr(timetasks, "held", timetasks._Held())
     shipped_one = Rival(path=path, helpers={"wide": other})
     task = Pair(
         path=path,
