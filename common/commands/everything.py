@@ -73,11 +73,11 @@ def _check(
     console.say_kept(len(found), "verdict", "verdicts")
     seed = plan.new_seed()
     if rest:
-        keeper = loop.Keeper(rest)
+        edited_ones = loop.EditedSteps(rest)
         checking = run.check_steps(rest, simulator, seed=seed, compiled=not simulator, brief=shipped)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
-        verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
+        verdicts.note(edited_ones, [outcome for step in rest for outcome in found.get(step.name, [])])
         for step in rest:
             mine = found.get(step.name, [])
             if mine and all(outcome.fine for outcome in mine):

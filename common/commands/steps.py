@@ -61,10 +61,10 @@ def _check(options: argparse.Namespace) -> int:
     simulated = options.sim or not device.gpu_count()
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
     simulator = choosing.simulator(options.sim, options)
-    keeper = loop.Keeper([] if options.file else steps)
+    edited_ones = loop.EditedSteps([] if options.file else steps)
     checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
-    verdicts.note(keeper, outcomes)
+    verdicts.note(edited_ones, outcomes)
     code = verdicts.exit_code(outcomes, shape is not None)
     if options.json:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
@@ -103,10 +103,10 @@ def _time(options: argparse.Namespace) -> int:
     steps = choosing.chosen(options)
     pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, ceilings = measuring.measure_device()
-    keeper = loop.Keeper([] if options.file else steps)
+    edited_ones = loop.EditedSteps([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
     outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
-    verdicts.note(keeper, outcomes)
+    verdicts.note(edited_ones, outcomes)
     if options.json:
         results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]
         found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}

@@ -34,10 +34,10 @@ def say_seed(seed: int, drawn: bool = True) -> None:
     console.say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
 
 
-def note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
+def note(edited_ones: loop.EditedSteps, outcomes: list[Outcome]) -> None:
     """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
-    keeper.note(outcomes)
-    for warning in keeper.warnings[:1]:
+    edited_ones.note(outcomes)
+    for warning in edited_ones.warnings[:1]:
         console.complain(f"[yellow]{escape(warning)}[/]")
 
 

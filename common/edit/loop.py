@@ -294,7 +294,7 @@ def keep_helpers(step: Step) -> dict[str, Path]:
     return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
 
 
-class Keeper:
+class EditedSteps:
     """For commands that run many steps: keeps the edited ones' sources before, and notes their verdicts after."""
 
     def __init__(self, steps: list[Step]) -> None:

@@ -7,6 +7,7 @@ Module by module:
     source        where in a file something stands
     diagnose      what wrong values say: where they belong, which terms are missing
     letters       an expression in the place of an index letter
+    omissions     terms that are missing, or counted twice
     hypotheses    mistakes that wrong values are compared with
     terms         which products an output element sums, in index letters
 """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.catalog.problems import FLOAT16, Convolution, Dgrad, Problem
-from common.explain import hypotheses, letters, terms
+from common.explain import hypotheses, letters, omissions, terms
 from common.explain.hypotheses import Evidence, Hypothesis
 from common.explain.terms import LAYOUTS, Array, Positions
 
@@ -177,7 +177,7 @@ def _usual(evidence: Evidence) -> Iterator[Hypothesis]:
     yield from hypotheses.values(evidence)
     yield from hypotheses.stored(evidence)
     yield from hypotheses.operands(evidence.problem)
-    yield from hypotheses.omissions(evidence)
+    yield from omissions.omissions(evidence)
     yield from letters.letters(evidence.problem)
 
 

@@ -121,7 +121,8 @@ def _geometry(problem: Problem) -> Iterator[Change]:
         if kind == "pad":
             options += [(f"{name} * {other}_{axis}", 1.2) for other in ("dilation", "stride")]
         else:
-            options.append((f"{'dilation' if kind == 'stride' else 'stride'}_{axis}", 3.0))
+            other = f"{'dilation' if kind == 'stride' else 'stride'}_{axis}"
+            options += [(other, 3.0), (f"{name} * {other}", 3.0)]
         for text, cost in options:
             other_value = eval(text, {}, geometry)
             if other_value != value and other_value >= (kind != "pad"):

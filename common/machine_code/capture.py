@@ -94,12 +94,12 @@ def without_driver() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
+def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
 
     Launches are configured, and what is no launch is refused as :mod:`common.catalog.limits` words it. The card is an
-    H200 that nobody has: of so many ``multiprocessors``, all memory of it free. Arrays and launches are
-    :func:`arrays`' and :func:`launches`' matter.
+    H200 that nobody has, given to the ``with``: of so many ``multiprocessors``, all memory of it free. Arrays and
+    launches are :func:`arrays`' and :func:`launches`' matter.
     """
     from numba.cuda import dispatcher
 
@@ -125,7 +125,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
-    stand_in = _Device(multiprocessors)
+    stand_in = Device(multiprocessors)
     with (
         replaced(kind, __getitem__=configured, configure=configure, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
@@ -136,11 +136,11 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
             pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
         ),
     ):  # fmt: skip
-        yield
+        yield stand_in
 
 
-class _Device:
-    """A card, and its context, as far as a step asks."""
+class Device:
+    """A card, and its context, as far as a step asks. ``asked``: did one ask how many multiprocessors it has?"""
 
     name, id, compute_capability = "NVIDIA H200", 0, (9, 0)
     WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS_PER_BLOCK, 60 << 20
@@ -148,10 +148,15 @@ class _Device:
 
     def __init__(self, multiprocessors: int) -> None:
         has = limits.limits(device.played() or device.USUAL_CARD)
-        self.MULTIPROCESSOR_COUNT = multiprocessors
+        self.asked, self._multiprocessors = False, multiprocessors
         self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
         self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
         self.device = self
+
+    @property
+    def MULTIPROCESSOR_COUNT(self) -> int:  # noqa: N802 - the driver's name
+        self.asked = True
+        return self._multiprocessors
 
     def get_memory_info(self) -> Any:
         return SimpleNamespace(free=_MEMORY, total=_MEMORY)

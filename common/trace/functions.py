@@ -22,6 +22,7 @@ from common.trace import (
     values,
 )
 from common.trace.cuda_names import Cuda
+from common.trace.expressions import UntranslatableError
 from common.trace.hopper import instructions
 from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Intrinsic, make_range, unknown
 from common.trace.memory import Constant
@@ -219,7 +220,7 @@ def _translation(code: CodeType, text: str, home: bool, scope: frozenset[str], c
         module, constants = translate.translate(
             definition, lambda name: name in casts if name in free else name in _BUILTINS, home
         )
-    except translate.UntranslatableError as error:
+    except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
     floats = {name: np.float64(value) for name, value in constants.items()}

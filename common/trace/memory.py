@@ -35,7 +35,7 @@ class Storage:
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
         size = width * self.dtype.itemsize
-        bad = (self._position(place) % size) != 0
+        bad = (self._position(place) & (size - 1)) != 0
         lanes = _lanes(bad, state.mask)
         if self.alignment % size and not lanes:
             text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"

@@ -67,9 +67,11 @@ class Shared(Storage):
         self.record(state, view, place, width, "read", line, paired)
         lanes = state.among(wrong)
         values = []
+        pending = self.pending if state.copies or state.has_engines else None
+        first = self.flat_offset(place)
         for v in range(width):
-            at = self.flat_offset(place + v)
-            if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
+            at = first + v if v else first
+            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
@@ -173,10 +175,17 @@ class Shared(Storage):
         self._read_lanes = 0
 
     def _find_races(self, state: State, view: View) -> None:
-        changed = np.zeros(len(self.data), np.bool_)
+        changed, changes = np.zeros(len(self.data), np.bool_), 0
         for one in self.accesses:
             if one.op != "read":
-                changed[picked(one.at, one.lanes)] = True
+                places = picked(one.at, one.lanes)
+                changed[places] = True
+                changes += len(places)
+        # most often each element is changed once, and what is read was staged before
+        if np.count_nonzero(changed) == changes and not any(
+            np.count_nonzero(changed.take(one.at, mode="clip")) for one in self.accesses if one.op == "read"
+        ):
+            return
         content = np.zeros(len(self.data), self.dtype)
         everyone, log = state.lane_numbers, Log(state.lanes_per_block)
         shadow = _Interval(len(self.data), log)
@@ -273,10 +282,12 @@ class Local(Storage):
                         self.put(state, i, value, Mask(lanes))
 
     def put(self, state: State, i: int, value: Value, mask: Mask) -> None:
-        value = self._cast(value)
+        if type(value) is int or type(value) is bool or value.dtype is not self.dtype:
+            value = cast(value, self.dtype)
         if mask is self.whole or mask.count == self.whole.count:
             self.values[i] = value
-            self.lacking.pop(i, None)
+            if self.lacking:
+                self.lacking.pop(i, None)
             return
         old = self.values[i]
         lacking = self.whole.bits if old is None else self.lacking.get(i)
@@ -288,11 +299,6 @@ class Local(Storage):
 
     def _blank(self) -> Value:
         return self.dtype.type(self.blank)
-
-    def _cast(self, value: Value) -> Value:
-        if type(value) is int or type(value) is bool:
-            return cast(value, self.dtype)
-        return value if value.dtype is self.dtype else cast(value, self.dtype)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         if state.ledger.recording:

@@ -84,11 +84,15 @@ class Tracer:
     Meanwhile device arrays are the tracer's (:class:`DeviceArray`) and a kernel that is launched runs at once, all
     blocks. A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the
     tracer lives. ``order`` of blocks and of threads that write one element: "forward", "backward" or a seed; it may
-    be changed between launches. Without ``recording`` faults are found, but no accesses counted: that is quicker.
+    be changed between launches. Without ``recording`` faults are found, but no accesses counted: that is quicker. The
+    GPU is an H200, but for its ``multiprocessors``; ``asked``: has a step asked how many there are?
     """
 
-    def __init__(self, order: str | int = "forward", recording: bool = False) -> None:
-        self.order, self.recording = order, recording
+    def __init__(
+        self, order: str | int = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS
+    ) -> None:
+        self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
+        self.asked = False
         self.watched: frozenset[str] = frozenset()
         self.merged: dict[str, int] = {}
         self.kept = 0
@@ -98,13 +102,14 @@ class Tracer:
         self._stack: list[Any] = []
 
     def __enter__(self) -> Tracer:
-        context = in_place_of_the_device(self.run)
-        context.__enter__()
-        self._stack.append(context)
+        context = in_place_of_the_device(self.run, self.multiprocessors)
+        self._stack.append((context, context.__enter__()))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stack.pop().__exit__(*error)
+        context, gpu = self._stack.pop()
+        self.asked = self.asked or gpu.asked
+        context.__exit__(*error)
 
     def stay(self) -> None:
         """Stand in until this process ends, and then say on standard error what was unsound."""
@@ -297,7 +302,9 @@ def _middle(grid: Point) -> Point:
 
 
 @contextmanager
-def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None]:
+def in_place_of_the_device(
+    carry_out: Callable[[Launch], None], multiprocessors: int = capture.MULTIPROCESSORS
+) -> Iterator[capture.Device]:
     """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
@@ -312,9 +319,9 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
     functions = capture.arrays(make)
     functions |= dict.fromkeys(("mapped_array", "managed_array"), functions["device_array"])
     with (
-        capture.no_device(),
+        capture.no_device(multiprocessors) as gpu,
         capture.launches(note),
         capture.host(**functions, as_cuda_array=lambda array, **_: array),
         capture.default_stream_only(),
     ):
-        yield
+        yield gpu

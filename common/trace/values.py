@@ -90,8 +90,10 @@ def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
             if right is np.ndarray:
                 if b.dtype is dtype and (dtype is FLOAT32 or dtype is INT64):
                     return compute(a, b)
-            elif right is int and dtype is INT64:
+            elif (right is int and dtype is INT64) or (right is np.float32 and dtype is FLOAT32):
                 return compute(a, b)
+        elif left is np.float32 and (right is np.float32 or (right is np.ndarray and b.dtype is FLOAT32)):
+            return compute(a, b)
         return compute(*unified(a, b))
 
     return apply

@@ -1,5 +1,6 @@
 """The shapes of `check --full`: lists, and shapes chosen until every pair of conditions occurs."""
 
+import contextlib
 import importlib
 
 import mutants
@@ -9,7 +10,7 @@ from common.catalog import catalog, problems
 from common.check import inputs, plan, shapes
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
-from common.trace import card
+from common.machine_code import capture
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -78,12 +79,19 @@ def test_a_path_of_its_own_that_rounds_more_is_seen():
     assert {special[problem] for problem in shapes.familiar("conv3d")} == {inputs.NORMALS}
 
 
+@contextlib.contextmanager
+def on_small_card(name):
+    """A module of a lesson, imported anew, and the card of few multiprocessors that it asks."""
+    with catalog.anew(), capture.no_device(shapes.FEW) as gpu:
+        yield importlib.import_module(name), gpu
+
+
 @pytest.mark.parametrize("name", ["hconv3d_im2col", "conv3d_tf32_im2col"])
 def test_a_small_card_has_all_tiles_of_a_step(name):
-    step, ladder = importlib.import_module(f"lessons.07_hopper.{name}"), name.split("_")[0]
-    with card.of(shapes.FEW, step) as asked:
-        assert asked
+    ladder = name.split("_")[0]
+    with on_small_card(f"lessons.07_hopper.{name}") as (step, gpu):
         found = [step.shipped(problem) for problem in shapes.on_small_card(ladder)]
+        assert gpu.asked
     taken = {(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in found}
     assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in step.TILES}
 
@@ -97,8 +105,7 @@ def test_a_small_card_has_all_tiles_of_a_step(name):
     ],
 )
 def test_a_small_card_has_most_tiles_of_a_step_and_parts_of_sums(step, ladder):
-    module = importlib.import_module(f"lessons.{step}")
-    with card.of(shapes.FEW, module):
+    with on_small_card(f"lessons.{step}") as (module, _):
         found = [module.shipped(problem) for problem in shapes.on_small_card(ladder)]
     taken = {(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in found}
     largest = {(tile["BLOCK_M"], tile["BLOCK_N"]) for rate, tile in module.TILES if rate >= 0.98}
@@ -107,8 +114,7 @@ def test_a_small_card_has_most_tiles_of_a_step_and_parts_of_sums(step, ladder):
 
 
 def test_a_small_card_has_few_filters_with_all_that_its_kernel_knows():
-    kernel = importlib.import_module("lessons.07_hopper.helpers.few_filters")
-    with card.of(shapes.FEW, kernel):
+    with on_small_card("lessons.07_hopper.helpers.few_filters") as (kernel, _):
         plans = {
             problem: kernel.plan(problem.y_shape, problem.filt_shape, problem.geometry)
             for problem in shapes.on_small_card("hconv3d")
@@ -125,20 +131,10 @@ def test_a_small_card_has_few_filters_with_all_that_its_kernel_knows():
     assert any(problem.K > kernel.MMA_M and problem.S > 1 for problem in rest)
 
 
-def test_a_card_is_small_for_a_while_and_nothing_of_it_is_kept():
-    step = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
-    problem = shapes.on_small_card("hconv3d")[4]
-    before = step.shipped(problem)
-    with card.of(shapes.FEW, step):
-        assert step.multiprocessors() == shapes.FEW
-        assert step.shipped(problem) != before
-    assert step.multiprocessors() != shapes.FEW
-    assert step.shipped(problem) == before
-
-
 def test_a_step_that_does_not_ask_how_large_the_card_is(write):
-    with card.of(shapes.FEW, catalog.load_file(write("gemm_x.py", "def launch(a, b, c):\n    pass\n"))) as asked:
-        assert not asked
+    with capture.no_device(shapes.FEW) as gpu:
+        catalog.load_file(write("gemm_x.py", "def launch(a, b, c):\n    pass\n"))
+    assert not gpu.asked
 
 
 def test_a_finding_on_a_small_card_says_so(monkeypatch):

@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
-from common.jobs import compiling, run, tasks
+from common.jobs import compiling, run, timetasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
 from common.timing import timing
@@ -281,7 +281,7 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     )
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
     monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    monkeypatch.setattr(timetasks, "held", timetasks._Held())
     shipped_one = Rival(path=path, helpers={"wide": other})
     task = Pair(
         path=path,
@@ -301,9 +301,9 @@ def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
     assert not shipped.edited(step.path)
     assert not shipped.as_shipped(step.path)
     assert shipped.as_shipped(NAIVE.path)
-    keeper = loop.Keeper([step, NAIVE])
+    runs = loop.EditedSteps([step, NAIVE])
     shape = problems.RAGGED["gemm"][0]
-    keeper.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
+    runs.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
     (event,) = [event for event in history.events() if event.what == "run"]
     assert (event.step, set(event.helpers)) == ("gemm_wide_loads", {"wide"})
 
@@ -400,19 +400,19 @@ def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
     edited, other = step, catalog.find("conv2d_naive")
     monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
-    keeper = loop.Keeper([edited, other])
+    runs = loop.EditedSteps([edited, other])
     shape = problems.RAGGED["gemm"][0]
     timing = took(3.0)
-    keeper.note(
+    runs.note(
         [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
     )
     (event,) = history.events()
     assert (event.step, event.verdict, event.figures) == (
         "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
     )  # fmt: skip
-    keeper = loop.Keeper([edited])
+    runs = loop.EditedSteps([edited])
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    keeper.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
+    runs.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
     assert len(history.events()) == 1
 
 

@@ -1,7 +1,6 @@
-"""What the gradients' implicit GEMMs share: tables, parts of a strided dx, sums in a fixed order, loads or zeros."""
+"""What the gradients' implicit GEMMs share: sums in a fixed order, loads or zeros."""
 
 import importlib
-import itertools
 
 import numpy as np
 import pytest
@@ -9,87 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from common.catalog.problems import PRESETS, Dgrad, Wgrad
-
 pytestmark = pytest.mark.usefixtures("traced")
-dgrad = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
-strided = importlib.import_module("lessons.08_training.dgrad_strided")
-wgrad = importlib.import_module("lessons.08_training.wgrad_implicit_gemm")
-split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 wait_async = importlib.import_module("lessons.wide").wait_async
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
-
-STRIDED = Dgrad(
-    N=2, C=3, D=3, H=7, W=5, K=11, T=2, R=3, S=2, stride_d=2, stride_h=3, stride_w=2, pad_h=1, pad_w=1, dilation_h=2,
-    dilation_w=2,
-)  # fmt: skip
-WORD = 32
-
-
-def meets(problem, pixel, tap):
-    """The output whose window puts the tap on the pixel, or None: the definition of dgrad's sum."""
-    p, g = problem, problem.geometry
-    below = pixel + np.array((g.pad_d, g.pad_h, g.pad_w)) - tap * np.array((g.dilation_d, g.dilation_h, g.dilation_w))
-    output, left = np.divmod(below, (g.stride_d, g.stride_h, g.stride_w))
-    return None if left.any() or (output < 0).any() or (output >= (p.O, p.P, p.Q)).any() else output
-
-
-@pytest.mark.parametrize("problem", [STRIDED, PRESETS["tiny-dgrad"], PRESETS["dgrad-resnet50-strided"]], ids=str)
-def test_each_pixel_lies_in_one_part_and_meets_no_tap_of_another(problem):
-    tile = strided.shipped(problem)
-    taps, parts, blocks = strided.by_rests(problem, tile)
-    g, tiles = problem.geometry, -(-problem.K // tile["BLOCK_K"])
-    seen = np.zeros((problem.D, problem.H, problem.W), int)
-    for first_block, n_d, n_h, n_w, d, h, w, first, number in parts.tolist():
-        assert first % tiles == number % tiles == 0
-        assert first_block < blocks
-        seen[d :: g.stride_d, h :: g.stride_h, w :: g.stride_w][:n_d, :n_h, :n_w] += 1
-        mine = taps[first // tiles : (first + number) // tiles]
-        others = [tap for tap in dgrad.all_taps(problem) if not (tap == mine).all(axis=1).any()]
-        corners = itertools.product((d, d + (n_d - 1) * g.stride_d), (h, h + (n_h - 1) * g.stride_h), (w,))
-        assert all(meets(problem, np.array(pixel), tap) is None for pixel in corners for tap in others)
-    assert (seen == 1).all()
-    assert [len(set(map(tuple, taps.tolist())))] == [len(taps)]
-    assert parts[:, 8].tolist() == sorted(parts[:, 8].tolist(), reverse=True)  # the longest first
-
-
-def test_offsets_of_pixel_and_tap_add_up_to_where_dy_lies():
-    problem = STRIDED
-    p, g = problem, problem.geometry
-    table = dgrad.tap_table(p, dgrad.all_taps(p), 8).reshape(-1, 4)
-    tiles = -(-p.K // 8)
-    found = 0
-    for pixel in np.ndindex(p.D, p.H, p.W):
-        a = np.add(pixel, (g.pad_d, g.pad_h, g.pad_w)) // (g.stride_d, g.stride_h, g.stride_w)
-        start = ((a[0] * p.P + a[1]) * p.Q + a[2]) * p.K
-        for number, tap in enumerate(dgrad.all_taps(p)):
-            output = meets(p, np.array(pixel), tap)
-            if output is None:
-                continue
-            found += 1
-            offset, filt, left, bits = (int(word) for word in table[number * tiles + 1])
-            at = ((output[0] * p.P + output[1]) * p.Q + output[2]) * p.K + 8
-            assert (start + offset) % 2**WORD == at
-            assert filt == (8 * p.T * p.R * p.S + number) * p.C
-            assert left == p.K - 8
-            assert bits == 1 << tap[0] | 1 << p.T + tap[1] | 1 << p.T + p.R + tap[2]
-    assert found == 40
-    assert (table[-2:, 2] == 0).all()  # beyond the last tile no filter is left
-
-
-def test_the_table_of_outputs_says_where_windows_begin_and_which_taps_fall_outside():
-    p = Wgrad(N=2, C=3, D=2, H=5, W=4, K=2, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_h=2, pad_w=1, dilation_h=2)
-    g = p.geometry
-    table = wgrad.output_table(p, 5).reshape(-1, 2)
-    for row, (n, o, q, r) in zip(table, np.ndindex(p.N, p.O, p.P, p.Q), strict=False):
-        d, h, w = o * g.stride_d - g.pad_d, q * g.stride_h - g.pad_h, r * g.stride_w - g.pad_w
-        assert int(row[0]) == ((((n * p.D + d) * p.H + h) * p.W + w) * p.C) % 2**WORD
-        places = [d + t * g.dilation_d for t in range(p.T)], [h + t * g.dilation_h for t in range(p.R)]
-        places = *places, [w + t * g.dilation_w for t in range(p.S)]
-        missed = [not 0 <= x < X for axis, X in zip(places, (p.D, p.H, p.W), strict=True) for x in axis]
-        assert int(row[1]) == sum(1 << bit for bit, outside in enumerate(missed) if outside) | 1 << WORD - 1
-    assert (table[-5:, 1] == 2**WORD - 1).all()
 
 
 @settings(max_examples=12, deadline=None)
@@ -107,17 +29,6 @@ def test_partial_sums_are_added_run_after_run(outputs, splits, seed):
             run += partial
         wanted += run
     assert y.copy_to_host().tobytes() == wanted.tobytes()
-
-
-@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("wgrad-")])
-def test_the_split_fills_an_h200_and_leaves_each_block_enough(name):
-    problem = PRESETS[name]
-    tile = split_k.shipped(problem)
-    GEMM_N = problem.T * problem.R * problem.S * problem.C
-    blocks = -(-problem.K // tile["BLOCK_M"]) * -(-GEMM_N // tile["BLOCK_N"]) * tile["SPLIT_K"]
-    assert blocks / (132 * -(-blocks // 132)) > 0.85  # every multiprocessor has as many, but for the last ones
-    assert -(-blocks // 132) >= min(4, tile["BLOCKS_PER_SM"])
-    assert problem.reduction / tile["SPLIT_K"] > 2 * long_sums.START
 
 
 @pytest.mark.parametrize("wide", [False, True])

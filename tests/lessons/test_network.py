@@ -86,68 +86,6 @@ def test_the_oracle_agrees_with_pytorch():
 
 
 @pytest.mark.parametrize("kind", ["fused", "layered"])
-def test_a_step_is_the_same_to_the_bit_each_time(kind):
-    def after():
-        made, _, _ = network(kind, SMALL, 2)
-        made.rate.copy_to_device(np.full(1, 0.1, np.float32))
-        made.step()
-        made.counter.copy_to_device(np.zeros(1, np.int64))
-        made.step()
-        return made.parameters.values.copy_to_host().tobytes()
-
-    assert after() == after()
-
-
-def test_momentum_and_decay_are_as_in_pytorch():
-    made, _, _ = network("fused", SMALL, 2, momentum=0.5, decay=0.25)
-    rate = np.float32(0.125)
-    made.rate.copy_to_device(np.full(1, rate))
-    values, velocities = made.parameters.values.copy_to_host(), 0.0
-    for number in range(2):
-        made.counter.copy_to_device(np.zeros(1, np.int64))
-        made.step()
-        velocities = 0.5 * velocities + made.parameters.gradients.copy_to_host() + 0.25 * values
-        values = values - rate * velocities
-        np.testing.assert_allclose(made.parameters.values.copy_to_host(), values, atol=1e-6, err_msg=str(number))
-    assert made.counter.copy_to_host().tolist() == [1]
-
-
-def test_parts_are_added_up_and_a_step_is_taken_to_the_last_parameter():
-    """More parts than threads that share a sum, and a rest of parameters for the last block; eighths are exact."""
-    from numba import cuda
-
-    update, random = import_module(f"{NETWORK}.update"), np.random.default_rng(5)
-    values, velocities, gradients, *partials = random.integers(-40, 40, (3 + 19, 37)).astype(np.float32)
-    given = [cuda.to_device(one) for one in (values, velocities, gradients, np.stack(partials))]
-    rate, counter = cuda.to_device(np.full(1, 0.125, np.float32)), cuda.to_device(np.full(1, 4, np.int64))
-    update.launch(*given, rate, 0.5, 0.25, counter)
-    found = [one.copy_to_host() for one in given]
-    wanted = np.sum(partials, axis=0)
-    np.testing.assert_array_equal(found[2], wanted)
-    np.testing.assert_array_equal(found[1], 0.5 * velocities + wanted + 0.25 * values)
-    np.testing.assert_array_equal(found[0], values - 0.125 * found[1])
-    assert counter.copy_to_host().tolist() == [5]
-
-
-def test_a_block_has_a_thread_for_each_feature_and_each_class():
-    head = import_module(f"{NETWORK}.head")
-    for FEATURES, HIDDEN, CLASSES in ((300, 5, 3), (4, 1, 40), (4, 40, 3)):
-        for build in (head.specialise, head.specialise_weights):
-            assert build(FEATURES, HIDDEN, CLASSES)[1] >= max(FEATURES, HIDDEN, CLASSES)
-
-
-@pytest.mark.parametrize("kind", ["fused", "layered"])
-def test_of_equal_logits_the_first_is_the_answer(kind):
-    made, _, _ = network(kind, WIDE_POOL, 2)
-    values, at = made.parameters.values.copy_to_host(), made.shape.offsets
-    values[at["weight4"] :] = 0
-    values[at["bias4"] + 1 : at["bias4"] + 3] = 7
-    made.parameters.restore(values, np.zeros_like(values))
-    made.forward()
-    assert made.said.copy_to_host().tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("kind", ["fused", "layered"])
 def test_a_nan_reaches_the_loss(kind):
     """ReLU and pools that compare must not drop it."""
     made, _, _ = network(kind, SMALL, 2)
@@ -156,42 +94,6 @@ def test_a_nan_reaches_the_loss(kind):
     made.parameters.restore(values, np.zeros_like(values))
     made.forward()
     assert np.isnan(made.losses.copy_to_host()).all()
-
-
-def test_of_equal_values_a_pool_takes_the_first_and_none_where_all_are_zero():
-    from numba import cuda
-
-    pool = import_module(f"{NETWORK}.pool")
-    y = np.zeros((1, 4, 4, 2), np.float32)
-    y[0, :2, 2:, 0] = [[3, 5], [5, 1]]
-    on_device, pooled, places = (
-        cuda.to_device(a) for a in (y, y[:, :2, :2].copy(), np.zeros((1, 2, 2, 2), np.uint8))
-    )
-    pool.launch(on_device, 2, pooled, places)
-    assert pooled.copy_to_host()[0, :, :, 0].tolist() == [[0, 5], [0, 0]]
-    assert places.copy_to_host()[0, :, :, 0].tolist() == [[pool.NONE, 1], [pool.NONE, pool.NONE]]
-    back = cuda.to_device(np.full_like(y, np.nan))
-    pool.launch_backward(cuda.to_device(np.full((1, 2, 2, 2), 7, np.float32)), places, 2, back)
-    wanted = np.zeros_like(y)
-    wanted[0, 0, 3, 0] = 7
-    np.testing.assert_array_equal(back.copy_to_host(), wanted)
-
-
-def test_a_pool_and_its_gradient_are_the_oracles_where_rows_are_no_columns():
-    from numba import cuda
-
-    pool, random = import_module(f"{NETWORK}.pool"), np.random.default_rng(1)
-    y = np.maximum(random.integers(-9, 4, (3, 4, 6, 25)), 0).astype(np.float32)
-    d_pooled = random.integers(1, 9, (3, 2, 3, 25)).astype(np.float32)
-    wanted, places = oracle.pool(y.astype(np.float64), 2)
-    on_device, pooled, found, back = (
-        cuda.to_device(a) for a in (y, d_pooled, np.zeros(d_pooled.shape, pool.PLACE), np.full_like(y, np.nan))
-    )
-    pool.launch(on_device, 2, pooled, found)
-    np.testing.assert_array_equal(pooled.copy_to_host(), wanted)
-    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted > 0, places, pool.NONE))
-    pool.launch_backward(cuda.to_device(d_pooled), found, 2, back)
-    np.testing.assert_array_equal(back.copy_to_host(), oracle.pool_back(d_pooled * (wanted > 0), places, 2))
 
 
 # threads have one filter each, or, of more than 1,024 taps, all of them
@@ -244,72 +146,6 @@ def test_large_logits_leave_losses_and_gradients_finite_and_each_step_has_its_ro
     np.testing.assert_allclose(made.d_logits.copy_to_host().reshape(2, 3), slopes, atol=1e-6)
 
 
-def test_first_weights_are_drawn_each_for_itself_as_he_and_others_have_it():
-    parameters = import_module(f"{NETWORK}.parameters").Parameters
-    inputs = {"filt1": 1 * 49, "filt2": 4 * 49, "weight3": 256, "weight4": 32}
-    drawn = parameters(shape_of.MNIST, 3).on_host()
-    assert not any(value.any() for name, value in drawn.items() if name not in inputs)
-    for name, count in inputs.items():
-        assert drawn[name].var() * count == pytest.approx(2, rel=0.25), name
-        assert np.abs(drawn[name]).max() > 2 * drawn[name].std(), name
-    rows = [drawn[name].ravel()[:190] for name in inputs]
-    rows.append(parameters(shape_of.MNIST, 4).on_host()["filt1"].ravel()[:190])
-    assert np.abs(np.corrcoef(rows) - np.eye(5)).max() < 0.3
-
-
-@pytest.mark.parametrize("shape", [shape_of.MNIST, SMALL, WIDE_POOL])
-def test_each_parameter_begins_on_16_bytes_and_none_reaches_into_the_next(shape):
-    *starts, end = shape.offsets.values()
-    for start, following, extents in zip(starts, [*starts[1:], end], shape.parameters.values(), strict=True):
-        assert start % 4 == 0
-        assert 0 <= following - start - np.prod(extents) < 4
-
-
-# row by row, the values of a window, what is left of it and where: max_pool of PyTorch takes the last NaN
-WITH_NANS = [
-    ([np.nan, 1, 2, 3], np.nan, 0), ([1, np.nan, 2, 3], np.nan, 1), ([5, 1, 2, np.nan], np.nan, 3),
-    ([-1, -2, np.nan, -3], np.nan, 2), ([np.nan, 7, np.nan, 1], np.nan, 2), ([1, 4, 2, 3], 4, 1),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("window", "largest", "place"), WITH_NANS)
-def test_a_nan_anywhere_in_its_window_is_what_a_pool_takes_and_gets_the_gradient(window, largest, place):
-    from numba import cuda
-
-    pool = import_module(f"{NETWORK}.pool")
-    y = cuda.to_device(np.array(window, np.float32).reshape(1, 2, 2, 1))
-    pooled, d_pooled = (cuda.to_device(np.full((1, 1, 1, 1), value, np.float32)) for value in (0, 7))
-    places, back = cuda.to_device(np.zeros((1, 1, 1, 1), np.uint8)), cuda.to_device(np.full((1, 2, 2, 1), -1.0, "f4"))
-    pool.launch(y, 2, pooled, places)
-    np.testing.assert_array_equal(pooled.copy_to_host().item(), largest)
-    pool.launch_backward(d_pooled, places, 2, back)
-    assert back.copy_to_host().ravel().tolist() == [7 * (at == place) for at in range(4)]
-
-
-@pytest.mark.parametrize(("window", "largest", "place"), WITH_NANS)
-def test_a_nan_anywhere_in_its_window_leaves_the_fused_layer_and_gets_the_gradient(window, largest, place):
-    """One tap makes a window's sums the image's values; its gradients then name the pixel they came from."""
-    from numba import cuda
-
-    names = ("conv_pool", "conv_pool_backward")
-    forward, backward = (import_module(f"{NETWORK}.{name}") for name in names)
-    layer = shape_of.Layer(H=2, C=4, K=4, TAPS=1, PAD=0, POOL=2)
-    x, filt = np.zeros((4, 4), np.float32), np.eye(4, dtype=np.float32)  # pixels x channels, filters x channels
-    x[:, 1] = window
-    filt[[0, 2, 3]] = 0
-    # 0 * NaN is one, too: all filters have it where it stands
-    wanted = np.full(4, largest) if np.isnan(window).any() else np.array([0, largest, 0, 0])
-    y, dy, dx = (cuda.to_device(np.full(size, value, np.float32)) for size, value in ((4, 0), (4, 7), (16, -1)))
-    places = cuda.to_device(np.zeros(4, np.uint8))
-    bias = cuda.to_device(np.zeros(4, np.float32))
-    on_device = cuda.to_device(filt.ravel())
-    forward.launch(layer, cuda.to_device(x.ravel()), on_device, bias, y, places)
-    np.testing.assert_array_equal(y.copy_to_host(), wanted)
-    assert places.copy_to_host()[1] == place
-    backward.launch_input(layer, dy, places, on_device, dx)
-    assert dx.copy_to_host().reshape(4, 4)[:, 1].tolist() == [7 * (at == place) for at in range(4)]
-
-
 def next_batch(images, labels, order, changes, step, count):
     from numba import cuda
 
@@ -340,48 +176,6 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     wanted[:5, 2:] = images[0, 1:, :4] / 255
     np.testing.assert_allclose(x[0], wanted, atol=1e-6)
     np.testing.assert_allclose(x[1], np.rot90(images[1]) / 255, atol=1e-6)
-
-
-def test_a_changed_digit_is_the_mean_of_four_pixels_around_where_each_comes_from():
-    """A share falls to 0 one pixel away: along each axis, all of the original's pixels weighed so. 270 pixels, two
-    blocks; images that are not square."""
-    random = np.random.default_rng(4)
-    images, labels = random.integers(0, 256, (9, 6, 9)).astype(np.uint8), np.arange(9, dtype=np.int32)
-    order = random.permutation(9).repeat(2)[:10]
-    changes = batch_of.unchanged(10) + random.uniform(-0.5, 0.5, (10, 6)).astype(np.float32)
-    changes[:, 4:] *= 5
-    x, _ = next_batch(images, labels, order, changes, 1, 5)
-    h, w = np.indices((6, 9)) - np.array([2.5, 4]).reshape(2, 1, 1)
-    for found, which, (hh, hw, wh, ww, to_h, to_w) in zip(x, order[5:], changes[5:].astype(np.float64), strict=True):
-        from_h, from_w = hh * h + hw * w + to_h + 2.5, wh * h + ww * w + to_w + 4
-        rows, columns = (
-            np.maximum(0, 1 - np.abs(at[..., None] - np.arange(extent))) for at, extent in ((from_h, 6), (from_w, 9))
-        )
-        wanted = np.einsum("hwi,hwj,ij->hw", rows, columns, images[which].astype(np.float64)) / 255
-        assert (wanted == 0).any()
-        np.testing.assert_allclose(found, wanted, atol=2e-6)
-
-
-def test_changes_are_drawn_evenly_each_for_itself_up_to_their_bounds():
-    bounds = {"turn": 10, "stretch": 0.1, "slant": 0.3, "way": 2}
-    hh, hw, wh, ww, *ways = batch_of.drawn(np.random.default_rng(0), 2000, **bounds).T.astype(np.float64)
-    angle, along_w = np.arctan2(-hw, ww), np.hypot(hw, ww)
-    along_h = hh / np.cos(angle)
-    drawn = np.stack([np.rad2deg(angle), along_h - 1, along_w - 1, wh - np.sin(angle) * along_h, *ways])
-    drawn /= np.array([10, 0.1, 0.1, 0.3, 2, 2])[:, None]
-    assert np.abs(drawn).max() < 1 + 1e-5
-    np.testing.assert_allclose(
-        np.quantile(drawn, [0, 0.25, 0.5, 0.75, 1], axis=1).T, [[-1, -0.5, 0, 0.5, 1]] * 6, atol=0.1
-    )
-    assert np.abs(np.corrcoef(drawn) - np.eye(6)).max() < 0.1
-
-
-@pytest.mark.parametrize(("fields", "said"), [
-    ({"SIZE": 30}, "OUT=17 must be a multiple of POOL=4"), ({"PADS": (3, 3)}, "OUT=14 must be"),
-])  # fmt: skip
-def test_a_shape_whose_windows_leave_pixels_out_is_refused(fields, said):
-    with pytest.raises(ValueError, match=said):
-        _ = shape_of.Shape(**fields).second
 
 
 COMPILED = """

@@ -37,20 +37,6 @@ def test_threads_are_numbered_through_the_tiles_of_all_images(tiles, threads, im
     assert {n for n, _ in found[len(wanted) :]} <= {images - 1}  # the spare ones repeat the last image
 
 
-def test_an_image_of_more_tiles_than_32_bits_count_is_numbered_too():
-    locate = tiling.numbering(2**31, 6)  # three images make a group: 6 * 2**30 numbers
-    last = 2**31 * 3 // 6 - 1
-
-    @cuda.jit
-    def kernel(found):
-        n, number = locate(last, 3)
-        found[cuda.threadIdx.x, 0], found[cuda.threadIdx.x, 1] = n, number
-
-    found = cuda.to_device(np.zeros((6, 2), np.int64))
-    kernel[1, 6](found)
-    assert found.copy_to_host().tolist() == [[2, 2**31 - 6 + i] for i in range(6)]
-
-
 @pytest.mark.parametrize(("R", "S", "rows", "columns"), [(6, 4, 3, 2), (5, 5, 5, 5), (4, 6, 1, 3), (3, 1, 1, 1)])
 def test_a_filter_is_the_sum_of_its_parts(R, S, rows, columns):
     C, H, W = 2, R + 1, S + 2
@@ -83,19 +69,3 @@ def test_a_tile_is_cut_evenly_and_divisors_are_the_largest(extent, most):
     assert extent % divisor == 0
     assert all(extent % larger for larger in range(divisor + 1, min(extent, most) + 1))
     assert tiling.largest_part(extent, 1, lambda r, s: r <= most) == (divisor, 1)
-
-
-def test_the_last_group_of_filters_moves_back_and_rows_are_padded():
-    weights = np.arange(10, dtype=np.float32).reshape(2, 5)
-    groups = tiling.by_groups(weights, 2)
-    assert groups.tolist() == [[[0, 1], [5, 6]], [[2, 3], [7, 8]], [[3, 4], [8, 9]]]
-    assert tiling.padded(groups[2]).copy_to_host().tolist() == [3, 4, 0, 0, 8, 9, 0, 0]
-
-
-def test_a_tile_beyond_the_registers_is_refused():
-    assert tiling.resident_blocks(4, 100, 128) == 4
-    assert tiling.resident_blocks(8, 100, 128) == 5
-    with pytest.raises(ValueError, match=r"takes about 256 registers in each of THREADS=64 threads"):
-        tiling.resident_blocks(1, 256, 64)
-    with pytest.raises(ValueError, match="THREADS=1025 threads"):
-        tiling.resident_blocks(1, 8, 1025)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.catalog import catalog, problems
+from common.catalog import catalog
 from common.catalog.problems import Conv2d
 from common.check import shapes
 from tests.launched import is_right
@@ -36,48 +36,12 @@ TAKEN = [
     (MANY, 5),
     (Conv2d(N=1, C=1, H=22, W=18, K=5, R=5, S=5), 3),  # parts that begin in a sector
 ]
-LEFT = [
-    Conv2d(N=1, C=2, H=10, W=12, K=3, R=5, S=5),
-    Conv2d(N=1, C=1, H=10, W=12, K=25, R=5, S=5),
-    Conv2d(N=1, C=1, H=14, W=12, K=2, R=8, S=5),
-    Conv2d(N=1, C=1, H=10, W=12, K=2, R=5, S=9),
-    Conv2d(N=1, C=1, H=9, W=13, K=3, R=5, S=5),  # rows of an odd number of values
-    Conv2d(N=1, C=1, H=6, W=136, K=2, R=1, S=1),  # wider than eight warps
-    Conv2d(N=1, C=1, H=1_460_000, W=128, K=24, R=1, S=1),  # places beyond 32 bits
-    Conv2d(N=1, C=1, H=16, W=130, K=24, R=3, S=3),  # one part exceeds the shared memory
-]
 
 
 @pytest.mark.parametrize(("problem", "parts"), TAKEN, ids=str)
 def test_right_in_parts(module, problem, parts):
     assert planned(module, problem)["PARTS"] == parts
     assert is_right(module, problem)
-
-
-@pytest.mark.parametrize("problem", LEFT, ids=str)
-def test_what_does_not_fit_is_left_to_the_step(module, problem):
-    assert planned(module, problem) is None
-
-
-def test_groups_of_filters_are_left_to_the_step(module, monkeypatch):
-    monkeypatch.setattr(module, "FILTERS", 8)
-    monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
-    assert is_right(module, Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5))
-
-
-def test_four_blocks_of_layer_1_are_resident(module):
-    p = problems.preset("ece408-layer1")
-    _, resident, threads, shared = module.whole_rows.specialise(
-        p.H, p.W, p.K, p.R, p.S, **planned(module, p), multiplier=module.multiplier
-    )
-    assert (resident, threads) == (4, 160)
-    assert 4 * (shared + 1024) <= 228 * 1024  # of a multiprocessor; a block takes 1 KiB more than it asks for
-
-
-def test_without_tickets_every_shape_is_left_to_the_step(module, monkeypatch):
-    monkeypatch.delattr(module, "workspace")
-    monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
-    assert is_right(module, TAKEN[0][0])
 
 
 def test_blocks_draw_tickets_at_the_shape_for_a_small_card(module):
@@ -101,9 +65,3 @@ def test_tickets_begin_at_zero(module, monkeypatch, first):
     assert is_right(module, MANY) == (first == 0)  # else a part is left out
     if first == 0:
         assert made[0].copy_to_host().tolist() == [0]
-
-
-def test_results_in_the_place_of_lines_are_wrong(module, monkeypatch):
-    plan = planned(module, MANY)
-    monkeypatch.setattr(module.whole_rows, "plan", lambda *_: {**plan, "STAGED": 300})
-    assert not is_right(module, MANY)

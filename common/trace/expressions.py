@@ -1,0 +1,207 @@
+"""Translates a kernel's expressions into such that work on all threads at once; see :mod:`common.trace.translate`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from common.trace import liveness
+
+_BINARY = {
+    ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
+    ast.Mod: "_mod", ast.Pow: "_power", ast.LShift: "_shift_left", ast.RShift: "_shift_right",
+    ast.BitAnd: "_bit_and", ast.BitOr: "_bit_or", ast.BitXor: "_bit_xor",
+}  # fmt: skip
+_UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
+_COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
+_SAME_OBJECT = ast.Is | ast.IsNot
+
+
+class UntranslatableError(ValueError):
+    """A statement or expression that the tracer does not know; says which, and in which line."""
+
+
+class Expressions:
+    """Translates expressions. ``local``: the function's own names; ``constants``: the floats that it names."""
+
+    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+        self.pure, self.home = pure, home
+        self.constants: dict[str, float] = {}
+        self.count = 0
+        self.local = {argument.arg for argument in definition.args.args} | {
+            n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+
+    # --- pieces of translated code ---
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    @staticmethod
+    def load(name: str) -> ast.Name:
+        return ast.Name(name, ast.Load())
+
+    def executor(self, attribute: str) -> ast.Attribute:
+        return ast.Attribute(self.load("_t"), attribute, ast.Load())
+
+    def ask(self, method: str, *arguments: ast.expr) -> ast.Call:
+        return ast.Call(self.executor(method), list(arguments), [])
+
+    def apply(self, function: str, *arguments: ast.expr) -> ast.Call:
+        return ast.Call(self.load(function), list(arguments), [])
+
+    def line(self, node: ast.stmt | ast.expr) -> ast.expr:
+        return ast.Constant(node.lineno) if self.home else self.executor("site")
+
+    @staticmethod
+    def assign_plain(name: str, value: ast.expr) -> ast.stmt:
+        return ast.Assign([ast.Name(name, ast.Store())], value, None)
+
+    @staticmethod
+    def set_mask(value: ast.expr) -> ast.stmt:
+        return ast.Assign([ast.Attribute(ast.Name("_t", ast.Load()), "mask", ast.Store())], value, None)
+
+    # --- expressions ---
+
+    def expression(self, node: ast.expr) -> ast.expr:
+        method = getattr(self, "of_" + type(node).__name__, None)
+        if method is None:
+            raise UntranslatableError(
+                f"line {node.lineno}: {ast.unparse(node)} is not traced ({type(node).__name__})"
+            )
+        written: ast.expr = method(node)
+        return ast.copy_location(written, node)
+
+    def of_Constant(self, node: ast.Constant) -> ast.expr:  # noqa: N802
+        if isinstance(node.value, float):
+            name = f"_f{len(self.constants)}"
+            self.constants[name] = node.value
+            return self.load(name)
+        return ast.Constant(node.value)
+
+    def of_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802
+        return self.load(node.id)
+
+    def of_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
+        if node.attr == "strides":
+            return self.ask("strides", self.expression(node.value))
+        return ast.Attribute(self.expression(node.value), node.attr, ast.Load())
+
+    def of_Tuple(self, node: ast.Tuple) -> ast.expr:  # noqa: N802
+        return ast.Tuple([self.expression(element) for element in node.elts], ast.Load())
+
+    of_List = of_Tuple  # noqa: N815
+
+    def index(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Slice):
+            ends = [
+                self.expression(end) if end else ast.Constant(None) for end in (node.lower, node.upper, node.step)
+            ]
+            return ast.copy_location(self.apply("_slice", *ends), node)
+        if isinstance(node, ast.Tuple):
+            return ast.copy_location(ast.Tuple([self.index(element) for element in node.elts], ast.Load()), node)
+        return self.expression(node)
+
+    def of_Subscript(self, node: ast.Subscript) -> ast.expr:  # noqa: N802
+        return self.ask("load", self.expression(node.value), self.index(node.slice), self.line(node))
+
+    def of_BinOp(self, node: ast.BinOp) -> ast.expr:  # noqa: N802
+        return self.binary(node, node.left, node.op, node.right)
+
+    def binary(
+        self, node: ast.stmt | ast.expr, left: ast.expr, op: ast.operator, right: ast.expr, translated: bool = False
+    ) -> ast.expr:
+        function = _BINARY.get(type(op))
+        if function is None:
+            raise UntranslatableError(f"line {node.lineno}: {type(op).__name__} is not traced")
+        operands = left if translated else self.expression(left), self.expression(right)
+        fused = isinstance(op, ast.Add | ast.Sub) and any(
+            isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
+        )
+        if isinstance(op, ast.FloorDiv | ast.Mod):
+            return self.ask("divide", self.load(function), *operands, self.line(node))
+        if fused:  # the compiler makes one instruction of it
+            return self.ask("multiply_add", self.load(function), *operands, self.line(node))
+        return self.apply(function, *operands)
+
+    def of_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:  # noqa: N802
+        return self.apply(_UNARY[type(node.op)], self.expression(node.operand))
+
+    def of_Compare(self, node: ast.Compare) -> ast.expr:  # noqa: N802
+        operands = [self.expression(operand) for operand in (node.left, *node.comparators)]
+        # 0 <= d < D: what stands in the middle is worked out once
+        parts: list[ast.expr] = []
+        left: ast.expr = operands[0]
+        for i, (op, right) in enumerate(zip(node.ops, operands[1:], strict=True)):
+            if i + 1 < len(node.ops) and not isinstance(right, ast.Name):
+                kept = self.fresh("_v")
+                bound = ast.NamedExpr(ast.Name(kept, ast.Store()), right)
+                parts.append(self.comparison(node, left, op, bound))
+                left = self.load(kept)
+            else:
+                parts.append(self.comparison(node, left, op, right))
+                left = right
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.apply("_logical_and", result, part)
+        return result
+
+    def comparison(self, node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+        if isinstance(op, _SAME_OBJECT):
+            return ast.Compare(left, [op], [right])
+        function = _COMPARISONS.get(type(op))
+        if function is None:
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)} is not traced")
+        return self.ask("compare", self.load(function), left, right, self.line(node))
+
+    def of_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802
+        conjunction = isinstance(node.op, ast.And)
+        first, *rest = node.values
+        result = self.expression(first)
+        for value in rest:
+            right = self.expression(value)
+            if not self.is_pure(value):
+                result = self.ask("both" if conjunction else "either", result, self.later(right))
+            elif liveness.compares(value):
+                result = self.ask("all_of" if conjunction else "any_of", result, self.later(right))
+            else:
+                result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
+        return result
+
+    def of_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802
+        test, then, otherwise = (self.expression(part) for part in (node.test, node.body, node.orelse))
+        if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
+            return self.ask("select", test, self.later(then), self.later(otherwise))
+        if liveness.compares(node.body) or liveness.compares(node.orelse):
+            return self.ask("chosen", test, self.later(then), self.later(otherwise))
+        return self.apply("_choose", test, then, otherwise)
+
+    @staticmethod
+    def later(value: ast.expr) -> ast.Lambda:
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.Lambda(nothing, value)
+
+    def of_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
+        arguments = [self.expression(argument) for argument in node.args]
+        keywords = [ast.keyword(keyword.arg, self.expression(keyword.value)) for keyword in node.keywords]
+        function = self.expression(node.func)
+        if self.calls_pure(node):
+            return ast.Call(function, arguments, keywords)
+        spot = ast.Constant(node.lineno * 4096 + node.col_offset)
+        return ast.Call(self.executor("call"), [function, self.line(node), spot, *arguments], keywords)
+
+    def calls_pure(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
+
+    def is_pure(self, node: ast.expr) -> bool:
+        """May it be worked out for lanes that do not need it?"""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Subscript) and getattr(part.value, "attr", "") != "shape":
+                return False
+            if isinstance(part, ast.Call) and not self.calls_pure(part):
+                return False
+            # x // 0 of an idle lane is no fault
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod | ast.Div):
+                return False
+        return True
