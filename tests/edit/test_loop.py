@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
-from common.jobs import compiling, run, tasks
+from common.jobs import compiling, run, timetasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
 from common.timing import timing
@@ -140,6 +140,22 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     (event,) = history.events("gemm_naive")
     assert event.verdict == "unfinished"
     assert history.stored("gemm_naive.py", event.source) == source
+
+
+def test_a_run_of_an_endless_file_can_be_stopped(step, tmp_path):
+    begun = tmp_path / "begun"
+    step.path.write_text(f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+
+    def stop_once_begun():
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        this.stop.set()
+
+    threading.Thread(target=stop_once_begun).start()
+    assert list(this.stages()) == []
+    assert (begun.exists(), this.verdict) == (True, "unfinished")
 
 
 # --- with a GPU that is made up ---
@@ -281,7 +297,7 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     )
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
     monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    monkeypatch.setattr(timetasks, "held", timetasks._Held())
     shipped_one = Rival(path=path, helpers={"wide": other})
     task = Pair(
         path=path,
