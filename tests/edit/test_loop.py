@@ -143,6 +143,22 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     assert history.stored("gemm_naive.py", event.source) == source
 
 
+def test_a_run_of_an_endless_file_can_be_stopped(step, tmp_path):
+    begun = tmp_path / "begun"
+    step.path.write_text(f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+
+    def stop_once_begun():
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        this.stop.set()
+
+    threading.Thread(target=stop_once_begun).start()
+    assert list(this.stages()) == []
+    assert (begun.exists(), this.verdict) == (True, "unfinished")
+
+
 # --- with a GPU that is made up ---
 
 
