@@ -83,7 +83,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     if task.machine_code:
         result["digest"] = hashlib.sha256(json.dumps(launched).encode()).hexdigest()
     if any(entry["float64"] for entry in first):
-        result["faults"] = [faults.of_float64(path).as_dict()]
+        result["faults"] = [faults.of_float64(path)]
     return result
 
 
