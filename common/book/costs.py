@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.catalog import catalog, lessontext, problems
 from common.catalog.catalog import Step
-from common.records import records
+from common.records import current, records
 from common.records.entries import StepRow
 from common.report import traces
 from common.report.traces import Kernel, StepTrace
@@ -84,7 +84,7 @@ class Shown:
     def recorded_ms(self) -> float | None:
         """The time on the reference card at the ladder's first preset; None without one of the code as it is."""
         row = _reference().row(problems.DEFAULT_PRESET[self.step.ladder], self.step.name)
-        timed = self.path == self.step.path and isinstance(row, StepRow) and records.is_current(row, self.path)
+        timed = self.path == self.step.path and isinstance(row, StepRow) and current.is_current(row, self.path)
         return row.timing.median_ms if timed and row else None
 
 
@@ -223,7 +223,7 @@ def _now_limited(before: Shown, after: Shown) -> list[str]:
         return [said]
     main = profiler.main_kernel(profile.kernels)
     (most, name), (next_most, other) = sorted(((getattr(main, k) or 0.0, what) for k, what in _BUSY.items()))[:-3:-1]
-    when = "" if records.is_current(profile, after.path) else ", when they were read on an older version of the file"
+    when = "" if current.is_current(profile, after.path) else ", when they were read on an older version of the file"
     return [
         f"{said} By the hardware's counters, its {name} were busy for {most:.0f} % of the time, its {other} for "
         f"{next_most:.0f} %{when}."

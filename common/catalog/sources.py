@@ -32,6 +32,11 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
     source: Name
     helpers: dict[str, Name] | None = None
 
+    def is_of(self, path: Path) -> bool:
+        """Is it that of the file as it is now? One without ``helpers`` says nothing of those."""
+        now = provenance(path)
+        return self.source == now.source and self.helpers in (None, now.helpers)
+
 
 # --- hashes ---
 
@@ -129,12 +134,6 @@ def imported_helpers(path: Path) -> list[Path]:
 def provenance(path: Path) -> Code:
     """The code of a step's file as it is now."""
     return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
-
-
-def is_current(entry: Code, path: Path) -> bool:
-    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
-    now = provenance(path)
-    return entry.source == now.source and entry.helpers in (None, now.helpers)
 
 
 def imported_steps(path: Path) -> dict[str, Code | str]:

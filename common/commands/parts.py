@@ -116,7 +116,7 @@ def _unagreed(record: Record) -> list[tuple[Step, Problem]]:
 def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> None:
     record, key = opened
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
-        record.put_agreement(step.name, str(problem), entry, key)
+        record.keep("agreement", step.name, {str(problem): entry}, key)
 
 
 def _untrained(record: Record) -> list[tuple[Entry]]:

@@ -56,7 +56,7 @@ def profile(pairs: list[tuple[Step, str]], opened: Opened) -> None:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
             console.say().print(tables.counters(title, profiler.sentences(entry)))
         found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-        record.put_profile(one.preset, one.step.name, found, key)
+        record.keep("profile", one.preset, {one.step.name: found}, key)
 
 
 def _sanitize(options: argparse.Namespace) -> int:
@@ -77,7 +77,7 @@ def sanitize(steps: list[Step], opened: Opened) -> int:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
     for step in steps:
         errors = {tool: count for tool, one, count, _ in found if one == step}
-        record.put_sanitizer(step.name, errors, sources.provenance(step.path), key)
+        recording.record_sanitizer(record, key, step, errors)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -138,7 +138,7 @@ def _sweep(options: argparse.Namespace) -> int:
             point.reason = result.get("message") or "; ".join(f["message"] for f in result["findings"])
         points.append(point)
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found["shipped"], points=points)
-        record.put_sweep(preset, step.name, entry, key)
+        record.keep("sweeps", preset, {step.name: entry}, key)
     say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 

@@ -114,15 +114,15 @@ class Grader:
     def __init__(self, machine: Machine | None = None, limits: Limits | None = None) -> None:
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self.seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
-        self._closing = threading.Event()
-        self._gpu = threading.Lock()
+        self.closing = threading.Event()
+        self.gpu = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
 
         All files are read before any of them runs.
         """
-        self._closing.clear()
+        self.closing.clear()
         files = [file.taken() for file in files]
         notes = folders.doubles(files)
         pool = ThreadPoolExecutor(max(1, workers))
@@ -133,7 +133,7 @@ class Grader:
                 grade.notes += [notes[number]] if number in notes else []
                 yield number, grade
         finally:
-            self._closing.set()
+            self.closing.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
     def grade(self, file: Submission) -> Grade:
@@ -194,13 +194,6 @@ class Grader:
         if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
             grade.notes.append("line by line as the solution has it")
 
-    def do(self, tasks: list[Task[Any]], simulated: bool, folder: Path) -> list[Any]:
-        """The tasks' results: fewer if the grading ends meanwhile."""
-        with contextlib.nullcontext() if simulated else self._gpu:
-            if bubblewrap():
-                return in_bubblewrap((tasks, simulated, self.limits.seconds), folder, self._closing)
-            return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
-
 
 @dataclass(frozen=True)
 class _Kernel:
@@ -240,13 +233,22 @@ class _Kernel:
         place = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": helpers}
         if not self.exercise:
             place["home"] = str(target.path)
-        found = self.grader.do([self._task(place)], True, self.folder)
+        found = self._done([self._task(place)], True)
         result: Judged = found[0] if found else {"status": "unjudged", "message": "the grading was ended"}
         self.grade.findings += _findings(result)
         self.grade.notes += result.get("notes", [])
         self.grade.figures |= result.get("figures", {})
         if self.grader.machine.gpu and not self.grade.findings:
             self._on_gpu(place)
+
+    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
+        """The tasks' results, fewer if the grading ends meanwhile; one's own exercise is not isolated, for speed."""
+        grader, seconds = self.grader, self.grader.limits.seconds
+        own = self.exercise is not None and self.file.path.resolve() == self.exercise.path.resolve()
+        with contextlib.nullcontext() if simulated else grader.gpu:
+            if bubblewrap() and not own:
+                return in_bubblewrap((tasks, simulated, seconds), self.folder, grader.closing)
+            return [result for _, result in isolate.run(tasks, simulated, seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -292,7 +294,7 @@ class _Kernel:
         timed = problems.fit_batch(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
             tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
-        for task, result in zip(tasks, self.grader.do(tasks, False, self.folder), strict=False):
+        for task, result in zip(tasks, self._done(tasks, False), strict=False):
             problem = problems.from_shape(target.ladder, getattr(task, "shape", {}))
             grade.findings += [Finding(one.kind, f"at {problem}: {one.message}") for one in _findings(result)]
             if not grade.findings and "timing" in result:
@@ -318,11 +320,17 @@ class _Kernel:
             grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is asked for"))
 
 
+BUBBLEWRAP = (
+    "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net", "--unshare-ipc",
+    "--unshare-pid", "--die-with-parent", "--new-session",
+)  # fmt: skip
+
+
 @cache
 def bubblewrap() -> str:
     """Where bubblewrap is; empty if it is not installed, or if this system does not let it isolate a process."""
     found = shutil.which("bwrap") or ""
-    tried = found and subprocess.run([found, "--ro-bind", "/", "/", "--unshare-pid", "true"], capture_output=True)
+    tried = found and subprocess.run([found, *BUBBLEWRAP, "true"], capture_output=True)
     return found if tried and tried.returncode == 0 else ""
 
 
@@ -334,9 +342,8 @@ def in_bubblewrap(task: tuple[list[Task[Any]], bool, float], folder: Path, closi
     """
     given, told, log = folder / "tasks.pickle", folder / "results.json", folder / "log.txt"
     given.write_bytes(pickle.dumps(task))
-    system = "--ro-bind / / --dev-bind /dev /dev --proc /proc --unshare-net --unshare-ipc --unshare-pid"
-    options = [*system.split(), "--die-with-parent", "--new-session", "--bind", str(folder), str(folder)]
-    command = [bubblewrap(), *options, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
+    own = "--bind", str(folder), str(folder)
+    command = [bubblewrap(), *BUBBLEWRAP, *own, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with log.open("wb") as output, subprocess.Popen(
         command, cwd=catalog.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -361,7 +368,7 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
     text, faults = str(result.get("message")), result.get("faults", [])
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
-    looks = "".join(f"; look at: {fault['look_at']}" for fault in faults[:1] if fault["look_at"])
+    looks = "".join(f"; look at: {fault.look_at}" for fault in faults[:1] if fault.look_at)
     return [Finding(result["status"], text + looks)]
 
 

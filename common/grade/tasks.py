@@ -9,7 +9,7 @@ import json
 import pickle
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,7 +84,6 @@ class _Judging:
         """Does ``launch`` itself read or write elements, or make arrays? No kernel runs meanwhile."""
         from common.trace import device_arrays, trace
 
-        said: list[str] = []
         launches: list[trace.Launch] = []
         problem = self.problems[0]
         with trace.in_place_of_the_device(launches.append):
@@ -95,16 +94,19 @@ class _Judging:
             step.allocate()
             step.prepare(weight)
             before = np.array(y)
-            with _watched(said):
-                step.launch(x, y)
+            try:
+                with _kernels_alone():
+                    step.launch(x, y)
+            except HostWorkError as error:
+                return [Finding("host_access", f"launch {error}")]
         if not np.array_equal(np.asarray(y), before):
-            said.append("the output changed while no kernel ran: launch wrote it from the host")
+            return [Finding("host_access", "the output changed while no kernel ran: launch wrote it from the host")]
         for launch in launches:
             arrays = [one for one in launch.arguments if isinstance(one, np.ndarray) and one.ndim]
             if not all(isinstance(one, device_arrays.DeviceArray) for one in arrays):
-                name = launch.function.__name__
-                said.append(f"launch hands {name} an array that neither prepare nor workspace made")
-        return [Finding("host_access", message) for message in dict.fromkeys(said)]
+                given = f"launch hands {launch.function.__name__} an array that neither prepare nor workspace made"
+                return [Finding("host_access", given)]
+        return []
 
     def is_wrong_at_its_shapes(self) -> list[Finding]:
         """Is it wrong or unsound at one of the shapes of its exercise, or its step's?"""
@@ -239,50 +241,41 @@ class _Judging:
         return []
 
 
+class HostWorkError(Exception):
+    """``launch`` does on the host what only kernels may; says what."""
+
+
 @contextmanager
-def _watched(said: list[str]) -> Iterator[None]:
-    """Note what is done meanwhile on the host with elements of device arrays, and which are made."""
+def _kernels_alone() -> Iterator[None]:
+    """Meanwhile who touches elements of device arrays on the host, or makes arrays, gets HostWorkError."""
     from numba import cuda
 
     from common.trace.device_arrays import DeviceArray
 
-    def noting(owner: Any, name: str, text: str, always: bool = True) -> Any:
-        before = getattr(owner, name)
+    reaches, item = "reaches into an operand from the host ({}): only kernels may", DeviceArray.__getitem__
 
-        def noted(*given: Any, **named: Any) -> Any:
-            result = before(*given, **named)
-            if always or not isinstance(result, np.ndarray):
-                said.append(text)
-            return result
+    def refusing(said: str) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise HostWorkError(said)
 
-        return noted
+        return refuse
 
-    def computed(_: Any, function: Any, *given: Any, **named: Any) -> Any:
-        raise HostWorkError(f"launch computes on the host (numpy.{function.__name__}): only kernels may compute")
+    def computed(_: Any, function: Any, *__: Any, **___: Any) -> Any:
+        raise HostWorkError(f"computes on the host (numpy.{function.__name__}): only kernels may compute")
 
-    elements = {
-        "copy_to_host": ".copy_to_host()",
-        "copy_to_device": ".copy_to_device()",
-        "__setitem__": "[...] = ...",
-    }
-    reaches = "launch reaches into an operand from the host ({}): only kernels may"
-    methods = {name: noting(DeviceArray, name, reaches.format(how)) for name, how in elements.items()}
-    methods["__getitem__"] = noting(DeviceArray, "__getitem__", reaches.format("[...]"), always=False)
-    makes = {
-        name: noting(cuda, name, f"launch calls cuda.{name}: arrays come from prepare or workspace")
-        for name in ("to_device", "device_array", "device_array_like", "mapped_array", "managed_array")
-    }
-    with ExitStack() as stack:
-        stack.enter_context(replaced(cuda, **makes))
-        stack.enter_context(replaced(DeviceArray, **methods, __array_ufunc__=computed, __array_function__=computed))
-        try:
-            yield
-        except HostWorkError as error:
-            said.append(str(error))
+    def part(array: Any, index: Any) -> Any:
+        found = item(array, index)
+        if not isinstance(found, np.ndarray):
+            raise HostWorkError(reaches.format("[...]"))
+        return found
 
-
-class HostWorkError(Exception):
-    """``launch`` computes on the host."""
+    makes = ("to_device", "device_array", "device_array_like", "mapped_array", "managed_array")
+    made = {name: refusing(f"calls cuda.{name}: arrays come from prepare or workspace") for name in makes}
+    copied = {name: refusing(reaches.format(f".{name}()")) for name in ("copy_to_host", "copy_to_device")}
+    whole = {"__setitem__": refusing(reaches.format("[...] = ...")), "__getitem__": part}
+    whole |= {"__array_ufunc__": computed, "__array_function__": computed}
+    with replaced(cuda, **made), replaced(DeviceArray, **copied, **whole):
+        yield
 
 
 def _reads(found: Any) -> dict[str, int]:

@@ -8,18 +8,34 @@ A sweep, which compares its own tiles, holds as long as the code.
 
 from __future__ import annotations
 
-from common.catalog import catalog, problems, sources
+from pathlib import Path
+
+from common.catalog import catalog, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.check import budget
 from common.records import records
-from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
+from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepCode, StepRow
 from common.records.records import Record
 from common.timing import ceilings as measured
 from common.timing import peers, sanitizer, timing
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
+
+
+def is_current(entry: Code, path: Path) -> bool:
+    """Was an entry made by a step's code as it is now, or by code that became the same machine code?"""
+    if entry.is_of(path):
+        return True
+    now = _compiled(records.RESULTS / records.CODE_FILE).get(path.stem)
+    earlier = now.earlier if now and now.is_of(path) else []
+    return any(one.source == entry.source and entry.helpers in (None, one.helpers) for one in earlier)
+
+
+@store.kept_by_stamp
+def _compiled(path: Path) -> dict[str, StepCode]:
+    return records.load_code(path.parent).steps
 
 
 def rows(
@@ -51,13 +67,13 @@ def older(entry: object, name: str) -> bool:
     if not isinstance(entry, Code):
         return False
     step = next((one for one in catalog.everything() if one.name == name), None)
-    return step is None or not records.is_current(entry, step.path)
+    return step is None or not is_current(entry, step.path)
 
 
 def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
-    return not older(entry, name) and made.is_file() and sources.is_current(entry.made, made)
+    return not older(entry, name) and made.is_file() and entry.made.is_of(made)
 
 
 def timed(record: Record, preset: str, step: Step) -> bool:
@@ -91,7 +107,7 @@ def errors(record: Record, steps: list[Step]) -> bool:
 
 
 def _holds(entry: Code | None, step: Step) -> bool:
-    return entry is not None and records.is_current(entry, step.path)
+    return entry is not None and is_current(entry, step.path)
 
 
 def ceilings(record: Record) -> bool:
@@ -107,7 +123,7 @@ def _row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool
         return False
     now = sources.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
-    same = records.is_current(row, step.path) and (row.helpers is not None or not now.helpers)
+    same = is_current(row, step.path) and (row.helpers is not None or not now.helpers)
     same = same and (not in_turn or _beside(record, step, preset, row))
     return same and row.imports == sources.imported_steps(step.path) and _same_size(row, preset, room_bytes)
 

@@ -10,7 +10,7 @@ from common.catalog.sources import Code
 from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
 from common.jobs.run import Outcome
 from common.records import records
-from common.records.entries import Accuracy, Epilogues, MachineCode, PeerRow, StepCode, StepRow
+from common.records.entries import Accuracy, Epilogues, MachineCode, PeerRow, Sanitized, StepCode, StepRow
 from common.records.records import Record
 from common.timing import timing
 
@@ -70,4 +70,10 @@ def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: st
         **asdict(result["code"]), shape=result["shape"], found=result["found"], ways=ways, made=result["ways"],
         library=result["library"], measure=timing.MEASURE_VERSION,
     )  # fmt: skip
-    record.put_epilogues(preset, step.name, entry, run)
+    record.keep("epilogues", preset, {step.name: entry}, run)
+
+
+def record_sanitizer(record: Record, run: str, step: Step, errors: dict[str, int]) -> None:
+    """Store how many errors each tool of compute-sanitizer found in a step."""
+    code = asdict(sources.provenance(step.path))
+    record.keep("sanitizer", step.name, {tool: Sanitized(**code, errors=n) for tool, n in errors.items()}, run)

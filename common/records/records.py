@@ -27,11 +27,10 @@ from common.catalog import catalog, device, problems, schema, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.catalog.sources import Code
 from common.machine_code import loops
 from common.machine_code.messages import Kernel
 from common.records import entries
-from common.records.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepRow
 from common.timing import ceilings as measured
 from common.timing import tensorcores
 from common.timing.ceilings import Ceilings
@@ -135,44 +134,21 @@ class Record:
 
         self._change(change)
 
-    def sweep(self, preset: str, name: str) -> entries.Sweep | None:
-        return self.data.sweeps.get(preset, {}).get(name)
-
-    def put_sweep(self, preset: str, name: str, sweep: entries.Sweep, run: str) -> None:
-        """Store a sweep, finished or not, and write the file."""
-        self._change(lambda data: data.sweeps.setdefault(preset, {}).update({name: replace(sweep, run=run)}))
-
-    def put_profile(self, preset: str, name: str, profile: entries.Profile, run: str) -> None:
-        """Store a step's hardware counters on a preset and write the file."""
-        self._change(lambda data: data.profile.setdefault(preset, {}).update({name: replace(profile, run=run)}))
-
-    def profile(self, preset: str, name: str) -> entries.Profile | None:
-        return self.data.profile.get(preset, {}).get(name)
-
-    def put_agreement(self, name: str, shape: str, entry: entries.Agreement, run: str | None = None) -> None:
-        """Store a step's counters at a shape, as the hardware and as the tracer have them, and write the file.
-
-        Without ``run`` the hardware's part is the old one, and so is its run.
-        """
-        found = replace(entry, run=run or self.data.agreement[name][shape].run)
-        self._change(lambda data: data.agreement.setdefault(name, {}).update({shape: found}))
-
-    def put_sanitizer(self, name: str, errors: Mapping[str, int], code: Code, run: str) -> None:
-        """Store how many errors each sanitizer tool found in a step of this ``code``, and write the file."""
-        found = {
-            tool: entries.Sanitized(source=code.source, helpers=code.helpers, errors=count, run=run)
-            for tool, count in errors.items()
-        }
-        self._change(lambda data: data.sanitizer.setdefault(name, {}).update(found))
+    def keep(self, group: str, outer: str, found: Mapping[str, Entry], run: str) -> None:
+        """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry}, run)``."""
+        named = {name: replace(one, run=run) for name, one in found.items()}
+        self._change(lambda data: getattr(data, group).setdefault(outer, {}).update(named))
 
     def set_accuracy(self, found: dict[str, dict[str, entries.Accuracy]], run: str) -> None:
         """Store the errors of products, by kind of operands and product, in place of all before; write the file."""
         new = {kind: {name: replace(one, run=run) for name, one in mine.items()} for kind, mine in found.items()}
         self._change(lambda data: setattr(data, "accuracy", new))
 
-    def put_epilogues(self, preset: str, name: str, entry: entries.Epilogues, run: str) -> None:
-        """Store a step's times with epilogues on a preset and write the file."""
-        self._change(lambda data: data.epilogues.setdefault(preset, {}).update({name: replace(entry, run=run)}))
+    def sweep(self, preset: str, name: str) -> entries.Sweep | None:
+        return self.data.sweeps.get(preset, {}).get(name)
+
+    def profile(self, preset: str, name: str) -> entries.Profile | None:
+        return self.data.profile.get(preset, {}).get(name)
 
     def row(self, preset: str, name: str) -> Row | None:
         return self.rows(preset).get(name)
@@ -373,23 +349,6 @@ def load_code(folder: Path = RESULTS) -> MachineCode:
     """The machine-code record, or an empty one; raises RecordError if the file is none."""
     path = folder / CODE_FILE
     return _read(path, MachineCode) if path.exists() else MachineCode()
-
-
-@store.kept_by_stamp
-def _earlier(path: Path) -> dict[str, StepCode]:
-    """The steps of the machine-code record at ``path`` that other code became, too."""
-    return {name: entry for name, entry in load_code(path.parent).steps.items() if entry.earlier}
-
-
-def is_current(entry: Code, path: Path) -> bool:
-    """Was an entry made by a step's code as it is now, or by code that became the same machine code?"""
-    if sources.is_current(entry, path):
-        return True
-    now = _earlier(RESULTS / CODE_FILE).get(path.stem)
-    same = now is not None and any(
-        one.source == entry.source and entry.helpers in (None, one.helpers) for one in now.earlier
-    )
-    return same and now is not None and sources.is_current(now, path)
 
 
 def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:

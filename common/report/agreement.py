@@ -13,7 +13,7 @@ from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
 from common.jobs import measuring, messages
-from common.records import records
+from common.records import current
 from common.records.entries import Agreement, Counted
 from common.report.table import Table
 from common.run.messages import at
@@ -112,7 +112,7 @@ def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str
         if step.path in shipped and problem in trace.shapes(step):
             continue
         case = known.get(step.name, {}).get(str(problem))
-        if case is None or not records.is_current(case, step.path):
+        if case is None or not current.is_current(case, step.path):
             what = f"{step.path.name} at {problem}"
             raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
 
@@ -160,7 +160,7 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
         remarks = _remarks(step)
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case.shape)
-            edited = not records.is_current(case, step.path)
+            edited = not current.is_current(case, step.path)
             for kernel in case.kernels:
                 remark = _remark(kernel, remarks.get(kernel.kernel), edited, catalog.on_tensor_cores(step, shape))
                 if remark and remark not in notes:

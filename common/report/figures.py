@@ -17,9 +17,9 @@ from common.catalog.problems import Problem
 from common.machine_code import sass
 from common.machine_code.loops import HotLoop
 from common.records import current, records
-from common.records.entries import MachineCode, PeerRow, Row, StepRow
+from common.records.entries import MachineCode, Row, StepRow
 from common.records.records import Derived, Record
-from common.timing import clocks, profiler
+from common.timing import profiler
 from common.timing.peers import Beside
 from common.timing.timing import Timing
 
@@ -123,20 +123,19 @@ def columns(
     return found
 
 
-def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
-    """The steps that have a row on the preset; speed-ups count from the first of them (:func:`first_speed`)."""
-    found = record.rows(preset)
-    rows = []
-    first, previous = first_speed(record, preset, steps), None
-    for step in steps:
-        if step.name in found:
-            row = found[step.name]
-            mine = _speed(record, preset, row)
-            previous = previous or mine
-            rows.append(_timed_row(record, preset, step.name, row, first, previous))
-            if not step.experiment:
-                previous = mine
-    return rows
+def timed(record: Record, preset: str, name: str, first: Speed | None, previous: Speed | None = None) -> TimedRow:
+    """A step's or a library's row of a preset; speed-ups count from ``first`` and ``previous`` if of one size."""
+    row = record.rows(preset)[name]
+    mine = _speed(record, preset, row)
+    prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
+    before = [other.at(mine) if other else None for other in (first, previous)]
+    found = columns(row.timing, record.derive(preset, row), before[0], before[1], prepare, workspace)
+    found |= in_turn(row.beside if isinstance(row, StepRow) else None)
+    if records.rounds_operands(name):
+        found.pop("% of floor", None)
+    return TimedRow(
+        name, found, current.older(row, name), note(record.problem(preset, row), record.usual(preset)), mine
+    )
 
 
 def _speed(record: Record, preset: str, row: Row) -> Speed:
@@ -161,55 +160,11 @@ def median(row: Row) -> Figure:
     return _ms(row.timing.median_ms)
 
 
-def libraries(record: Record, preset: str, first: Speed | None) -> list[tuple[TimedRow, PeerRow]]:
-    """The vendor's libraries on the preset, by name, each with what the record has."""
-    found = [(name, row) for name, row in sorted(record.rows(preset).items()) if isinstance(row, PeerRow)]
-    rows = [(_timed_row(record, preset, name, row, first), row) for name, row in found]
-    for one, _ in rows:
-        if records.rounds_operands(one.name):
-            one.columns.pop("% of floor", None)
-    return rows
-
-
 def in_turn_titles(rows: Iterable[dict[str, Figure]]) -> list[str]:
     """Of such columns that some row has."""
     known = ("× first", "× previous")
     titles = dict.fromkeys(title for columns in rows for title in columns)
     return [title for title in titles if title.startswith(IN_TURN) and title not in known]
-
-
-def channels_last(record: Record, preset: str, step: Step, row: Row, first: Speed | None) -> TimedRow:
-    """A step's row on the channels-last twin of a preset, compared with the preset's first."""
-    return _timed_row(record, problems.CHANNELS_LAST[preset], step.name, row, first)
-
-
-def _timed_row(
-    record: Record, preset: str, name: str, row: Row, first: Speed | None, previous: Speed | None = None
-) -> TimedRow:
-    mine = _speed(record, preset, row)
-    prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
-    derived = record.derive(preset, row)
-    before = [other.at(mine) if other else None for other in (first, previous)]
-    found = columns(row.timing, derived, before[0], before[1], prepare, workspace)
-    beside = in_turn(row.beside if isinstance(row, StepRow) else None)
-    slow = row.timing if _slow(record, preset, row) else None
-    said = note(record.problem(preset, row), record.usual(preset), slow)
-    return TimedRow(name, found | beside, current.older(row, name), said, mine)
-
-
-def _slow(record: Record, preset: str, row: Row) -> bool:
-    """Was a step's FP32 row timed at a clock far below that of the others of its run?"""
-    mine = row.timing.sm_mhz
-
-    def fp32(preset: str, row: Row) -> bool:
-        half = problems.preset(preset).input_dtype == problems.FLOAT16
-        return isinstance(row, StepRow) and row.precision is None and not half
-
-    if mine is None or not fp32(preset, row):
-        return False
-    everything = [(name, one) for name, rows in record.data.rows.items() for one in rows.values()]
-    others = [one.timing.sm_mhz for name, one in everything if one.run == row.run and fp32(name, one)]
-    return clocks.slow([mine, *others])[0]
 
 
 def in_turn(beside: Beside | None) -> dict[str, Figure]:

@@ -38,31 +38,45 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
     if not record.rows(preset):
         raise UnmeasuredError(preset)
-    whole = rows_of(record, preset, steps)  # all, so that speed-ups count from the ladder's first
-    hidden = {f"`{step.name}`" for step in steps if lesson and step.lesson != lesson}
-    body = [cells for cells in whole.rows if str(cells[0]).removesuffix(f" {OLDER}") not in hidden]
-    first = figures.first_speed(record, preset, steps)
-    twins = []
-    for step, row in record.channels_last(preset):
-        if step.lesson == (lesson or step.lesson):
-            timed = figures.channels_last(record, preset, step, row, first)
-            twins.append(_cells(aged(f"`{timed.name}` (NHWC)", timed.older), timed, whole.header))
-    at = next((i for i, cells in enumerate(body) if str(cells[0]).startswith("*")), len(body))
-    body[at:at] = twins
-    lacking = "" if first else "*× first* is empty: the first step was not timed. "
-    return replace(whole, rows=body, note=lacking + _footnote(record, preset))
+    twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
+    found = rows_of(record, preset, steps, lesson, twins)
+    lacking = (
+        "" if figures.first_speed(record, preset, steps) else "*× first* is empty: the first step was not timed. "
+    )
+    return replace(found, note=lacking + _footnote(record, preset))
 
 
-def rows_of(record: Record, preset: str, steps: list[Step]) -> Table:
-    """The given steps that have rows, marked if older, then the libraries."""
-    timed = figures.timed(record, preset, steps)
+def rows_of(
+    record: Record,
+    preset: str,
+    steps: list[Step],
+    lesson: str = "",
+    twins: Sequence[str] = (),
+    libraries: bool = True,
+) -> Table:
+    """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
+    channels-last, and the libraries. Speed-ups count from the first of the steps, shown or not."""
+    first, previous = figures.first_speed(record, preset, steps), None
+    rows: list[tuple[str, TimedRow]] = []
+    for step in steps:
+        if step.name in record.rows(preset):
+            mine = figures.timed(record, preset, step.name, first, previous)
+            if previous is None:  # compared with itself
+                mine = figures.timed(record, preset, step.name, first, mine.speed)
+            previous = previous if step.experiment and previous else mine.speed
+            if step.lesson == (lesson or step.lesson):
+                rows.append((f"`{step.name}`", mine))
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    header += figures.in_turn_titles(one.columns for one in timed)
-    header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
-    body = [_cells(aged(f"`{one.name}`", one.older), one, header) for one in timed]
-    for one, row in figures.libraries(record, preset, figures.first_speed(record, preset, steps)):
-        body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
-    return Table(header, body)
+    header += figures.in_turn_titles(row.columns for _, row in rows)
+    header += [title for title in ("prepare ms", "workspace MB") if any(title in row.columns for _, row in rows)]
+    other = problems.CHANNELS_LAST.get(preset, "")
+    rows += [(f"`{name}` (NHWC)", figures.timed(record, other, name, first)) for name in twins]
+    for name, row in sorted(record.rows(preset).items()) if libraries else ():
+        if isinstance(row, PeerRow):
+            said = f"*{records.spoken(name, row)}* ({row.layout})"
+            rows.append((said, figures.timed(record, preset, name, first)))
+    cells = [[aged(said, row.older), *(row.cell(title) for title in header[1:])] for said, row in rows]
+    return Table(header, cells)
 
 
 @kind("experiments", TABLES)
@@ -71,13 +85,12 @@ def experiments(record: Record, preset: str, name: str) -> Table:
     steps = [catalog.find(name)] + [e for e in catalog.experiments() if e.predecessor == name]
     if not record.rows(preset):
         raise UnmeasuredError(preset)
-    found = rows_of(record, preset, steps)
+    found = rows_of(record, preset, steps, libraries=False)
     found = found.only([title for title in found.header if title not in ("× previous", "prepare ms")])
     rounds = any(catalog.on_tensor_cores(step, problems.preset(preset)) for step in steps)
     return replace(
         found,
         header=[title.replace("× first", f"× {name}") for title in found.header],
-        rows=[cells for cells in found.rows if str(cells[0]).startswith("`")],
         note=_footnote(record, preset, libraries=False, rounds=rounds),
     )
 
@@ -381,10 +394,6 @@ def aged(text: str, older: bool) -> str:
 def _time(record: Record, preset: str, name: str) -> str:
     """Milliseconds, marked if they are older than the step; empty if it was not timed."""
     return aged(cell_of(figures.time(record, preset, name)), figures.older(record, preset, name))
-
-
-def _cells(name: str, row: TimedRow, header: Sequence[str]) -> list[str]:
-    return [name, *(row.cell(title) for title in header[1:])]
 
 
 def _one(value: float | None) -> str:

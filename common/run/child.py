@@ -195,7 +195,7 @@ def attempt(task: Task[Result]) -> Result:
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
     fault = errors.of_error(error, path)
-    explained: Result = {"status": "unusable", "faults": [fault.as_dict()]} if fault else {"status": "unusable"}
+    explained: Result = {"status": "unusable", "faults": [fault]} if fault else {"status": "unusable"}
     if isinstance(error, catalog.CatalogError):
         return {**explained, "message": _one_line(error)}
     if isinstance(error, SyntaxError):
@@ -206,7 +206,7 @@ def failure(error: BaseException, path: Path) -> Result:
     refused = own and bool(str(error).strip())
     if refused:  # which an ordinary shape's verdict then names
         at = int(line.rpartition(":")[2]) if line else None
-        explained["faults"] = [faults.fault("refused", _one_line(error), path, at).as_dict()]
+        explained["faults"] = [faults.fault("refused", _one_line(error), path, at)]
     return {
         **explained,
         "status": "refused" if refused else "crashed",

@@ -170,7 +170,7 @@ class Watch:
         return {
             "status": "timed_out",
             "message": f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}",
-            "faults": [fault.as_dict()],
+            "faults": [fault],
             "fatal": True,
             "seconds": round(self._all, 3),
         }

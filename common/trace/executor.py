@@ -7,13 +7,11 @@ No GPU is involved, and the order is fixed: two runs give the same report. Trans
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -41,7 +39,6 @@ from common.trace.views import View
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
-_PLANS = 1024  # of products, kept
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
 
@@ -341,7 +338,7 @@ class Executor(State):
         if type(array) is View:
             storage = array.storage
             if type(storage) is Local and not self.ledger.recording and not storage.lacking:
-                at = _register(array, index)
+                at = array.known.get(index) if type(index) is int else _register(array, index)
                 if at is not None and (value := storage.values[at]) is not None:
                     return value
             return array.load(self, index, line)
@@ -352,7 +349,7 @@ class Executor(State):
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage
         if type(storage) is Local and not self.ledger.recording and self.tainted is None:
-            at = _register(array, index)
+            at = array.known.get(index) if type(index) is int else _register(array, index)
             if at is not None:
                 storage.put(self, at, value, self.mask)
                 return
@@ -387,51 +384,6 @@ class Executor(State):
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 
-    def multiplied(
-        self,
-        text: str,
-        arrays: tuple[Any, Any, Any],
-        indexed: tuple[bool, bool],
-        turns: tuple[Any, ...],
-        given: tuple[Any, ...],
-        indices: Code,
-    ) -> bool:
-        """``into[...] += first * second`` in loops, at once; False, and nothing done, where it is not that simple.
-
-        Simple are registers that hold float32 numbers, all of them written, while nothing is recorded. ``text`` and
-        ``given``, the values of its names, say what ``indices`` are at each turn.
-        """
-        if self.ledger.recording or self.tainted is not None:
-            return False
-        if not all(type(turn) is range for turn in turns) or not all(type(value) is int for value in given):
-            return False
-        into, *factors = arrays
-        whole = _registers(into)
-        if whole is None or self.mask.count != into.storage.whole.count:
-            return False
-        sources = []
-        for factor, by_index in zip(factors, indexed, strict=True):
-            held = _registers(factor) if by_index else [factor]
-            if held is None or (not by_index and getattr(factor, "dtype", None) != values.FLOAT32):
-                return False
-            sources.append(held)
-        key = text, turns, given
-        plan = _plans.get(key)
-        if plan is None:
-            if len(_plans) >= _PLANS:
-                _plans.clear()
-            plan = _plans[key] = _plan(turns, indexed, indices)
-        lengths = [len(whole), *map(len, sources)]
-        first, second = sources
-        if plan is None or any(not 0 <= low <= high < n for (low, high), n in zip(plan.ends, lengths, strict=True)):
-            return False
-        for held, places in zip((whole, first, second), plan.places, strict=True):
-            if any(held[place] is None for place in places):
-                return False
-        for at, i, j in plan.steps:
-            whole[at] = whole[at] + first[i] * second[j]
-        return True
-
 
 class _Before:
     """What a launch changes, as it is now; so that the launch can begin anew."""
@@ -452,40 +404,6 @@ class _Before:
         vars(executor.ledger).update(self._ledger)
         bounds = executor.bounds and (*executor.bounds, executor.cluster)
         executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Which elements a product takes, step by step: of the sum's registers and of both factors'."""
-
-    steps: list[tuple[int, int, int]]
-    places: tuple[frozenset[int], ...]
-    ends: tuple[tuple[int, int], ...]
-
-
-_plans: dict[Any, _Plan | None] = {}
-
-
-def _plan(turns: tuple[range, ...], indexed: tuple[bool, bool], indices: Code) -> _Plan | None:
-    """The plan, or None if there is nothing to do or an index is no whole number."""
-    steps = []
-    for variables in itertools.product(*turns):
-        found = list(indices(*variables))
-        at, first, second = (found.pop(0) if by_index else 0 for by_index in (True, *indexed))
-        steps.append((at, first, second))
-    if not steps or any(type(place) is not int for step in steps for place in step):
-        return None
-    places = tuple(map(frozenset, zip(*steps, strict=True)))
-    return _Plan(steps, places, tuple((min(one), max(one)) for one in places))
-
-
-def _registers(array: Any) -> list[Any] | None:
-    """The values of a whole one-dimensional array of registers that hold float32 numbers."""
-    if type(array) is not View or type(array.storage) is not Local or array.storage.lacking:
-        return None
-    held = array.storage.values
-    simple = type(array.start) is int and array.start == 0 and array.shape == (len(held),) and array.strides == (1,)
-    return held if simple and array.dtype == values.FLOAT32 else None
 
 
 def _register(array: View, index: Any) -> int | None:

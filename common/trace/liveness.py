@@ -1,65 +1,10 @@
-"""What a kernel's statements do with its variables and arrays: which may be read later, written to, or multiplied."""
+"""What a kernel's statements do with its variables and arrays: which may be read later, which written to."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True)
-class Product:
-    """``into[...] += first * second`` in nothing but loops over ranges: ``loops`` from the outer one inwards."""
-
-    loops: list[ast.For]
-    into: ast.Subscript
-    factors: tuple[ast.expr, ast.expr]
-
-    @staticmethod
-    def of(node: ast.stmt) -> Product | None:
-        """The product that a loop is, if it is one: every index is made of whole numbers and loop variables."""
-        loops = []
-        while isinstance(node, ast.For) and not node.orelse and len(node.body) == 1:
-            loops.append(node)
-            node = node.body[0]
-        if not loops or not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
-            return None
-        into, product = node.target, node.value
-        if not (isinstance(into, ast.Subscript) and _is_plain_element(into)):
-            return None
-        if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
-            return None
-        factors = product.left, product.right
-        if not all(isinstance(factor, ast.Name) or _is_plain_element(factor) for factor in factors):
-            return None
-        variables: set[str] = set()
-        for loop in loops:
-            call = loop.iter
-            if not isinstance(loop.target, ast.Name) or not isinstance(call, ast.Call) or call.keywords:
-                return None
-            ends = frozenset().union(*map(names, call.args))
-            if getattr(call.func, "id", "") != "range" or not all(map(_is_plain_sum, call.args)) or ends & variables:
-                return None
-            variables.add(loop.target.id)
-        arrays = (factor.value if isinstance(factor, ast.Subscript) else factor for factor in factors)
-        if variables & names(into.value).union(*map(names, arrays)):
-            return None
-        return Product(loops, into, factors)
-
-    @property
-    def indices(self) -> list[ast.expr]:
-        return [part.slice for part in (self.into, *self.factors) if isinstance(part, ast.Subscript)]
-
-
-def _is_plain_element(node: ast.expr) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _is_plain_sum(node.slice)
-
-
-def _is_plain_sum(node: ast.expr) -> bool:
-    """Is it made of names and whole numbers alone, by ``+``, ``-`` and ``*``?"""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult) and all(map(_is_plain_sum, (node.left, node.right)))
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
 
 
 @dataclass

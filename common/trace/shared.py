@@ -282,10 +282,12 @@ class Local(Storage):
                         self.put(state, i, value, Mask(lanes))
 
     def put(self, state: State, i: int, value: Value, mask: Mask) -> None:
-        value = self._cast(value)
+        if type(value) is int or type(value) is bool or value.dtype is not self.dtype:
+            value = cast(value, self.dtype)
         if mask is self.whole or mask.count == self.whole.count:
             self.values[i] = value
-            self.lacking.pop(i, None)
+            if self.lacking:
+                self.lacking.pop(i, None)
             return
         old = self.values[i]
         lacking = self.whole.bits if old is None else self.lacking.get(i)
@@ -297,11 +299,6 @@ class Local(Storage):
 
     def _blank(self) -> Value:
         return self.dtype.type(self.blank)
-
-    def _cast(self, value: Value) -> Value:
-        if type(value) is int or type(value) is bool:
-            return cast(value, self.dtype)
-        return value if value.dtype is self.dtype else cast(value, self.dtype)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         if state.ledger.recording:

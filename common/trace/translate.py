@@ -68,7 +68,6 @@ class _Translator(Expressions):
         self.scopes: list[_Scope] = []
         self.loops: list[_Loop] = []
         self.merged: set[str] = set()
-        self.inner: set[ast.stmt] = set()  # loops that are part of a product
         body = definition.body
         # a single return at the very end leaves nobody behind
         self.early = any(liveness.returns(statement) for statement in body[:-1]) or (
@@ -221,40 +220,6 @@ class _Translator(Expressions):
         return out
 
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
-        product = None if node in self.inner else liveness.Product.of(node)
-        if product is None:
-            return self.loop(node)
-        self.inner.update(product.loops)
-        turns = [self.fresh("_v") for _ in product.loops]
-        variables = [loop.target.id for loop in product.loops if isinstance(loop.target, ast.Name)]
-        factors = [factor.value if isinstance(factor, ast.Subscript) else factor for factor in product.factors]
-        given = sorted(frozenset().union(*map(liveness.names, product.indices)) - set(variables))
-        indices = ast.Lambda(
-            ast.arguments(posonlyargs=[], args=list(map(ast.arg, variables)), kwonlyargs=[], kw_defaults=[],
-                          defaults=[]),
-            ast.Tuple(list(map(self.expression, product.indices)), ast.Load()),
-        )  # fmt: skip
-        done = self.ask(
-            "multiplied",
-            # what the offsets depend on, beside the ranges and the values that are given
-            ast.Constant(" ".join([*variables, *given, ":", *map(ast.unparse, product.indices)])),
-            ast.Tuple(list(map(self.expression, (product.into.value, *factors))), ast.Load()),
-            ast.Tuple([ast.Constant(isinstance(factor, ast.Subscript)) for factor in product.factors], ast.Load()),
-            ast.Tuple(list(map(self.load, turns)), ast.Load()),
-            ast.Tuple(list(map(self.load, given)), ast.Load()),
-            indices,
-        )
-        last = []
-        for loop, name in zip(product.loops, turns, strict=True):
-            end = ast.Subscript(self.load(name), ast.Constant(-1), ast.Load())
-            last += self.assign(loop.target, end)
-        return [
-            *(self.assign_plain(name, self.expression(loop.iter)) for name, loop in zip(turns, product.loops,
-                                                                                        strict=True)),
-            ast.If(done, last, self.loop(node)),
-        ]  # fmt: skip
-
-    def loop(self, node: ast.For) -> list[ast.stmt]:
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(liveness.leaves(statement) for statement in node.body)
         turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))

@@ -344,11 +344,11 @@ def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     path = write("student.py", "from lessons import wide\n")
     made = sources.provenance(path)
     assert list(made.helpers) == ["wide"]
-    assert sources.is_current(made, path)
-    assert not sources.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
-    assert not sources.is_current(Code(source=made.source, helpers={}), path)
-    assert sources.is_current(Code(source=made.source), path)  # of before helpers were noted
-    assert not sources.is_current(Code(source="0" * 64), path)
+    assert made.is_of(path)
+    assert not Code(source=made.source, helpers={"wide": "0" * 64}).is_of(path)
+    assert not Code(source=made.source, helpers={}).is_of(path)
+    assert Code(source=made.source).is_of(path)  # of before helpers were noted
+    assert not Code(source="0" * 64).is_of(path)
 
 
 # --- source_hash ---

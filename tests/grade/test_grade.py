@@ -22,6 +22,7 @@ from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader, Machine
 from common.jobs import measuring
 from common.machine_code import codegen, sass
+from common.records import records
 from common.trace import trace
 
 ONE = "gemm_one_dimension"
@@ -98,7 +99,7 @@ def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
 def test_what_requires_9_0a_is_compiled_and_counted_for_it(write, monkeypatch):
     monkeypatch.setattr(exercises.Exercise, "requires", "9.0a")
     seen = []
-    monkeypatch.setattr(Grader, "do", lambda self, asked, *_: seen.extend(asked) or [])
+    monkeypatch.setattr(grade._Kernel, "_done", lambda self, asked, *_: seen.extend(asked) or [])
     graded(write, ONE, solved())
     assert [task.architecture for task in seen] == ["9.0a"]
 
@@ -307,7 +308,7 @@ def test_where_there_is_bubblewrap_a_file_runs_in_it(write, bubblewrap):
 
 def test_a_grading_that_ends_ends_what_runs_in_bubblewrap(write, bubblewrap):
     grader = Grader()
-    threading.Timer(3.0, grader._closing.set).start()
+    threading.Timer(3.0, grader.closing.set).start()
     verdict = grader.grade(Submission(write(f"in/{ONE}.py", TOOLS + "    while True:\n        pass\n")))
     assert verdict.reasons[0] == "unjudged: the grading was ended"
 
@@ -597,6 +598,24 @@ def test_a_verdict_is_told_though_it_cannot_be_kept(call, tmp_path):
 
 
 # --- on a GPU ---
+
+
+@pytest.mark.parametrize(("times", "kinds"), [(1.2, []), (0.5, ["slow"]), (9.0, ["impossible"])])
+def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_for(write, monkeypatch, times, kinds):
+    one, record = exercises.find("gemm_vector_tile"), records.other(records.REFERENCE_GPU)
+    floor = records.derive(problems.preset(one.preset), 1.0, record.ceilings).floor_ms
+    timing = SimpleNamespace(median_ms=floor / (one.floor / 100 * times))
+    figures = {**one.at_most, **one.at_least, "float64": 0.0}
+    asked = []
+
+    def done(self, tasks, simulated):
+        asked.extend((type(task).__name__, simulated) for task in tasks)
+        return [{"status": "right", "timing": timing, "figures": figures}] * len(tasks)
+
+    monkeypatch.setattr(grade._Kernel, "_done", done)
+    verdict = graded(write, one.name, solved(one.name), Machine(object(), record.ceilings))
+    assert [finding.kind for finding in verdict.findings] == kinds, verdict.reasons
+    assert asked == [("Judge", True), *[("Check", False)] * len(one.shapes), ("Time", False)]
 
 
 @pytest.mark.gpu

@@ -190,13 +190,14 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     for step in steps:
         code = sources.provenance(step.path)
         fields = to_builtins(code)
-        record.put_sweep(PRESET, step.name, entries.Sweep(**fields, points=[]), key)
-        record.put_profile(PRESET, step.name, entries.Profile(**fields, kernels=[]), key)
+        record.keep("sweeps", PRESET, {step.name: entries.Sweep(**fields, points=[])}, key)
+        record.keep("profile", PRESET, {step.name: entries.Profile(**fields, kernels=[])}, key)
         shape = SHAPE.shape()
-        record.put_agreement(step.name, str(SHAPE), entries.Agreement(**fields, shape=shape, kernels=[]), key)
-        record.put_sanitizer(step.name, dict.fromkeys(sanitizer.TOOLS, 0), code, key)
+        agreed = entries.Agreement(**fields, shape=shape, kernels=[])
+        record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
+        recording.record_sanitizer(record, key, step, dict.fromkeys(sanitizer.TOOLS, 0))
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
-        record.put_epilogues(PRESET, step.name, entry, key)
+        record.keep("epilogues", PRESET, {step.name: entry}, key)
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
     record.set_accuracy({"normal": errors, "small": dict(errors)}, key)
     return record

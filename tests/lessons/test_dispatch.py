@@ -1,6 +1,5 @@
 """conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept, on a GPU it is the fastest."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -19,7 +18,6 @@ from common.run import child
 
 pytestmark = pytest.mark.usefixtures("traced")
 STEP = catalog.find("conv2d_layer_dispatch")
-minimal_filtering = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
 LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)
 
 
@@ -70,28 +68,6 @@ def test_every_candidate_is_right_in_the_tracer(dispatch, problem):
         rounded.add(candidate.kernel)
         error = abs(output(dispatch, candidate, problem, normal_x, normal_filt) - expected)
         assert (error <= bound).all(), candidate
-
-
-# --- minimal filtering ---
-
-
-@pytest.mark.parametrize("taps", range(2, 10))
-def test_minimal_filtering_is_the_convolution(taps):
-    """Two outputs from the transformed taps, as the docstring's formulas have it."""
-    rng = np.random.default_rng(taps)
-    d, g = rng.integers(-8, 9, taps + 1).astype(np.float64), rng.integers(-8, 9, (1, taps)).astype(np.float64)
-    became = minimal_filtering.transform(g, axis=1)[0]
-    threes, twos = minimal_filtering.pieces(taps)
-    assert len(became) == minimal_filtering.products(taps) == 4 * threes + 3 * twos < 2 * taps
-    a = b = c = e = 0.0
-    for i in range(threes):
-        h, m = 3 * i, became[4 * i : 4 * i + 4]
-        a, b = a + (d[h] - d[h + 2]) * m[0], b + (d[h + 1] + d[h + 2]) * m[1]
-        c, e = c + (d[h + 2] - d[h + 1]) * m[2], e + (d[h + 3] - d[h + 1]) * m[3]
-    for i in range(twos):
-        h, m = 3 * threes + 2 * i, became[4 * threes + 3 * i : 4 * threes + 3 * i + 3]
-        a, b, e = a + (d[h] - d[h + 1]) * m[0], b + d[h + 1] * m[1], e + (d[h + 2] - d[h + 1]) * m[2]
-    assert (a + b + c, e + b - c) == (d[:taps] @ g[0], d[1:] @ g[0])
 
 
 # --- the choice ---

@@ -71,13 +71,6 @@ def test_column_sums_come_beside_y(name, shape):
     np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
 
 
-def test_column_sums_of_tiles_that_blocks_share():
-    layer = Layer(FP32, DEEP)
-    sums, epilogue = column_sums(layer)
-    layer.launch(epilogue, **SPLIT)
-    np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
-
-
 @pytest.mark.parametrize("name", [FP32, FP16])
 def test_relu_keeps_nan_as_pytorch_does(name):
     layer = Layer(name, RAGGED)

@@ -1,7 +1,6 @@
-"""What the gradients' implicit GEMMs share: tables, parts of a strided dx, sums in a fixed order, loads or zeros."""
+"""What the gradients' implicit GEMMs share: sums in a fixed order, loads or zeros."""
 
 import importlib
-import itertools
 
 import numpy as np
 import pytest
@@ -9,49 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from common.catalog.problems import PRESETS, Dgrad
-
 pytestmark = pytest.mark.usefixtures("traced")
-dgrad = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
-strided = importlib.import_module("lessons.08_training.dgrad_strided")
-wgrad = importlib.import_module("lessons.08_training.wgrad_implicit_gemm")
-split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 wait_async = importlib.import_module("lessons.wide").wait_async
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
-
-STRIDED = Dgrad(
-    N=2, C=3, D=3, H=7, W=5, K=11, T=2, R=3, S=2, stride_d=2, stride_h=3, stride_w=2, pad_h=1, pad_w=1, dilation_h=2,
-    dilation_w=2,
-)  # fmt: skip
-WORD = 32
-
-
-def meets(problem, pixel, tap):
-    """The output whose window puts the tap on the pixel, or None: the definition of dgrad's sum."""
-    p, g = problem, problem.geometry
-    below = pixel + np.array((g.pad_d, g.pad_h, g.pad_w)) - tap * np.array((g.dilation_d, g.dilation_h, g.dilation_w))
-    output, left = np.divmod(below, (g.stride_d, g.stride_h, g.stride_w))
-    return None if left.any() or (output < 0).any() or (output >= (p.O, p.P, p.Q)).any() else output
-
-
-@pytest.mark.parametrize("problem", [STRIDED, PRESETS["tiny-dgrad"], PRESETS["dgrad-resnet50-strided"]], ids=str)
-def test_each_pixel_lies_in_one_part_and_meets_no_tap_of_another(problem):
-    tile = strided.shipped(problem)
-    taps, parts, blocks = strided.by_rests(problem, tile)
-    g, tiles = problem.geometry, -(-problem.K // tile["BLOCK_K"])
-    seen = np.zeros((problem.D, problem.H, problem.W), int)
-    for first_block, n_d, n_h, n_w, d, h, w, first, number in parts.tolist():
-        assert first % tiles == number % tiles == 0
-        assert first_block < blocks
-        seen[d :: g.stride_d, h :: g.stride_h, w :: g.stride_w][:n_d, :n_h, :n_w] += 1
-        mine = taps[first // tiles : (first + number) // tiles]
-        others = [tap for tap in dgrad.all_taps(problem) if not (tap == mine).all(axis=1).any()]
-        corners = itertools.product((d, d + (n_d - 1) * g.stride_d), (h, h + (n_h - 1) * g.stride_h), (w,))
-        assert all(meets(problem, np.array(pixel), tap) is None for pixel in corners for tap in others)
-    assert (seen == 1).all()
-    assert [len(set(map(tuple, taps.tolist())))] == [len(taps)]
-    assert parts[:, 8].tolist() == sorted(parts[:, 8].tolist(), reverse=True)  # the longest first
 
 
 @settings(max_examples=12, deadline=None)

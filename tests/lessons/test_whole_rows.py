@@ -36,27 +36,12 @@ TAKEN = [
     (MANY, 5),
     (Conv2d(N=1, C=1, H=22, W=18, K=5, R=5, S=5), 3),  # parts that begin in a sector
 ]
-LEFT = [
-    Conv2d(N=1, C=2, H=10, W=12, K=3, R=5, S=5),
-    Conv2d(N=1, C=1, H=10, W=12, K=25, R=5, S=5),
-    Conv2d(N=1, C=1, H=14, W=12, K=2, R=8, S=5),
-    Conv2d(N=1, C=1, H=10, W=12, K=2, R=5, S=9),
-    Conv2d(N=1, C=1, H=9, W=13, K=3, R=5, S=5),  # rows of an odd number of values
-    Conv2d(N=1, C=1, H=6, W=136, K=2, R=1, S=1),  # wider than eight warps
-    Conv2d(N=1, C=1, H=1_460_000, W=128, K=24, R=1, S=1),  # places beyond 32 bits
-    Conv2d(N=1, C=1, H=16, W=130, K=24, R=3, S=3),  # one part exceeds the shared memory
-]
 
 
 @pytest.mark.parametrize(("problem", "parts"), TAKEN, ids=str)
 def test_right_in_parts(module, problem, parts):
     assert planned(module, problem)["PARTS"] == parts
     assert is_right(module, problem)
-
-
-@pytest.mark.parametrize("problem", LEFT, ids=str)
-def test_what_does_not_fit_is_left_to_the_step(module, problem):
-    assert planned(module, problem) is None
 
 
 def test_blocks_draw_tickets_at_the_shape_for_a_small_card(module):

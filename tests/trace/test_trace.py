@@ -1076,12 +1076,12 @@ def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("path", RACY_FILES)
+@pytest.mark.parametrize("path", RACY_FILES, ids=lambda path: path.stem)
 def test_racecheck_says_the_same_of_a_file(racechecked, path):
     assert bool(racechecked[path]) == RACY_FILES[path], racechecked
 
 
-@pytest.mark.parametrize("path", RACY_FILES)
+@pytest.mark.parametrize("path", RACY_FILES, ids=lambda path: path.stem)
 def test_a_race_of_a_file_is_traced(path):
     assert kinds(traced(path, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[path] else set())
 
@@ -2136,7 +2136,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
     key = record.start_run()
     for step, problem, entry in agreement.refresh(pairs):
-        record.put_agreement(step.name, str(problem), entry, key)
+        record.keep("agreement", step.name, {str(problem): entry}, key)
     assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
 
