@@ -1,10 +1,9 @@
-"""Which shapes does a check need? python tests/kill_matrix.py run | choose | report [LADDER ...].
+"""Which shapes does a check need? python tests/kill_matrix.py run | show | choose [LADDER ...].
 
 ``run`` tries the wrong kernels of ``tests/mutants`` at candidates, on the tracer, until several find each, and
 notes whether it is found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the
 cheapest candidates at which every kernel fails that fails anywhere, twice where that costs little, and such as go out
-on an axis; it writes ``common/check/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
-kernels, three times over, and says how many of the third left out are found.
+on an axis; it writes ``common/check/shapes.toml``; ``show`` only prints it.
 
 A candidate is one shape, or two that one module is asked for one after the other, as what a step keeps under too
 short a key shows at the second alone.
@@ -458,10 +457,10 @@ class Matrix:
     duties: dict[str, set[str]]
 
     @classmethod
-    def read(cls, ladder: str, rows: dict, leave_out: frozenset[str] = frozenset()) -> "Matrix":
+    def read(cls, ladder: str, rows: dict) -> "Matrix":
         known_ones = candidates(ladder)
         cost = {one.key: one.work * EACH_WORK for one in known_ones} | costs(ladder, rows)
-        codes = {path.stem: digest(path) for path in kernels(ladder) if path.stem not in leave_out}
+        codes = {path.stem: digest(path) for path in kernels(ladder)}
         finds: dict[str, set[str]] = {one.key: set() for one in known_ones}
         for (name, code, key), (found, _) in rows.items():
             if codes.get(name) == code and key in finds and found not in UNKNOWN:
@@ -572,37 +571,9 @@ def _entry(ladder: str, matrix: Matrix) -> str:
     return f"\n{comment}{ladder} = [\n{''.join(lines)}]\n"
 
 
-def report(wanted: list[str]) -> None:
-    """Choose on two thirds of the kernels, for each third: how many of those left out are found."""
-    rows = known()
-    for ladder in wanted:
-        anywhere = set().union(*Matrix.read(ladder, rows).finds.values())
-        paths = [path for path in kernels(ladder) if path.stem in anywhere]
-        random.Random(3).shuffle(paths)
-        told = []
-        for third in range(3):
-            left_out = paths[third::3]
-            chosen = Matrix.read(ladder, rows, frozenset(path.stem for path in left_out)).choose()
-            passed = []
-            for path in left_out:
-                keys = [(path.stem, digest(path), one.key) for one in chosen]
-                if any(rows.get(key, ("", 0))[0] not in UNKNOWN for key in keys):
-                    continue
-                with mock.patch.object(diagnose, "explain", return_value=""):
-                    untried = (one for key, one in zip(keys, chosen, strict=True) if key not in rows)
-                    if not any(attempt(path, ladder, one)[0] not in UNKNOWN for one in untried):
-                        passed.append(path.stem)
-            told.append((len(left_out) - len(passed), len(left_out), len(chosen), passed))
-        said = "; ".join(f"{found} of {all_} at {count} shapes" for found, all_, count, _ in told)
-        print(f"{ladder}: {said}", flush=True)
-        for *_, passed in told:
-            for name in passed:
-                print(f"  passes: {name}", flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "choose", "show", "report", "count"))
+    parser.add_argument("what", choices=("run", "choose", "show"))
     parser.add_argument("ladders", nargs="*", help="default: all")
     parser.add_argument("--seconds", type=float, default=3600, help="of processor, at most")
     parser.add_argument("--nice", type=int, default=19, help="of the process")
@@ -610,23 +581,16 @@ def main() -> int:
     if options.what == "choose" and options.ladders:
         parser.error("choose writes all ladders: name none, or use show")
     wanted = options.ladders or list(RIGHT)
-    if options.what == "count":
-        for ladder in wanted:
-            print(ladder, len(kernels(ladder)), len(candidates(ladder)))
-    elif options.what in ("choose", "show"):
-        rows = known()
-        found = {ladder: Matrix.read(ladder, rows) for ladder in wanted}
-        text = "".join(_entry(ladder, matrix) for ladder, matrix in found.items())
-        if options.what == "choose":
-            plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
-        print(text)
-    else:
+    if options.what == "run":
         os.environ.update(device.environment(True))
         os.nice(options.nice)
-        if options.what == "run":
-            fill(wanted, options.seconds)
-        else:
-            report(wanted)
+        fill(wanted, options.seconds)
+        return 0
+    rows = known()
+    text = "".join(_entry(ladder, Matrix.read(ladder, rows)) for ladder in wanted)
+    if options.what == "choose":
+        plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
+    print(text)
     return 0
 
 

@@ -55,24 +55,24 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 
 SLOW = """
 from common.catalog import catalog, device, problems
-from common.jobs import messages, tasks
+from common.jobs import loading, messages, tasks
 from common.run.messages import at
 
-step, clock = catalog.find("conv3d_direct"), tasks.time.perf_counter
+step, clock = catalog.find("conv3d_direct"), loading.time.perf_counter
 task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]), room_bytes=8 << 30)
 for factor in (1, 10):
 
     class Slow:
         perf_counter = staticmethod(lambda: factor * clock())
 
-    tasks.time = Slow
+    loading.time = Slow
     print(tasks.size_task(task)["shape"]["N"])
 """
 
 
 def test_a_slow_card_runs_a_step_at_a_size_whose_launch_is_short():
     """Seconds are ten times as long, the second time."""
-    env = device.environment(simulator=False)
+    env = device.environment(False)
     done = subprocess.run([sys.executable, "-c", SLOW], env=env, capture_output=True, text=True, cwd=catalog.ROOT)
     assert done.returncode == 0, done.stderr
     whole, slow = map(int, done.stdout.split())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.search.en import SearchEnglish
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.images import get_image_size
 
@@ -81,14 +79,6 @@ class Pictures(SphinxPostTransform):  # type: ignore[misc]
                 image["width"], image["height"] = map(str, size)
 
 
-class Search(SearchEnglish):  # type: ignore[misc]
-    """English, whose words are stemmed once for all pages: most pages say the same ones."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        self.stem = functools.cache(super().stem)
-
-
 def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
     while node.parent is not None:
         node = node.parent
@@ -110,5 +100,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
     app.add_post_transform(Pictures)
-    app.add_search_language(Search)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -138,26 +138,23 @@ def experiments(root: Path = LESSONS) -> list[Step]:
 
 def everything(root: Path = LESSONS) -> list[Step]:
     """Every step, then every experiment; raises as :func:`steps` does."""
-    files = [(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
-    varied = [(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson / EXPERIMENTS)]
-    return list(
-        _everything(root, *((*((path, lesson, _text(path)) for path, lesson in one),) for one in (files, varied)))
-    )
-
-
-_File = tuple[Path, str, str]
+    helpers_by_name(root)
+    folders = [root / lesson for lesson in lessons(root)]
+    files = tuple(path for folder in folders for path in _python_files(folder))
+    varied = tuple(path for folder in folders for path in _python_files(folder / EXPERIMENTS))
+    return list(_everything(files, varied, tuple(_text(path) for path in (*files, *varied))))
 
 
 @lru_cache(maxsize=4)
-def _everything(root: Path, files: tuple[_File, ...], varied: tuple[_File, ...]) -> tuple[Step, ...]:
-    """From the files of steps and of experiments: path, lesson and text of each."""
-    helpers_by_name(root)
-    found = [_header(*file) for file in files]
+def _everything(files: tuple[Path, ...], varied: tuple[Path, ...], texts: tuple[str, ...]) -> tuple[Step, ...]:
+    """From the files of steps, those of experiments, and the texts of all."""
+    text_of = dict(zip((*files, *varied), texts, strict=True))
+    found = [_header(path, path.parent.name, text_of[path]) for path in files]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     for chain in chains:
         for number, step in enumerate(chain):
             _check_origin(step, chain[:number], found)
-    experiments = [_header(*file, experiment=True) for file in varied]
+    experiments = [_header(path, path.parents[1].name, text_of[path], experiment=True) for path in varied]
     names = {step.name for step in found}
     for experiment in experiments:
         if experiment.predecessor not in names:
@@ -212,7 +209,8 @@ def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
     Raises CatalogError where two have one name.
     """
     found: dict[str, Path] = {}
-    for path in (*_python_files(root), *sorted(root.glob(f"*/{HELPERS}/[!_]*.py"))):
+    folders = [root, *(root / lesson / HELPERS for lesson in lessons(root))]
+    for path in (path for folder in folders for path in _python_files(folder)):
         other = found.setdefault(path.stem, path)
         if other is not path:
             named = " and ".join(one.relative_to(root.parent).as_posix() for one in (other, path))
@@ -352,17 +350,10 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
-def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
-    """The arguments of ``launch`` in order, for the problem's ladder."""
-    geometry = getattr(problem, "geometry", None)
-    extra = tuple(item for item in (geometry, workspace) if item is not None)
-    return (x, weight, y, *extra)
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        names = sorted(os.listdir(folder))
-        yield from (folder / name for name in names if name.endswith(".py") and not name.startswith("_"))
+def _python_files(folder: Path) -> list[Path]:
+    """In order; none of a folder that is not there."""
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return [folder / name for name in names if name.endswith(".py") and not name.startswith("_")]
 
 
 def _header(path: Path, lesson: str, text: str, experiment: bool = False) -> Step:

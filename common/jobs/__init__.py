@@ -6,6 +6,9 @@ Module by module:
     compiling     compilations and cards
     measuring     times, ceilings, errors, sweeps, counters
     messages      what a child process can be asked, and answers
-    tasks         what a child process does, task by task
+    tasks         what a child process does, task by task: checks, traces
+    timetasks     what it measures
+    codetasks     what it compiles
+    loading       a task's file, and the memory that it may take
     unchanged     the verdicts and compilations of steps that have not changed
 """

@@ -10,7 +10,7 @@ Where a task has ``room_bytes``, they are the card's budget as the command worke
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypedDict
+from typing import ClassVar, Literal
 
 from msgspec import field
 
@@ -123,18 +123,6 @@ class LaunchResult(Result, total=False):
     source: str
     helpers: dict[str, str]
     kernels: list[str]
-
-
-class Started(TypedDict):
-    """A kernel that a file would start."""
-
-    name: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-
-
-class LaunchesResult(Result, total=False):
-    launches: list[Started]
 
 
 class ExplainResult(Result, total=False):
@@ -273,10 +261,6 @@ class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="jobs.launc
     """Launch a file's kernels once, for tools that watch."""
 
     gpu: ClassVar[bool] = True
-
-
-class Launches(ShapeTask[LaunchesResult], frozen=True, kw_only=True, tag="jobs.launches"):
-    """Which kernels would a file start?"""
 
 
 class Explain(ShapeTask[ExplainResult], frozen=True, kw_only=True, tag="jobs.explain"):

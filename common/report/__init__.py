@@ -18,7 +18,6 @@ Module by module:
     drawing       what is drawn, by several processes, and only if it changed
     photo         the photograph and its feature maps
     agreement     the tracer's counts beside the hardware's
-    tracefigures  pictures of traces
     tracewords    a trace in sentences; whether it explains a failed check
     traces        every step's trace, as the book shows it
     messages      what a child process can be asked to draw

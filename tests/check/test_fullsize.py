@@ -7,7 +7,7 @@ import pytest
 
 from common.catalog import catalog, problems
 from common.check import arrays, check, fullsize
-from common.jobs import messages, tasks
+from common.jobs import messages, tasks, timetasks
 
 PROBLEM = problems.Gemm(M=18, N=37, K=36)  # c has the shape of no operand
 ROOMY, FULL = 1 << 40, 0
@@ -100,9 +100,9 @@ def test_a_right_kernel_of_the_edit_loop_brings_no_output_to_the_host(write, mon
     monkeypatch.setattr(arrays.Guarded, "get", lambda self: brought.append(self.array.shape) or get(self))
     monkeypatch.setattr(tasks.device, "free_bytes", lambda: ROOMY)
     monkeypatch.setattr(tasks.device, "current_gpu", lambda: SimpleNamespace(name="a card"))
-    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    monkeypatch.setattr(timetasks, "held", timetasks._Held())
     watch = SimpleNamespace(measure_pairs=lambda one, other: "pair", measure=lambda *_, **__: "alone")
-    monkeypatch.setattr(tasks._Held, "stopwatch", lambda self: watch)
+    monkeypatch.setattr(timetasks._Held, "stopwatch", lambda self: watch)
     path = str(write("gemm_mine.py", KERNEL.format(store=store or "c[m, n] = acc")))
     place = {"ladder": "gemm", "path": path, "shape": PROBLEM.shape()}
     found = tasks.pair_task(messages.Pair(**place, against={"shipped": messages.Rival(path=path, helpers={})}))

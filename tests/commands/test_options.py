@@ -97,9 +97,9 @@ CASES = {
     "inspect gemm_naive --sass": lambda s: s.cards.show == "sass",
     "inspect gemm_naive --record": lambda s: "record_code" in s.asked and s.compile_steps.every_preset,
     "profile gemm_naive --problem gemm-2048 --record": lambda s: (
-        presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "put_profile" in s.asked
+        presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
     ),
-    "sanitize gemm_naive --record": lambda s: s.open_record.shipped and "put_sanitizer" in s.asked,
+    "sanitize gemm_naive --record": lambda s: s.open_record.shipped and "record_sanitizer" in s.asked,
     "sweep gemm_tuned --problem gemm-2048": lambda s: (
         (s.sweep.step.name, s.sweep.preset) == ("gemm_tuned", "gemm-2048")
     ),
@@ -205,10 +205,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     def put(name):
         return lambda *_: seen.asked.setdefault(name, []).append({})
 
-    record = SimpleNamespace(
-        gpu_name=CARD.name, slug=CARD.slug, sweep=lambda *_: None, put_sweep=lambda *_: None,
-        put_profile=put("put_profile"), put_sanitizer=put("put_sanitizer"),
-    )  # fmt: skip
+    def keep(kind, *_):
+        seen.asked.setdefault(f"keep {kind}", []).append({})
+
+    record = SimpleNamespace(gpu_name=CARD.name, slug=CARD.slug, sweep=lambda *_: None, keep=keep)
     monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     note(device, "ready", True)
@@ -224,6 +224,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "time_steps", nothing)
     note(compiling, "compile_steps", compiled)
     note(recording, "record_code")
+    note(recording, "record_sanitizer")
     note(compiling, "cards", nothing)
     note(measuring, "explain", "because")
     note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})

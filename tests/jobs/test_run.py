@@ -10,7 +10,7 @@ from common.check import check, plan
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
-from common.jobs import compiling, measuring, run, tasks
+from common.jobs import compiling, loading, measuring, run
 from common.jobs.messages import Check, Compile, Time
 from common.run import isolate
 from common.run.messages import at
@@ -59,7 +59,7 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     assert [finding["kind"] for finding in result["findings"]] == ["unsound", "unwritten"]
     assert result["findings"][0]["message"].startswith("ValueError('no row 3') is raised")
     line = path.read_text().splitlines().index('            raise ValueError("no row 3")') + 1
-    assert [(fault["kind"], fault["line"]) for fault in result["faults"]][:1] == [("raises", line)]
+    assert [(fault.kind, fault.line) for fault in result["faults"]][:1] == [("raises", line)]
 
 
 def test_what_does_not_compile_is_not_tried_any_further(write):
@@ -93,7 +93,7 @@ def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
     path = write("gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0"))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
-    assert (result["status"], result["faults"][0]["line"]) == ("crashed", line)
+    assert (result["status"], result["faults"][0].line) == ("crashed", line)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
 def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_much_itself(monkeypatch, free, spared):
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "free_bytes", lambda: free)
-    monkeypatch.setattr(tasks, "_let_go", lambda: None)
+    monkeypatch.setattr(loading, "let_go", lambda: None)
 
     def full(task):
         raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc results in")
@@ -231,9 +231,9 @@ def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_muc
     task = Check(path="x.py", ladder="gemm", shape={"M": 4096, "N": 4096, "K": 4096})
     if not spared:
         with pytest.raises(RuntimeError):
-            tasks._spared(full)(task)
+            loading.spared(full)(task)
         return
-    result = tasks._spared(full)(task)
+    result = loading.spared(full)(task)
     assert (result["status"], result["free_bytes"]) == ("unjudged", free)
     assert result["needed_bytes"] == int(1.75 * 3 * 4 * 4096**2)
     assert result["message"] == "0.4 GB are needed, 0.0 are free"
@@ -268,9 +268,9 @@ def test_a_slower_card_runs_a_smaller_problem(monkeypatch, factor, ran):
     monkeypatch.setattr(Timed, "factor", factor)
     monkeypatch.setattr(Timed, "sizes", [])
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     place = at(catalog.find("conv3d_direct"), problems.preset("c3d-conv3a"))
-    found = tasks._sized(Time(**place, room_bytes=8 << 30), None)
+    found = loading.sized(Time(**place, room_bytes=8 << 30), None)
     assert (ran, 128) == (found.N, found.C)
     assert Timed.sizes[0].N == 1
     assert max(size.N for size in Timed.sizes) <= ran  # no launch lasted too long

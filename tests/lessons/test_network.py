@@ -86,33 +86,6 @@ def test_the_oracle_agrees_with_pytorch():
 
 
 @pytest.mark.parametrize("kind", ["fused", "layered"])
-def test_a_step_is_the_same_to_the_bit_each_time(kind):
-    def after():
-        made, _, _ = network(kind, SMALL, 2)
-        made.rate.copy_to_device(np.full(1, 0.1, np.float32))
-        made.step()
-        made.counter.copy_to_device(np.zeros(1, np.int64))
-        made.step()
-        return made.parameters.values.copy_to_host().tobytes()
-
-    assert after() == after()
-
-
-def test_momentum_and_decay_are_as_in_pytorch():
-    made, _, _ = network("fused", SMALL, 2, momentum=0.5, decay=0.25)
-    rate = np.float32(0.125)
-    made.rate.copy_to_device(np.full(1, rate))
-    values, velocities = made.parameters.values.copy_to_host(), 0.0
-    for number in range(2):
-        made.counter.copy_to_device(np.zeros(1, np.int64))
-        made.step()
-        velocities = 0.5 * velocities + made.parameters.gradients.copy_to_host() + 0.25 * values
-        values = values - rate * velocities
-        np.testing.assert_allclose(made.parameters.values.copy_to_host(), values, atol=1e-6, err_msg=str(number))
-    assert made.counter.copy_to_host().tolist() == [1]
-
-
-@pytest.mark.parametrize("kind", ["fused", "layered"])
 def test_a_nan_reaches_the_loss(kind):
     """ReLU and pools that compare must not drop it."""
     made, _, _ = network(kind, SMALL, 2)
@@ -121,23 +94,6 @@ def test_a_nan_reaches_the_loss(kind):
     made.parameters.restore(values, np.zeros_like(values))
     made.forward()
     assert np.isnan(made.losses.copy_to_host()).all()
-
-
-def test_a_pool_and_its_gradient_are_the_oracles_where_rows_are_no_columns():
-    from numba import cuda
-
-    pool, random = import_module(f"{NETWORK}.pool"), np.random.default_rng(1)
-    y = np.maximum(random.integers(-9, 4, (3, 4, 6, 25)), 0).astype(np.float32)
-    d_pooled = random.integers(1, 9, (3, 2, 3, 25)).astype(np.float32)
-    wanted, places = oracle.pool(y.astype(np.float64), 2)
-    on_device, pooled, found, back = (
-        cuda.to_device(a) for a in (y, d_pooled, np.zeros(d_pooled.shape, pool.PLACE), np.full_like(y, np.nan))
-    )
-    pool.launch(on_device, 2, pooled, found)
-    np.testing.assert_array_equal(pooled.copy_to_host(), wanted)
-    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted > 0, places, pool.NONE))
-    pool.launch_backward(cuda.to_device(d_pooled), found, 2, back)
-    np.testing.assert_array_equal(back.copy_to_host(), oracle.pool_back(d_pooled * (wanted > 0), places, 2))
 
 
 # threads have one filter each, or, of more than 1,024 taps, all of them
@@ -220,14 +176,6 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     wanted[:5, 2:] = images[0, 1:, :4] / 255
     np.testing.assert_allclose(x[0], wanted, atol=1e-6)
     np.testing.assert_allclose(x[1], np.rot90(images[1]) / 255, atol=1e-6)
-
-
-@pytest.mark.parametrize(("fields", "said"), [
-    ({"SIZE": 30}, "OUT=17 must be a multiple of POOL=4"), ({"PADS": (3, 3)}, "OUT=14 must be"),
-])  # fmt: skip
-def test_a_shape_whose_windows_leave_pixels_out_is_refused(fields, said):
-    with pytest.raises(ValueError, match=said):
-        _ = shape_of.Shape(**fields).second
 
 
 COMPILED = """

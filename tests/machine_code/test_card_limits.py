@@ -9,14 +9,14 @@ import pytest
 from numba import cuda
 from sampling import some
 
-from common.catalog import catalog, device, limits, problems, sources
-from common.jobs import tasks
-from common.jobs.messages import Compile, Launches
+from common.catalog import catalog, device, limits, sources
+from common.jobs import codetasks
+from common.jobs.messages import Compile
 from common.run import isolate
 from lessons import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-ASKING = [step for step in FILES if step.runs_on("8.6") and tasks.ASKS in sources.hashes([step.path])]
+ASKING = [step for step in FILES if step.runs_on("8.6") and codetasks.ASKS in sources.hashes([step.path])]
 TRIED = [*ASKING, *some([step for step in FILES if step not in ASKING], 8)]
 SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 
@@ -28,7 +28,7 @@ import json, sys
 from pathlib import Path
 from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
-from common.jobs import tasks
+from common.jobs import codetasks
 from common.check import plan
 
 ROOM, THREADS, BYTES = 16 << 10, 256, 300_000_000
@@ -70,8 +70,8 @@ def look(step, module, problem, names):
 found = {}
 for step in map(catalog.find, sys.argv[1:]):
     names = [name for name in limits.LIMITS if step.runs_on(name)]
-    for group in tasks._by_card(step.path, names):
-        with tasks._on_card(group[0]):
+    for group in codetasks.by_card(step.path, names):
+        with codetasks.on_card(group[0]):
             module = catalog.load(step.path, step.ladder)
             for problem in shapes(step):
                 try:
@@ -191,12 +191,3 @@ def test_a_filter_beyond_any_tile_is_refused_with_its_size(monkeypatch):
         step = catalog.load(catalog.find("conv2d_tensor_core").path, "conv2d")
         with pytest.raises(ValueError, match=r"filter R=64 S=64: its taps take a block \d+ bytes .*has 101376"):
             step.plan(1, 90, 90, 24, 64, 64)
-
-
-@pytest.mark.parametrize(("played", "blocks"), [("", 512), ("8.0", 512), ("8.6", 1024)])
-def test_a_process_has_the_tiles_of_the_card_that_is_played(played, blocks, monkeypatch):
-    monkeypatch.setenv(device.CARD_SWITCH, played)
-    step = catalog.find("hgemm_pipelined")
-    shape = problems.preset("hgemm-4096").shape()
-    ((_, result),) = isolate.run([Launches(path=str(step.path), ladder="hgemm", shape=shape)], False, 120.0)
-    assert result["launches"][0]["grid"][0] == blocks

@@ -1,13 +1,11 @@
 """Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
 
 import copy
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 from made import card, of_now
-from msgspec import to_builtins
 from msgspec.structs import replace
 from pixels import without_pixels
 
@@ -16,8 +14,7 @@ from common.catalog.sources import Code
 from common.records import current, entries, records
 from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
-from common.report import charts, drawing, figures, kinds, layers, pages, table
-from common.report.messages import Draw
+from common.report import charts, figures, kinds, layers, pages, table
 
 
 @pytest.fixture(scope="module")
@@ -198,57 +195,6 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
         (line,) = [one for one in shown(both, made).splitlines() if one.startswith("| `gemm_wide")]
         found.append(line.count("¶") == 1)  # at 2048 it is of now
         assert found == [older] * len(found)
-
-
-def test_lesson_pictures_are_drawn_by_their_scripts(monkeypatch, tmp_path):
-    monkeypatch.setattr(catalog, "ROOT", tmp_path)
-    monkeypatch.setattr(catalog, "LESSONS", tmp_path)
-    script = tmp_path / "01_a" / "figures" / "draw.py"
-    script.parent.mkdir(parents=True)
-    script.write_text(
-        "def draw(folder):\n    picture = folder / 'one.png'\n    picture.touch()\n    return [picture]\n"
-    )
-    assert drawing.draw_here(Draw(what="lesson", name="01_a")) == ["01_a/figures/one.png"]
-
-
-@pytest.fixture
-def twins(shipped):
-    """The shipped record with two conv3d steps on layer 1's channels-last twin, 4 ms and 2 ms, none on layer 2's."""
-    data = renewed(shipped).data
-    data.rows.pop("ece408-layer2-nhwc")
-    row = data.rows["c3d-conv3a"]["conv3d_direct"]
-    shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
-    data.rows["ece408-layer1-nhwc"] = {
-        name: replace(row, shape=shape, prepare_ms=prepare, workspace_bytes=0, **of_now(name),
-                      timing=replace(row.timing, median_ms=ms, p20_ms=ms, p80_ms=ms))
-        for name, ms, prepare in (("conv3d_direct_tiled", 2.0, 0.5), ("conv3d_direct", 4.0, None))
-    }  # fmt: skip
-    return Record(shipped.path, data)
-
-
-def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
-    def rows(arguments):
-        return cells(pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", twins, NO_CODE))
-
-    table = rows("ladder ece408-layer1")
-    header = table[0]
-    names = [line[0] for line in table]
-    at = names.index("`conv3d_direct` (NHWC)")
-    assert names[at + 1] == "`conv3d_direct_tiled` (NHWC)"
-    assert all(name.startswith("*cuDNN") for name in names[at + 2 :])
-    found = dict(zip(header, table[at + 1], strict=True))
-    first = twins.row("ece408-layer1", names[2].strip("`")).timing.median_ms
-    assert (found["ms"], found["× first"], found["× previous"]) == ("2.00", f"{first / 2:.2f}", "")
-    assert found["GFLOP/s"] == "13,068"  # 26.136 GFLOP
-    assert found["prepare ms"] == "0.500"
-    # in a lesson's table only with that lesson
-    lesson = catalog.find("conv3d_direct").lesson
-    assert "`conv3d_direct` (NHWC)" in [line[0] for line in rows(f"ladder ece408-layer1 {lesson}")]
-    assert not [
-        line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]
-    ]
-    summary = [line for line in cells(pages.summary(twins)) if "[`conv3d_direct`]" in line[0] and "(NHWC)" in line[0]]
-    assert [line[1:3] for line in summary] == [["4.00", ""]]
 
 
 # --- pages ---
@@ -463,35 +409,6 @@ def test_times_stand_side_by_side_each_line_against_the_one_above(own):
     ],
 )
 def test_figures_in_a_sentence(own, figure, text):
-    opening = f"<!--= {figure} -->"
-    assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
-
-
-@pytest.fixture
-def slower(own, shipped, tmp_path, monkeypatch):
-    """Another card's record, with one row."""
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
-    run = "2026-01-02T00:00:00Z"
-    data = {
-        **to_builtins({"gpu": shipped.data.gpu, "ceilings": shipped.data.ceilings, "schema": entries.SCHEMA}),
-        "runs": {run: to_builtins(next(iter(shipped.data.runs.values())))},
-        "rows": {"gemm-2048": {"gemm_naive": made(34.36, **of_now("gemm_naive"))}},
-    }
-    data["gpu"]["name"], data["ceilings"]["run"] = "Slower", run
-    (tmp_path / "slower.json").write_text(json.dumps(data))
-    return Record.load(tmp_path / "slower.json")
-
-
-@pytest.mark.parametrize(
-    ("figure", "text"),
-    [
-        ("on slower ms gemm-2048 gemm_naive", "34.4"),
-        ("on lost ms gemm-2048 gemm_naive", "?"),
-        ("across gemm-2048 gemm_naive slower", "2.00"),
-        ("across gemm-2048 gemm_naive_unsigned slower", "?"),
-    ],
-)
-def test_figures_of_another_card(own, slower, figure, text):
     opening = f"<!--= {figure} -->"
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 

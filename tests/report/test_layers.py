@@ -1,20 +1,17 @@
 """One step across layers beside the library: figures, tables and the chart, with rows missing or not."""
 
-import dataclasses
 import math
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 from made import card, kernel, of_now
 from made import code as made_code
 from msgspec import to_builtins
-from msgspec.structs import replace
 
-from common.catalog import catalog, problems, schema
+from common.catalog import problems, schema
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records.entries import MachineCode, Row
 from common.records.records import Record
-from common.report import charts, layers, pages
+from common.report import layers, pages
 
 RUN = "2026-01-02T00:00:00Z"
 RECORD = {
@@ -95,31 +92,6 @@ def test_a_layer_beside_the_library(own):
     assert layer.peer_method == "implicit GEMM"
 
 
-@pytest.fixture
-def rounding(own, monkeypatch):
-    """The record, and a step of it that rounds its inputs to TF32."""
-    steps = [dataclasses.replace(s, precision="tf32") if s.name == TILED else s for s in catalog.everything()]
-    monkeypatch.setattr(catalog, "everything", lambda *_: steps)
-    monkeypatch.setattr(catalog, "steps", lambda *_: [step for step in steps if not step.experiment])
-    own.data.ceilings = replace(own.ceilings, mma_tf32_gflops=50_000.0)
-    rows = own.data.rows["c3d-conv3a"]
-    rows[TILED] = made("c3d-conv3a", FLOOR_MS / 2, precision="tf32")
-    rows["cuDNN TF32"] = made("c3d-conv3a", FLOOR_MS / 4, "peer")
-    own.data.rows["unet3d"]["cuDNN TF32"] = made("unet3d", 10.0, "peer")
-    return own
-
-
-def test_a_step_that_rounds_stands_beside_the_library_that_does(rounding):
-    layer = by_preset(rounding)["c3d-conv3a"]
-    assert layer.percent_of_peer == pytest.approx(50)
-    assert layer.percent_of_floor == pytest.approx(40)
-    unmeasured = by_preset(rounding)["unet3d"]
-    assert (unmeasured.ms, unmeasured.peer_ms, unmeasured.floor_ms) == (None, 10.0, None)
-    assert by_preset(rounding, DIRECT)["c3d-conv3a"].peer_ms == 2 * FLOOR_MS
-    text = pages.rendered(f"<!-- table: layers {TILED} -->\n<!-- end table -->", rounding, MachineCode())
-    assert f"`{TILED}` beside cuDNN TF32." in text
-
-
 @pytest.mark.parametrize(
     ("kernels", "what"),
     [
@@ -175,19 +147,3 @@ def test_a_mix_table_and_its_figures():
 
 
 # --- charts ---
-
-
-def texts(svg):
-    return " | ".join(
-        "".join(node.itertext()) for node in ElementTree.parse(svg).iter() if node.tag.endswith("}text")
-    )
-
-
-def test_the_chart_says_what_it_shows(own, tmp_path):
-    png = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "layers")
-    text = texts(png.with_suffix(".svg"))
-    names = (DIRECT, TILED, "cuDNN FP32", "the floor's rate", "unet3d", "NVIDIA Test 9")
-    for words in (*names, "2.5", "50% of cuDNN", "5.0  implicit GEMM", "Winograd", "not timed yet"):
-        assert words in text, words
-    other = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "again")
-    assert png.read_bytes() == other.read_bytes()

@@ -10,7 +10,7 @@ from common.catalog.device import Gpu
 from common.jobs.run import Outcome
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
-from common.report import charts, figures, layers, pages, table, tables
+from common.report import charts, pages, table, tables
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 from tests.made import GPU, of_now
@@ -83,18 +83,6 @@ def svg(figure, tmp_path):
     return re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
 
 
-def test_a_ladder_table_shows_the_ratio_in_turn_with_its_spread(record):
-    text = page(record, "ladder hgemm-4096")
-    header = line(text, "step")
-    found = dict(zip(header, line(text, "`hgemm_shared`"), strict=True))
-    assert found["× cuBLAS FP16"] == "0.36 (0.35–0.38)"
-    assert dict(zip(header, line(text, "`hgemm_mma`"), strict=True))["× cuBLAS FP16"] == ""
-    assert dict(zip(header, line(text, "*cuBLAS FP16*"), strict=True))["× cuBLAS FP16"] == ""
-    assert "× cuDNN TF32" in line(page(record, "ladder ece408-layer2"), "step")
-    record.data.rows["hgemm-4096"]["hgemm_shared"].beside = None
-    assert "× cuBLAS FP16" not in page(record, "ladder hgemm-4096")
-
-
 def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(record):
     rounded, half, split = (f"{sign} {said}" for sign, said in table.SIGNS.items())
     text = page(record, "ladder hgemm-4096")
@@ -120,38 +108,11 @@ def test_the_shipped_steps_have_the_sign_of_their_precision():
         assert signs.get(step.name) == expected, step.name
 
 
-def test_floors_are_by_mma_sync_and_by_wgmma(record):
-    flops = problems.preset("hgemm-4096").flops
-    text = page(record, "ladder hgemm-4096")
-    assert f"The floor is {flops / 600e9:#.3g} ms, set by multiply-adds. " in text
-    assert f"The floor by wgmma is {flops / 800e9:#.3g} ms." in text
-    assert "Above 100%: by an instruction that is faster than `mma.sync`." in text
-    share = dict(zip(line(text, "step"), line(text, "`hgemm_shared`"), strict=True))["% of floor"]
-    assert share == f"{100 * flops / 600e9 / 0.5:.1f}"
-    layer = problems.preset("ece408-layer2").flops
-    text = page(record, "ladder ece408-layer2")
-    assert f"The floor is {layer / 60e9:#.3g} ms, set by multiply-adds." in text
-    assert "The TF32 floor is" in text
-    found = {name: one.floor_ms for name, one in record.floors("ece408-layer2")}
-    share = dict(zip(line(text, "step"), line(text, "`conv2d_coarsened`"), strict=True))["% of floor"]
-    assert share == f"{100 * found['TF32 floor'] / 2.0:.1f}"
-
-
 def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(record, tmp_path, no_pixels):
     text = svg(charts.speedups(record, "hgemm-4096"), tmp_path)
     for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", table.SIGNS["‡"]):
         assert said in text, said
     assert table.SIGNS["†"] not in text
-
-
-def test_a_layer_s_share_of_the_library_is_the_ratio_in_turn(record):
-    (layer,) = layers.compare(record, "hgemm", "hgemm_shared", ["hgemm-4096"])
-    assert layer.percent_of_peer == pytest.approx(36)
-    (layer,) = layers.compare(record, "hgemm", "hgemm_mma", ["hgemm-4096"])
-    assert layer.percent_of_peer == pytest.approx(100 * 0.2 / 11)
-    # cuDNN in TF32 is not the library of the table
-    (layer,) = layers.compare(record, "conv2d", "conv2d_coarsened", ["ece408-layer2"])
-    assert layer.percent_of_peer == pytest.approx(250)
 
 
 def test_the_terminal_shows_ratio_and_sign(record):
@@ -181,12 +142,3 @@ def test_the_terminal_shows_ratio_and_sign(record):
 
 def replace_step(outcome):
     return Outcome(catalog.find("gemm_naive"), problems.preset("gemm-4096"), "gemm-4096", outcome.result)
-
-
-def test_times_at_other_sizes_are_not_compared():
-    one, other = figures.Speed(100, 2.0), figures.Speed(50, 1.0)
-    assert one.at(figures.Speed(100, 9.0)) == 2.0
-    assert one.at(other) is None
-    whole, half = problems.Gemm(M=8, N=8, K=8), problems.Gemm(M=4, N=8, K=8)
-    assert figures.usual([half, whole, whole]) == whole
-    assert (figures.note(whole, whole), figures.note(half, whole)) == ("", "M=4")

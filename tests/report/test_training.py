@@ -2,7 +2,6 @@
 
 import base64
 import json
-from dataclasses import replace
 from importlib import import_module
 
 import msgspec
@@ -57,18 +56,6 @@ def results(tmp_path, monkeypatch):
     training.change(GPU, trained())
     training.change(GPU, compared())
     return tmp_path
-
-
-def test_an_entry_leaves_the_other_as_it_was(results):
-    found = training.load("nvidia-test")
-    assert found.trained == trained()
-    assert found.compared == compared()
-    assert training.load("another") is None
-    other = msgspec.structs.replace(trained(), seed=1)
-    training.change(replace(GPU, driver="590"), other)
-    found = training.load("nvidia-test")
-    assert (found.trained, found.compared, found.gpu.driver) == (other, compared(), "590")
-    assert (results / "training" / "nvidia-test.json").read_text().count("schema") == 1
 
 
 @pytest.mark.parametrize(("change", "said"), [

@@ -13,7 +13,6 @@ from sampling import one_of_each, some
 
 from common.catalog import catalog, problems, reference
 from common.check import check, inputs
-from common.explain.faults import Fault
 from common.jobs import tasks
 from common.jobs.messages import Check
 from common.run import child
@@ -38,7 +37,7 @@ def checked(path, problem=ONE_BLOCK, **options):
     tasks._kept.clear()  # the file is another one each time
     shape = problem.shape()
     result = child.attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
-    return result["status"], [Fault.of(one) for one in result.get("faults", [])]
+    return result["status"], result.get("faults", [])
 
 
 def conv(ladder, **changes):

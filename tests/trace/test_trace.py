@@ -1031,12 +1031,12 @@ def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("path", RACY_FILES)
+@pytest.mark.parametrize("path", RACY_FILES, ids=lambda path: path.stem)
 def test_racecheck_says_the_same_of_a_file(racechecked, path):
     assert bool(racechecked[path]) == RACY_FILES[path], racechecked
 
 
-@pytest.mark.parametrize("path", RACY_FILES)
+@pytest.mark.parametrize("path", RACY_FILES, ids=lambda path: path.stem)
 def test_a_race_of_a_file_is_traced(path):
     assert kinds(traced(path, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[path] else set())
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from common.catalog import catalog
-from common.report import canvas, tracefigures
+from common.report import canvas
 from common.report.canvas import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
 from common.trace import trace
 
+traced = import_module("lessons.01_naive.figures.traced")
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32
 SECTOR_FLOATS = 8  # 32 bytes
@@ -141,7 +142,7 @@ def requests():
         chosen = [a for a in trace.main_kernel(found)["accesses"] if a["space"] == "global"]
         for axis, access in zip(row, chosen, strict=False):
             axis.axis("off")
-            tracefigures.request(axis, access)
+            traced.request(axis, access)
         row[0].text(
             -0.02, 0.45, name, transform=row[0].transAxes, rotation=90, ha="right", va="center", fontweight="bold",
             fontsize=8.5,

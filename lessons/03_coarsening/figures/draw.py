@@ -7,9 +7,10 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.records import records
-from common.report import canvas, tracefigures
+from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
+traced = import_module("lessons.01_naive.figures.traced")
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
@@ -25,7 +26,7 @@ def draw(folder: Path) -> list[Path]:
         canvas.save(wide(), folder / "wide"),
         canvas.save(alignment(), folder / "alignment"),
         canvas.save(reuse(), folder / "reuse"),
-        canvas.save(tracefigures.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
+        canvas.save(traced.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
     ]
 
 

@@ -8,11 +8,12 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
-from common.report import canvas, tracefigures
+from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace import trace
 
 LESSON = "lessons.04_register_blocking."
+traced = import_module("lessons.01_naive.figures.traced")
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_tuned = import_module(LESSON + "gemm_tuned")
@@ -411,7 +412,7 @@ def bank_map():
         above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
         above.set_ylim(0, 34)
         above.set_yticks([1, 16, 32])
-        title = f"{constant} = {pad}: {tracefigures.wavefront_count(turns)}"
+        title = f"{constant} = {pad}: {traced.wavefront_count(turns)}"
         above.set_title(title, fontsize=11.5, fontweight="bold")
         row = places[1] - places[0]
         rows = -(-(max(places) + row) // BANKS)
@@ -422,9 +423,9 @@ def bank_map():
             elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
                 length = min(row - pad - word % row, BANKS - word % BANKS)
                 shade = ("#eef3f8", "#dce6ef")[line % 2]
-                tracefigures.fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
+                traced.fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
         for place in places:
-            tracefigures.fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
+            traced.fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
         below.set_ylim(rows, 0)
         below.set_xlim(-0.5, BANKS - 0.5)
         below.set_xticks([0, 8, 16, 24, 31])

@@ -9,10 +9,11 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
-from common.report import canvas, tracefigures
+from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace import trace
 
+traced = import_module("lessons.01_naive.figures.traced")
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
 VECTOR = import_module("lessons.wide").VECTOR
@@ -42,7 +43,7 @@ def draw(folder: Path) -> list[Path]:
         canvas.save(waves(False), folder / "waves"),
         canvas.save(waves(True), folder / "waves_own"),
         canvas.save(staging(), folder / "staging"),
-        canvas.save(tracefigures.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
+        canvas.save(traced.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
     ]
 
 
@@ -474,7 +475,7 @@ def staging():
 
     # the first operand on the left: it is copied first and read last
     chosen = [*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]]
-    return tracefigures.in_pairs(chosen, 0.2)
+    return traced.in_pairs(chosen, 0.2)
 
 
 def _blocks(name, tile):

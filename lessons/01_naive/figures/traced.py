@@ -1,9 +1,6 @@
-"""Pictures of traces: requests of warps, the stages of a pipeline, loads for each multiply-add."""
-
-from __future__ import annotations
+"""Pictures of traces, for several lessons: a warp's requests, and loads for each multiply-add, step by step."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,16 +10,12 @@ from common.catalog import catalog
 from common.report.canvas import BLUE, MUTED, ORANGE, SKY, VERMILION, gridded, new_figure
 from common.trace import trace
 from common.trace.cost import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
-from common.trace.messages import TracedAccess
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _WORDS = SECTOR_BYTES // 4
 _VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updates"}
 
 
-def in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
+def in_pairs(chosen, above):
     """One request of each access, two beside each other, with so many inches ``above``."""
     rows = -(-len(chosen) // 2)
     figure, axes = new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
@@ -33,7 +26,7 @@ def in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
     return figure
 
 
-def request(axes: Any, access: TracedAccess) -> None:
+def request(axes, access):
     """The 32 lanes below, the sectors or banks above, a line from each lane to its own."""
     width = access["bits"] // 32
     sample = access["sample"] or []
@@ -81,7 +74,7 @@ def request(axes: Any, access: TracedAccess) -> None:
     axes.set_ylim(-0.8, 4.3)
 
 
-def _banks_met(axes: Any, access: TracedAccess, width: int) -> tuple[list[tuple[int, int]], str, str]:
+def _banks_met(axes, access, width):
     """Draw the banks that lanes ask for which are served at a time, of several such parts the one that takes longest.
 
     A bank that must deliver several words is red, with their number. Returns those lanes and where they read, what
@@ -114,17 +107,17 @@ def _banks_met(axes: Any, access: TracedAccess, width: int) -> tuple[list[tuple[
     return passes[chosen], wavefront_count(total), below
 
 
-def wavefront_count(count: int) -> str:
+def wavefront_count(count):
     """In words."""
     return f"{count} wavefront{'s' if count > 1 else ''}"
 
 
-def fill(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+def fill(axes, x, y, width, height, colour):
     """A rectangle without an edge."""
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
 
 
-def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
+def loads_per_fma(ladder="gemm", through=""):
     """Values read for each multiply-add, step by step, from global, constant and shared memory.
 
     With ``through``, of no lesson after that one.

@@ -1,0 +1,301 @@
+"""What child processes do to measure: steps, libraries, ceilings, errors and tile constants, on the GPU.
+
+``time_task`` does the task ``jobs.time``, and so on. Numba is imported inside: it takes long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.catalog import catalog, device, problems, sources, stages
+from common.jobs import loading, messages
+from common.jobs.messages import StepResult
+
+if TYPE_CHECKING:
+    from common.check import fullsize
+    from common.machine_code import kernelcache
+    from common.timing import timing
+
+
+SWEEP_SECONDS = 1.0
+
+
+class _Held:
+    """What this process keeps from task to task: the operands of one problem, and a stopwatch."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._operands: fullsize.Operands | None = None
+        self._stopwatch: timing.Stopwatch | None = None
+
+    def operands(
+        self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
+    ) -> fullsize.Operands:
+        """Those of the problem; made anew if others are held."""
+        from common.check import fullsize
+
+        seed = task.seed if isinstance(task, messages.Time) else 0
+        key = problem, seed
+        if self._operands is None or key != self._key:
+            self.drop()
+            with stages.stage("inputs"):
+                self._operands = fullsize.Operands(fullsize.draw(problem, seed), loading.room_of(task))
+            self._key = key
+        return self._operands
+
+    def drop(self) -> None:
+        """After a step that may have written anywhere, nothing that was held can be trusted."""
+        self._operands = None
+        loading.let_go()
+
+    def stopwatch(self) -> timing.Stopwatch:
+        from common.timing import timing
+
+        if self._stopwatch is None:
+            with stages.stage("context"):
+                self._stopwatch = timing.Stopwatch(device.l2_bytes())
+        return self._stopwatch
+
+
+held = _Held()
+
+
+Timed = messages.Time | messages.Pair | messages.Sweep
+
+
+def _verified(task: Timed, module: Any, tile: messages.Tile | None = None) -> tuple[StepResult, Any, Any]:
+    """Check a module at full size by samples: the result, a bench of it, and the operands.
+
+    The operands wait for the next file on this problem. If it is right they are normals, to be timed.
+    """
+    from common.check import check, fullsize
+
+    with stages.stage("full-size check"):
+        problem = loading.sized(task, module, tile)
+    operands: Any = held.operands(problem, task)
+    with stages.stage("full-size check"):
+        bench = check.Bench(module, operands.problem, tile, beside=operands)
+        verdict = fullsize.verify(bench, operands)
+    if verdict.right:
+        operands.put_normals()
+    else:
+        held.drop()
+    return loading.found(verdict), bench, operands
+
+
+@loading.spared
+def time_task(task: messages.Time) -> StepResult:
+    """Check one file at full size by samples, then time it."""
+    loading.keep_kernels(task.kernels)
+    from numba import cuda
+
+    from common.check import check
+    from common.machine_code import kernelcache
+    from common.timing import peers
+
+    stopwatch = held.stopwatch()
+    result, _, operands = _verified(task, loading.load(task))
+    if result["status"] != "right":
+        return result
+    module = loading.load(task)  # anew, so that prepare and compilation are seen cold
+    with stages.stage("timing"):
+        bench = check.Bench(module, operands.problem, beside=operands)
+        cuda.synchronize()
+        prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
+        first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
+        result["timing"] = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
+        if task.beside and peers.available():
+            beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
+            if beside:
+                result["beside"] = beside
+            else:
+                result["lacking"] = "the library that it is timed in turn with ran out of GPU memory"
+    result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
+    result["first_launch_ms"] = first_launch_ms
+    result["workspace_bytes"] = _nbytes(bench.step.workspace)
+    path = Path(task.path)
+    result["source"], result["helpers"] = loading.code_of(path)
+    result["imports"] = sources.imported_steps(path)
+    return result
+
+
+def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
+    """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
+    from numba import cuda
+
+    spent.start()
+    start = time.perf_counter()
+    action()
+    cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3 + spent.saved_ms
+
+
+def pair_task(task: messages.Pair) -> StepResult:
+    """Check one file at full size by samples, then time it in turn with each other of ``against``.
+
+    ``pairs`` has, by the same names, what :class:`common.timing.timing.Paired` holds: the other's time is the first.
+    With no other, ``timing`` has the file's own.
+    """
+    from common.check import check
+
+    result, bench, operands = _verified(task, loading.load(task))
+    if result["status"] != "right":
+        return result
+    bench.prepare()
+    bench.launch()
+    stopwatch = held.stopwatch()
+    pairs: dict[str, timing.Paired] = {}
+    for name, rival in task.against.items():
+        other = check.Bench(loading.load(task, rival), operands.problem, beside=operands)
+        other.prepare()
+        other.launch()
+        pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
+    if not pairs:
+        result["timing"] = stopwatch.measure(bench.launch)
+    return {**result, "pairs": pairs, "gpu": device.current_gpu().name}
+
+
+def tunables_task(task: messages.Tunables) -> messages.TunablesResult:
+    """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
+    module = loading.load(task)
+    tunables = getattr(module, "TUNABLES", {})
+    choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
+    shipped = choose(problems.from_shape(task.ladder, task.shape)) if choose else vars(module)
+    return {
+        "status": "right",
+        "tunables": {name: list(values) for name, values in tunables.items()},
+        "shipped": {name: shipped[name] for name in tunables},
+    }
+
+
+def sweep_task(task: messages.Sweep) -> StepResult:
+    """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
+    loading.keep_kernels(task.kernels)
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    module, tile = loading.load_tiled(task, task.tile)
+    try:
+        result, bench, _ = _verified(task, module, tile)
+    except CudaAPIError as error:
+        if "OUT_OF_RESOURCES" in str(error):
+            return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
+        raise
+    if result["status"] == "right":
+        bench.prepare()
+        bench.launch()
+        result["timing"] = held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
+    return result
+
+
+def size_task(task: messages.Size) -> messages.SizeResult:
+    """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
+    return {"status": "right", "shape": loading.sized(task, loading.load(task)).shape()}
+
+
+def launch_task(task: messages.Launch) -> messages.LaunchResult:
+    """Launch a file's kernels once, for tools that watch from outside.
+
+    No margins: an access beyond an array must leave its allocation to be seen.
+    """
+    from numba import cuda
+
+    from common.check import check, inputs
+
+    problem = loading.fitted(task)
+    bench = check.Bench(loading.load(task), problem, margin=0)
+    with _counting_launches() as kernels:
+        bench.load(*inputs.normals(problem, 0))
+        bench.launch()
+    cuda.synchronize()
+    source, helpers = loading.code_of(Path(task.path))
+    return {"status": "right", "shape": problem.shape(), "source": source, "helpers": helpers, "kernels": kernels}
+
+
+def peer_task(task: messages.Peer) -> messages.PeerResult:
+    """Time cuBLAS or cuDNN on a problem."""
+    from numba import cuda
+
+    from common.timing import peers, timing
+
+    held.drop()
+    cuda.current_context()
+    problem = loading.fitted(task)
+    lacking: list[str] = []
+    rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
+    return {"status": "right", "shape": problem.shape(), "rows": rows, "message": "; ".join(lacking) or None}
+
+
+def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
+    """Time a step with each of a module's epilogues."""
+    import importlib
+
+    from numba import cuda
+
+    from common.timing import fusing, peers, timing
+
+    held.drop()
+    cuda.current_context()
+    problem, ways = loading.fitted(task), importlib.import_module(task.ways)
+    stopwatch = timing.Stopwatch(device.l2_bytes())
+    return {
+        "status": "right",
+        "shape": problem.shape(),
+        "found": fusing.measure(loading.load(task), ways.ways, problem, lambda: stopwatch),
+        "code": sources.provenance(Path(task.path)),
+        "ways": sources.provenance(Path(str(ways.__file__))),
+        "library": peers.version(problem) if peers.available() else "",
+    }
+
+
+def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
+    """Measure this GPU's ceilings and say what it is."""
+    from common.timing import ceilings, timing
+
+    held.drop()
+    gpu = device.current_gpu()
+    stopwatch = timing.Stopwatch(gpu.l2_bytes)
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, loading.room_of(task), gpu.compute_capability)
+    return {"status": "right", "gpu": gpu, "ceilings": measured}
+
+
+def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
+    """Measure the errors of steps on matrices, and of cuBLAS."""
+    from common.timing import accuracy
+
+    held.drop()
+    files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
+    steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
+    code = {name: sources.provenance(path) for name, (path, _) in files.items()}
+    return {"status": "right", "products": accuracy.measure(steps), "code": code}
+
+
+def device_task(_: messages.Device) -> messages.DeviceResult:
+    """Say what this GPU is, and how much of its memory problems may take."""
+    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": loading.own_room()}
+
+
+@contextlib.contextmanager
+def _counting_launches() -> Iterator[list[str]]:
+    """The names of the kernels launched meanwhile, in order."""
+    from common.machine_code import capture
+
+    names: list[str] = []
+
+    def counted(self: Any, *args: Any) -> Any:
+        names.append(self.dispatcher.py_func.__name__)
+        return call(self, *args)
+
+    with capture.launches(counted) as call:
+        yield names
+
+
+def _nbytes(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    if isinstance(workspace, list | tuple):
+        return sum(_nbytes(item) for item in workspace)
+    return int(workspace.nbytes)
