@@ -368,7 +368,7 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
     text, faults = str(result.get("message")), result.get("faults", [])
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
-    looks = "".join(f"; look at: {fault['look_at']}" for fault in faults[:1] if fault["look_at"])
+    looks = "".join(f"; look at: {fault.look_at}" for fault in faults[:1] if fault.look_at)
     return [Finding(result["status"], text + looks)]
 
 

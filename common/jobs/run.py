@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import threading
@@ -70,7 +71,7 @@ class Outcome:
     @property
     def faults(self) -> list[Fault]:
         """What explains it, perhaps nothing."""
-        return [Fault.of(fields) for fields in self.result.get("faults", [])]
+        return self.result.get("faults", [])
 
     @property
     def reasons(self) -> list[str]:
@@ -381,7 +382,7 @@ def retell(task: messages.Check, problem: Problem, result: StepResult) -> None:
 
 def wants_trace(result: Result) -> bool:
     """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
-    kinds = {fault["kind"] for fault in result.get("faults", [])}
+    kinds = {fault.kind for fault in result.get("faults", [])}
     return result["status"] in ("wrong", "timed_out") or (
         result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
     )
@@ -389,11 +390,11 @@ def wants_trace(result: Result) -> bool:
 
 def add_faults(result: Result, seen: Result, small: Problem) -> None:
     """Put the faults that ``seen``, a trace at ``small``, has a line for before the result's own."""
-    found = [fault for fault in seen.get("faults", []) if fault["line"]]
-    told = {(fault["kind"], fault["line"]) for fault in found}
-    rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
-    found = [{**fault, "what": f"traced at {small}: {fault['what']}"} for fault in found]
-    result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
+    found = [fault for fault in seen.get("faults", []) if fault.line]
+    told = {(fault.kind, fault.line) for fault in found}
+    rest = [fault for fault in result.get("faults", []) if (fault.kind, fault.line) not in told]
+    found = [dataclasses.replace(fault, what=f"traced at {small}: {fault.what}") for fault in found]
+    result["faults"] = found + [fault for fault in rest if fault.kind not in _UNPLACED or not found]
 
 
 def describe_device() -> device.Gpu:

@@ -184,7 +184,7 @@ def check_task(task: messages.Check) -> StepResult:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
         known = [*faults.of_text(path), *known]
-        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
+        result["faults"] = list(dict.fromkeys(filter(None, known)))
     return result
 
 
@@ -249,7 +249,7 @@ def _untraced(error: Exception, path: Path) -> StepResult:
     elif error.__cause__ is not None:
         told = errors.of_error(error.__cause__, path)
     if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
-        return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
+        return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told]}
     return {"status": "unjudged", "engine": "traced", "message": str(error)}
 
 

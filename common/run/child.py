@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 import common
-from common.catalog import catalog, ledger
+from common.catalog import catalog, stages
 from common.explain import errors, faults, source
 from common.run import limits
 from common.run.messages import FileTask, Result, Task
@@ -185,7 +185,7 @@ def attempt(task: Task[Result]) -> Result:
     try:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
-        with ledger.stage(name):
+        with stages.stage(name):
             result: Result = getattr(_tasks_of(layer), f"{name}_task")(task)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except BaseException as error:  # a file may raise SystemExit, too
@@ -195,7 +195,7 @@ def attempt(task: Task[Result]) -> Result:
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
     fault = errors.of_error(error, path)
-    explained: Result = {"status": "unusable", "faults": [fault.as_dict()]} if fault else {"status": "unusable"}
+    explained: Result = {"status": "unusable", "faults": [fault]} if fault else {"status": "unusable"}
     if isinstance(error, catalog.CatalogError):
         return {**explained, "message": _one_line(error)}
     if isinstance(error, SyntaxError):
@@ -206,7 +206,7 @@ def failure(error: BaseException, path: Path) -> Result:
     refused = own and bool(str(error).strip())
     if refused:  # which an ordinary shape's verdict then names
         at = int(line.rpartition(":")[2]) if line else None
-        explained["faults"] = [faults.fault("refused", _one_line(error), path, at).as_dict()]
+        explained["faults"] = [faults.fault("refused", _one_line(error), path, at)]
     return {
         **explained,
         "status": "refused" if refused else "crashed",

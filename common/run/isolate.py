@@ -146,10 +146,10 @@ def _run(
                     answer = own.do(timed, stopped)
                 if answer is None:
                     return
-                fatal = answer.pop("fatal", False)
-                _explain(task, answer)
-                hopeless.note(task, answer, fatal)
-            yield task, messages.typed(task, answer)
+                hopeless.note(task, answer, answer.pop("fatal", False))
+            found = messages.typed(task, answer)
+            _explain(task, found)
+            yield task, found
     finally:
         if own:
             own.end()
@@ -302,4 +302,4 @@ def _explain(task: Task[Result], result: Result) -> None:
     if result["status"] == "crashed" and "faults" not in result and _path(task):
         fault = faults.of_end(str(result.get("message", "")), Path(_path(task)))
         if fault:
-            result["faults"] = [fault.as_dict()]
+            result["faults"] = [fault]

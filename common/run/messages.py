@@ -18,7 +18,7 @@ import msgspec
 from common.catalog import schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.explain.faults import FaultFields
+from common.explain.faults import Fault
 
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
 STATUSES: tuple[str, ...] = get_args(Status)
@@ -43,7 +43,7 @@ class Result(_Became, total=False):
     """
 
     message: str | None
-    faults: list[FaultFields]
+    faults: list[Fault]
     seconds: float
     untried: bool
     fatal: bool

@@ -15,6 +15,7 @@ from common.check import plan
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
+from common.explain.faults import Fault
 from common.jobs import compiling, run, timetasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.run import child, isolate
@@ -350,7 +351,7 @@ def test_what_cannot_be_told_apart_is_said(spread):
 
 
 def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
-    fault = {"kind": "negative-index", "what": "a[-1]", "line": 3, "code": "x", "look_at": "y"}
+    fault = Fault("negative-index", "a[-1]", 3)
     gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
     assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
     assert history.events("gemm_naive")[0].reason == "a[-1]"
@@ -360,9 +361,9 @@ def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
 
 
 def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
-    driver = {"kind": "illegal-address", "what": "x", "line": 40, "code": "", "look_at": "y"}
+    driver = Fault("illegal-address", "x", 40)
     gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
-    gpu.simulated = {"status": "crashed", "faults": [{**driver, "kind": "outside", "line": 20, "what": "a[9]"}]}
+    gpu.simulated = {"status": "crashed", "faults": [Fault("outside", "a[9]", 20)]}
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
@@ -370,7 +371,7 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
 
 def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
     gpu.check = {"status": "wrong", "findings": [{"kind": "wrong", "message": "1 of 9"}]}
-    race = {"kind": "race", "what": "t[0]", "line": 3, "code": "x", "look_at": "y"}
+    race = Fault("race", "t[0]", 3)
     asked = gpu.run
 
     def run_(tasks, simulator, *rest):

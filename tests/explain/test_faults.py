@@ -46,12 +46,12 @@ class Fixture:
         found = result.get("faults", [])
         assert found, result
         fault = found[0]
-        assert fault["kind"] == self.kind, found
-        assert re.search(self.says, fault["what"]), (self.says, fault["what"])
+        assert fault.kind == self.kind, found
+        assert re.search(self.says, fault.what), (self.says, fault.what)
         if self.line:
-            assert fault["line"] == self.line, fault
-            assert fault["code"] == self.text.splitlines()[self.line - 1].strip()
-        assert len(fault["look_at"]) > 10
+            assert fault.line == self.line, fault
+            assert fault.code == self.text.splitlines()[self.line - 1].strip()
+        assert len(fault.look_at) > 10
 
 
 def read(name, kind, by, says, mistake, changes=(), base="naive"):
@@ -345,11 +345,11 @@ def test_an_ordinary_shape_that_is_refused_is_wrong_with_its_line_however_it_was
     assert result["status"] == "refused"
     told = run.judged(SHAPE, result, asked)
     assert (told["status"], told["findings"][0]["kind"]) == ("wrong", "refused")
-    assert told["faults"][0]["code"] == "raise ValueError('not today')"
+    assert told["faults"][0].code == "raise ValueError('not today')"
 
 
 def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(traced):
-    assert "each thread's own" in traced["local_for_shared"]["faults"][0]["look_at"]
+    assert "each thread's own" in traced["local_for_shared"]["faults"][0].look_at
     finding = traced["output_read"]["findings"][0]
     assert finding["kind"] == "nan"
     assert "the kernel reads c, which holds nothing yet" in finding["message"]
@@ -364,13 +364,13 @@ def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
 
 
 def test_a_traced_fault_comes_before_the_drivers():
-    driver = {"kind": "illegal-address", "what": "x", "line": 30, "code": "", "look_at": "y"}
-    seen = {"faults": [{"kind": "outside", "what": "a[9]", "line": 20, "code": "", "look_at": "z"}]}
+    driver = faults.Fault("illegal-address", "x", 30)
+    seen = {"faults": [faults.Fault("outside", "a[9]", 20)]}
     result = {"status": "crashed", "faults": [driver]}
     assert run.wants_trace(result)
     run.add_faults(result, seen, SHAPE)
-    assert [fault["kind"] for fault in result["faults"]] == ["outside"]
-    assert result["faults"][0]["what"] == f"traced at {SHAPE}: a[9]"
+    assert [fault.kind for fault in result["faults"]] == ["outside"]
+    assert result["faults"][0].what == f"traced at {SHAPE}: a[9]"
     result = {"status": "crashed", "faults": [driver]}
     run.add_faults(result, {"status": "right"}, SHAPE)
     assert result["faults"] == [driver]
@@ -386,7 +386,7 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
     monkeypatch.setattr(run.isolate, "run", None)
     typing = {
         "status": "crashed",
-        "faults": [{"kind": "two-types", "what": "x", "line": 1, "code": "", "look_at": ""}],
+        "faults": [faults.Fault("two-types", "x", 1)],
     }
     run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, typing)
     assert not run.wants_trace({"status": "right"})
@@ -428,4 +428,4 @@ def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     assert run.wants_trace(result)
     run.retell(fixture.task(Check, folder, seconds=4.0), SHAPE, result)
     fixture.require(result)
-    assert result["faults"][0]["what"].startswith(f"traced at {SHAPE}: ")
+    assert result["faults"][0].what.startswith(f"traced at {SHAPE}: ")

@@ -59,7 +59,7 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     assert [finding["kind"] for finding in result["findings"]] == ["unsound", "unwritten"]
     assert result["findings"][0]["message"].startswith("ValueError('no row 3') is raised")
     line = path.read_text().splitlines().index('            raise ValueError("no row 3")') + 1
-    assert [(fault["kind"], fault["line"]) for fault in result["faults"]][:1] == [("raises", line)]
+    assert [(fault.kind, fault.line) for fault in result["faults"]][:1] == [("raises", line)]
 
 
 def test_what_does_not_compile_is_not_tried_any_further(write):
@@ -93,7 +93,7 @@ def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
     path = write("gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0"))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
-    assert (result["status"], result["faults"][0]["line"]) == ("crashed", line)
+    assert (result["status"], result["faults"][0].line) == ("crashed", line)
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch
 def test_memory_that_is_refused_is_a_fault_with_its_line(task):
     (result,) = run([task("greedy", GOOD.replace("    product[", "    bytearray(1 << 42)\n    product["))])
     assert result["status"] == "crashed"
-    assert (result["faults"][0]["kind"], result["faults"][0]["code"]) == ("memory", "bytearray(1 << 42)")
+    assert (result["faults"][0].kind, result["faults"][0].code) == ("memory", "bytearray(1 << 42)")
 
 
 @POSIX
