@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import device, ledger
+from common.catalog import device, stages
 from common.commands import (
     arguments,
     bench,
@@ -97,7 +97,7 @@ def _guarded(options: argparse.Namespace) -> int:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
             device.played()  # what cannot be played is said before anything else
-            with ledger.stage("the command's own process"):
+            with stages.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()
         return code

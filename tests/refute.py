@@ -21,6 +21,7 @@ import numpy as np
 from numba import cuda
 
 from common.catalog import catalog, problems, reference
+from common.catalog.boundstep import BoundStep
 
 SECONDS = 120  # for an answer
 POISON = 0x7F  # in every byte of memory that nobody has written
@@ -71,12 +72,12 @@ class Rig:
     """One module bound to arrays of one problem; memory that it allocates is zero, or poisoned."""
 
     def __init__(self, module, problem, poisoned=False):
-        self.module, self.problem, self.byte = module, problem, POISON if poisoned else 0
+        self.step, self.problem, self.byte = BoundStep(module, problem), problem, POISON if poisoned else 0
         self.x, self.weight, self.y = (
             cuda.to_device(np.full(shape, np.nan, dtype)) for shape, dtype in problem.operands
         )
         with filled(self.byte):
-            self.workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+            self.step.allocate()
 
     def wrong(self, x, weight, normals=False):
         """Launch on these operands: does the result leave the bound of its arithmetic?
@@ -87,10 +88,8 @@ class Rig:
         self.weight.copy_to_device(weight)
         self.y.copy_to_device(np.full(self.y.shape, np.nan, self.problem.output_dtype))
         with filled(self.byte):
-            weights = (
-                self.module.prepare(self.weight, self.problem) if hasattr(self.module, "prepare") else self.weight
-            )
-        self.module.launch(*catalog.launch_arguments(self.problem, self.x, weights, self.y, self.workspace))
+            self.step.prepare(self.weight)
+        self.step.launch(self.x, self.y)
         expected = reference.full(self.problem, x, weight)
         magnitude = reference.full(self.problem, abs(x), abs(weight))
         bound = reference.error_bound(self.problem, magnitude, expected)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from common.catalog import catalog
 from common.catalog.problems import Problem
 
 
@@ -39,7 +38,9 @@ class BoundStep:
 
     def arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
         """What ``launch`` takes in order, for an input and an output of the problem's shapes."""
-        return catalog.launch_arguments(self.problem, x, self.prepared, y, self.workspace)
+        geometry = getattr(self.problem, "geometry", None)
+        extra = tuple(item for item in (geometry, self.workspace) if item is not None)
+        return (x, self.prepared, y, *extra)
 
     def launch(self, x: Any, y: Any) -> None:
         """Call the step's ``launch`` on an input and an output of the problem's shapes."""

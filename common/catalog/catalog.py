@@ -350,13 +350,6 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
-def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
-    """The arguments of ``launch`` in order, for the problem's ladder."""
-    geometry = getattr(problem, "geometry", None)
-    extra = tuple(item for item in (geometry, workspace) if item is not None)
-    return (x, weight, y, *extra)
-
-
 def _python_files(folder: Path) -> list[Path]:
     """In order; none of a folder that is not there."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []

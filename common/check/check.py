@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import ledger, reference
+from common.catalog import reference, stages
 from common.catalog.boundstep import BoundStep
 from common.catalog.problems import Problem
 from common.check import findings, inputs, oracle
@@ -97,7 +97,7 @@ class Bench:
         """Copy operands to the device and prepare the weights."""
         self.x.set(x)
         self.weight.set(weight)
-        with ledger.stage(ledger.KERNEL):
+        with stages.stage(stages.KERNEL):
             self.prepare()
             _wait()
 
@@ -109,7 +109,7 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        with ledger.stage(ledger.KERNEL):
+        with stages.stage(stages.KERNEL):
             self.launch()
             _wait()
 
@@ -236,7 +236,7 @@ class Budget:
 
     def groups(self, done: int, total: int) -> None:
         """So many of a launch's groups of blocks are done; raises TooLargeError if the others do not fit."""
-        ledger.advance()
+        stages.advance()
         if not done:
             self._launched = time.process_time()
             return

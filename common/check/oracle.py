@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import device, ledger, reference
+from common.catalog import device, reference, stages
 from common.catalog.problems import Problem
 
 Float64 = NDArray[np.float64]
@@ -17,7 +17,7 @@ ON_GPU_FROM = 100_000_000  # multiply-adds
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """As :func:`common.catalog.reference.full`."""
-    with ledger.stage(ledger.ORACLE):
+    with stages.stage(stages.ORACLE):
         if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
             from numba.cuda.cudadrv.driver import CudaAPIError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import cache, catalog, device, ledger, lessontext, store
+from common.catalog import cache, catalog, device, lessontext, stages, store
 from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
@@ -134,7 +134,7 @@ def draw_photo(
     from common.report import photo  # brings matplotlib
 
     try:
-        with ledger.stage("photo"):
+        with stages.stage("photo"):
             path = photo.draw(step, simulator, name, (folder or choosing.folder(False)) / "charts" / slug)
     except photo.PhotoError as error:
         raise ValueError(str(error)) from None

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.catalog import catalog, device, ledger, limits, problems, sources
+from common.catalog import catalog, device, limits, problems, sources, stages
 from common.catalog.patching import replaced
 from common.explain import faults
 from common.jobs import loading, messages
@@ -56,7 +56,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
                     seen.add(key)
-                    with ledger.stage("compile"):
+                    with stages.stage("compile"):
                         kept += kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
     return {"status": "right", "kept": kept}
 

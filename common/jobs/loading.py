@@ -12,7 +12,7 @@ from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.catalog import boundstep, catalog, device, ledger, problems, sources
+from common.catalog import boundstep, catalog, device, problems, sources, stages
 from common.check import budget
 from common.jobs import messages
 from common.jobs.messages import StepResult
@@ -83,7 +83,7 @@ def found(verdict: check.Verdict) -> StepResult:
 def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
-    with ledger.stage(ledger.IMPORTS):
+    with stages.stage(stages.IMPORTS):
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.catalog import catalog, device, ledger, problems, sources
+from common.catalog import catalog, device, problems, sources, stages
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
 
@@ -42,7 +42,7 @@ class _Held:
         key = problem, seed
         if self._operands is None or key != self._key:
             self.drop()
-            with ledger.stage("inputs"):
+            with stages.stage("inputs"):
                 self._operands = fullsize.Operands(fullsize.draw(problem, seed), loading.room_of(task))
             self._key = key
         return self._operands
@@ -56,7 +56,7 @@ class _Held:
         from common.timing import timing
 
         if self._stopwatch is None:
-            with ledger.stage("context"):
+            with stages.stage("context"):
                 self._stopwatch = timing.Stopwatch(device.l2_bytes())
         return self._stopwatch
 
@@ -74,10 +74,10 @@ def _verified(task: Timed, module: Any, tile: messages.Tile | None = None) -> tu
     """
     from common.check import check, fullsize
 
-    with ledger.stage("full-size check"):
+    with stages.stage("full-size check"):
         problem = loading.sized(task, module, tile)
     operands: Any = held.operands(problem, task)
-    with ledger.stage("full-size check"):
+    with stages.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
     if verdict.right:
@@ -103,7 +103,7 @@ def time_task(task: messages.Time) -> StepResult:
         return result
     del first  # and with it its arrays
     module = loading.load(task)  # anew, so that prepare and compilation are seen cold
-    with ledger.stage("timing"):
+    with stages.stage("timing"):
         bench = check.Bench(module, operands.problem, beside=operands)
         cuda.synchronize()
         prepare_ms = _cold(bench.prepare, kernelcache.SPENT)

@@ -18,7 +18,7 @@ from common.machine_code.loops import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import layers
+from common.report import figures, layers
 from common.report.canvas import (
     BLUE,
     CARD,
@@ -140,12 +140,6 @@ def speedups(record: Record, preset: str) -> Figure:
     return figure
 
 
-def _hot(code: MachineCode, name: str, preset: str | None) -> HotLoop:
-    kernel = records.main_kernel(code, name, preset)
-    assert kernel is not None
-    return HotLoop.recorded(kernel)
-
-
 def useful(code: MachineCode, ladder: str) -> Figure:
     """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
 
@@ -158,7 +152,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     others = [p for p in problems.timed_presets(ladder) if any(p in (e.other_presets or ()) for e in found.values())]
     groups: dict[str, tuple[list[HotLoop], list[str | None]]] = {}  # the steps' loops, and the presets that have them
     for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
-        hots = [_hot(code, name, preset) for name in found]
+        hots = [hot for name in found if (hot := figures.hot_loop(code, name, preset))]
         groups.setdefault(str([hot.mix for hot in hots]), (hots, []))[1].append(preset)
     figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
     for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
@@ -226,28 +220,13 @@ def roofline(record: Record, ladder: str) -> Figure:
     bottom, top = min([*rates, low * bandwidth]) / 2, max([peak, *others.values()]) * 2
     for (x, y), look in zip(_side_by_side(points, (low, high), (bottom, top)), looks, strict=True):
         axes.plot(x, y, **look, markersize=9, markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4)
-    reach = np.array([low, ridge, high])
-    axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(bottom, top)
     plain_log_ticks(axes.xaxis, axes.get_xlim())
     plain_log_ticks(axes.yaxis, axes.get_ylim())
-    axes.annotate(
-        f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), xytext=(-4, 6), textcoords="offset points",
-        ha="right", fontsize=10,
-    )  # fmt: skip
-    for said, other in others.items():
-        bound = np.minimum(np.array([ridge, other / bandwidth, high]) * bandwidth, other)
-        axes.plot([ridge, other / bandwidth, high], bound, color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
-        axes.annotate(
-            f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), xytext=(-4, 6), textcoords="offset points",
-            ha="right", fontsize=10, color=MUTED,
-        )  # fmt: skip
-    axes.annotate(
-        f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
-    )  # fmt: skip
+    _roof(axes, bandwidth, peak, others)
     gridded(axes)
     aside = "(points that would hide one another stand side by side)"
     said = f"arithmetic intensity, FLOP per byte of least traffic\n{aside}"
@@ -256,6 +235,22 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}")
     return figure
+
+
+def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float]) -> None:
+    """The bound of bandwidth and peak, and further peaks by name, each with what it is."""
+    low, high = axes.get_xlim()
+    ridge = peak / bandwidth
+    reach = np.array([low, ridge, high])
+    axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
+    beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
+    at = beside | {"xytext": (-4, 6), "ha": "right"}
+    axes.annotate(f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), **at)
+    for said, other in others.items():
+        bound = np.minimum(np.array([ridge, other / bandwidth, high]) * bandwidth, other)
+        axes.plot([ridge, other / bandwidth, high], bound, color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
+        axes.annotate(f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), color=MUTED, **at)
+    axes.annotate(f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), **beside)
 
 
 def _further_peaks(record: Record, ladder: str) -> dict[str, float]:

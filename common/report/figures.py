@@ -406,6 +406,7 @@ def on(code: MachineCode, slug: str, word: str, *words: str) -> Figure | str | N
 
 
 def hot_loop(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
+    """The multiply loop of the step's main kernel."""
     kernel = records.main_kernel(code, step, preset)
     return None if kernel is None else HotLoop.recorded(kernel)
 

@@ -194,6 +194,7 @@ def with_ceilings(record: Record, slugs: Iterable[str]) -> list[Record]:
 
 
 def measured_on(found: list[Record]) -> str:
+    """On which cards, with which software, and when."""
     said = (machine(one, [one.ceilings]) for one in found if one.ceilings)
     return f"Measured on one {' and one '.join(said)}."
 
@@ -370,19 +371,11 @@ def presets() -> Table:
     return Table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
 
 
-@kind("picture", TABLES)
-def picture(record: Record, name: str, *words: str) -> str:
-    """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
-    path = records.RESULTS / "charts" / record.slug / f"{name}.png"
-    if not path.is_file():
-        raise UnmeasuredError(f"the chart `{name}`")
-    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
-
-
 # --- cells and notes ---
 
 
 def cell_of(figure: Figure | None) -> str:
+    """As a cell shows it; empty where there is none."""
     return "" if figure is None else figure.text
 
 
@@ -423,19 +416,17 @@ def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool 
         if not records.rounds_operands(name) and (derived := record.derive(preset, row))
     ]
     if libraries and max(bound, default=0) > 100:
-        half = problem.input_dtype == problems.FLOAT16
-        said.append(f" Above 100%: {_FASTER if half else _FEWER}")
+        fewer = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
+        faster = "by an instruction that is faster than `mma.sync`"
+        said.append(f" Above 100%: {faster if problem.input_dtype == problems.FLOAT16 else fewer}")
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}) if libraries else []
     said += [f" Libraries: {'; '.join(versions)}"] if versions else []
-    floors_and_more = "".join(f"{one}." for one in said)
-    return f"`{preset}`: {ran(problem, preset)}.{floors_and_more} Median on one {machine(record, rows.values())}."
-
-
-_FEWER = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
-_FASTER = "by an instruction that is faster than `mma.sync`"
+    sentences = "".join(f"{one}." for one in [ran(problem, preset), *said])
+    return f"`{preset}`: {sentences} Median on one {machine(record, rows.values())}."
 
 
 def ran(problem: Problem, preset: str) -> str:
+    """The size that ran, and how large the preset's batch was to be."""
     asked = problems.preset(preset)
     return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.catalog import ledger
+from common.catalog import stages
 from common.report.messages import Draw, DrawResult
 
 
@@ -10,5 +10,5 @@ def draw_task(task: Draw) -> DrawResult:
     """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.report.drawing`)."""
     from common.report import drawing
 
-    with ledger.stage("charts"):
+    with stages.stage("charts"):
         return {"status": "right", "files": drawing.draw_here(task)}

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 import common
-from common.catalog import catalog, ledger
+from common.catalog import catalog, stages
 from common.explain import errors, faults, source
 from common.run import limits
 from common.run.messages import FileTask, Result, Task
@@ -185,7 +185,7 @@ def attempt(task: Task[Result]) -> Result:
     try:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
-        with ledger.stage(name):
+        with stages.stage(name):
             result: Result = getattr(_tasks_of(layer), f"{name}_task")(task)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except BaseException as error:  # a file may raise SystemExit, too

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from common.catalog import device, ledger
+from common.catalog import device, stages
 from common.explain import faults
 from common.run.messages import SIGN_SECONDS, Result
 
@@ -27,14 +27,14 @@ _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the pr
 _ASLEEP, _ASLEEP_TICKS = 0.02, 10  # a process that uses less of the clock for so many ticks sleeps
 _WAITING = "waiting"
 _WORDS = {
-    ledger.KERNEL: "the kernel", ledger.ORACLE: "the oracle", ledger.COMPILE: "the compiler",
-    ledger.IMPORTS: "the import", "inputs": "the drawing of operands", _WAITING: "the wait for another process",
+    stages.KERNEL: "the kernel", stages.ORACLE: "the oracle", stages.COMPILE: "the compiler",
+    stages.IMPORTS: "the import", "inputs": "the drawing of operands", _WAITING: "the wait for another process",
 }  # fmt: skip
 # Frames that say what Python is at: functions, or any (empty), of files whose names end so.
 _AT: dict[str, tuple[tuple[str, str], ...]] = {
     _WAITING: (("store.py", "locked"),),
-    ledger.COMPILE: (("dispatcher.py", "compile"), ("kernelcache.py", ""), ("codegen.py", ""), ("compiler.py", "")),
-    ledger.IMPORTS: (("<frozen importlib._bootstrap>", ""),),
+    stages.COMPILE: (("dispatcher.py", "compile"), ("kernelcache.py", ""), ("codegen.py", ""), ("compiler.py", "")),
+    stages.IMPORTS: (("<frozen importlib._bootstrap>", ""),),
 }
 
 
@@ -100,7 +100,7 @@ def due(watch: Watch, answer: Callable[[Result], None], sign: Callable[[str], No
 class Watch:
     """The time of one task on the file at ``path``, done by the thread that makes this.
 
-    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.ledger.advance`)
+    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.stages.advance`)
     ``within``   for all stages together; None: a few times as much
     """
 
@@ -127,7 +127,7 @@ class Watch:
         taken = self._taken(stage, passed, used)
         self._own += taken
         self._all += taken
-        if self._own > self.seconds and (stage == ledger.KERNEL or line is not None):
+        if self._own > self.seconds and (stage == stages.KERNEL or line is not None):
             return self._endless(line)
         if self._own > self.seconds or self._all > self._within:
             return self._unjudged()
@@ -135,12 +135,12 @@ class Watch:
 
     def _stage(self) -> tuple[str, int, int | None]:
         """The stage that the task is at, the number of its last sign, and the line of its file that runs, if one."""
-        stage, sign = ledger.now()
+        stage, sign = stages.now()
         frames = list(_frames(sys._current_frames().get(self._thread)))
         own = [number for number, frame in enumerate(frames) if _named(frame) == self._path.name]
         line = frames[own[0]].f_lineno if own else None
-        if own and stage != ledger.KERNEL and frames[own[-1]].f_code.co_name == "<module>":
-            stage = ledger.IMPORTS
+        if own and stage != stages.KERNEL and frames[own[-1]].f_code.co_name == "<module>":
+            stage = stages.IMPORTS
         for kind, known in _AT.items():
             if any(_is(frame, known) for frame in frames[: own[0] if own else None]):
                 return kind, sign, None  # the file waits for it
@@ -148,7 +148,7 @@ class Watch:
 
     def _taken(self, stage: str, passed: float, used: float) -> float:
         """Of a tick's seconds, those that the task took itself."""
-        if stage == ledger.KERNEL and not self._traced:
+        if stage == stages.KERNEL and not self._traced:
             return passed
         if used >= _ASLEEP * passed:
             self._idle = []
@@ -163,7 +163,7 @@ class Watch:
 
     def _endless(self, line: int | None) -> Result:
         """A kernel, or the file's own code, that took its time without an end in sight."""
-        what = "the import" if self.stage == ledger.IMPORTS else "the kernel"
+        what = "the import" if self.stage == stages.IMPORTS else "the kernel"
         fault = faults.of_time_out(self.seconds, self._path, line, what)
         where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
         skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
@@ -188,7 +188,7 @@ class Watch:
 
 def silent(stage: str) -> Result:
     """The result of a task whose process was ended while it gave no sign of life, last at ``stage``."""
-    if stage in ("", ledger.IMPORTS, ledger.KERNEL):
+    if stage in ("", stages.IMPORTS, stages.KERNEL):
         return {"status": "timed_out", "message": "no sign of life: one operation that does not end?", "fatal": True}
     message = f"no sign of life, last from {said(stage)}; values were not compared"
     return {"status": "unjudged", "message": message, "late": True, "fatal": True}

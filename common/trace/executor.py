@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from common.catalog import ledger
+from common.catalog import stages
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
 from common.trace import copies, races, unwritten, values
@@ -59,7 +59,7 @@ def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
 
 def _goes_on(_: int, __: int) -> None:
     """A group of blocks is done, out of so many."""
-    ledger.advance()
+    stages.advance()
 
 
 done_with: Callable[[int, int], None] = _goes_on

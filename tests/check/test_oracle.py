@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from common.catalog import catalog, device, ledger, reference
+from common.catalog import catalog, device, reference
 from common.catalog.patching import replaced
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
 from common.check import inputs, oracle
@@ -77,7 +77,7 @@ def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     right = reference.full
 
     def noting(*given):
-        stages.append(ledger.now()[0])
+        stages.append(stages.now()[0])
         return right(*given)
 
     monkeypatch.setattr(device, "gpu_count", lambda: pytest.fail("a GPU is asked for"))

@@ -1,6 +1,5 @@
 """Kernels are found by all that they are made of: in child processes, each with caches of its own."""
 
-import gc
 import json
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import sys
 import pytest
 
 from common.catalog import catalog, device
-from common.machine_code.codegen import uncollected
 
 STEP = """
 from numba import cuda, float32
@@ -40,14 +38,11 @@ def launch(a, b, c):
 
 # For each file: the keys of its kernels, and the figures of loading them where a GPU of 9.0 would be asked for.
 LOOK = """
-import gc, json, sys
+import json, sys
 from pathlib import Path
-from numba.cuda import dispatcher
 from common.catalog import catalog, problems
 from common.machine_code import codegen, kernelcache
 folder = Path(sys.argv[1])
-rested, compile_cuda = [], dispatcher.compile_cuda
-dispatcher.compile_cuda = lambda *args, **options: rested.append(not gc.isenabled()) or compile_cuda(*args, **options)
 kernelcache.install(folder)
 for name in sys.argv[2:]:
     module = catalog.load(Path(name), "gemm")
@@ -62,8 +57,7 @@ for name in sys.argv[2:]:
             with kernelcache._for_capability((9, 0)):
                 entry = launch.kernel.compile(types).entry_name
         print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
-                          "rested": rested, "collects": gc.isenabled(), "here": kernelcache.SPENT.here_ms,
-                          "elsewhere": kernelcache.SPENT.elsewhere_ms}))
+                          "here": kernelcache.SPENT.here_ms, "elsewhere": kernelcache.SPENT.elsewhere_ms}))
 """
 
 
@@ -143,23 +137,6 @@ def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
     for one in look(tmp_path, [path])[path]:
         assert (one["known"], one["kept"]) == (True, True)
         assert one["elsewhere"] > 0  # made anew
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_the_collector_rests_while_a_kernel_is_compiled(collects, monkeypatch):
-    told = []
-    monkeypatch.setattr(gc, "isenabled", lambda: collects)
-    monkeypatch.setattr(gc, "disable", lambda: told.append("off"))
-    monkeypatch.setattr(gc, "enable", lambda: told.append("on"))
-
-    def compiles():
-        with uncollected():
-            told.append("compiled")
-            raise ValueError("does not compile")
-
-    with pytest.raises(ValueError, match="does not compile"):
-        compiles()
-    assert told == (["off", "compiled", "on"] if collects else ["off", "compiled"])
 
 
 # The kernels that a step which measures its candidates would start, with and without those that it does not pick.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import device, ledger
+from common.catalog import device, stages
 from common.run import limits
 
 LIMIT = 30.0
@@ -32,11 +32,11 @@ def after(monkeypatch):
         monkeypatch.setattr(limits, "time", clocks)
         monkeypatch.setattr(device, "gpu_count", lambda: int(gpu))
         watch = limits.Watch(Path("step.py"), LIMIT, **more)
-        with ledger.stage(stage):
+        with stages.stage(stage):
             while clocks.now < seconds:
                 clocks.now += limits.TICK_SECONDS
                 if signs:
-                    ledger.advance()
+                    stages.advance()
                 if result := watch.tick():
                     return result, clocks.now
         return None, clocks.now

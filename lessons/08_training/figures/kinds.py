@@ -7,6 +7,7 @@ import numpy as np
 from common.catalog import algorithms, problems, reference
 from common.check import inputs
 from common.records import current
+from common.records.records import RESULTS
 from common.report import figures, kinds
 from common.report.figures import Figure, kind
 from common.report.kinds import UnmeasuredError
@@ -152,3 +153,12 @@ def uneven(bound):
     transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
     ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
     return figures.of(ratio, "", ".2g")
+
+
+@kind("picture", kinds.TABLES)
+def picture(record, name, *words):
+    """``NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
+    path = RESULTS / "charts" / record.slug / f"{name}.png"
+    if not path.is_file():
+        raise UnmeasuredError(f"the chart `{name}`")
+    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
