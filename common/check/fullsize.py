@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.catalog.problems import FLOAT16, Problem
-from common.check import arrays, budget, check, findings, inputs
+from common.check import budget, check, findings, inputs
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.check.findings import Finding
@@ -72,7 +72,6 @@ class Operands:
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
         self._offsets = cuda.to_device(offsets.astype(np.int64))
-        self._taken = cuda.device_array(len(offsets), arrays.pattern(self.y.dtype).dtype)
         copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
         fit = budget.copies_fit(problem, copies, room)
         self._integers, self._normals = (
@@ -92,31 +91,21 @@ class Operands:
 
     def blank(self) -> None:
         """Fill the output with the unwritten pattern."""
-        from common.check import arraykernels as kernels
+        from common.check import arraykernels
 
-        kernels.fill[kernels.grid(self.y.size)](arrays.words(self.y.array), arrays.pattern(self.y.dtype))
+        arraykernels.blank(self.y)
 
     def sound(self) -> bool:
         """After a launch on the integers: is all as it must be?"""
-        from numba import cuda
-
         from common.check import arraykernels as kernels
 
-        found = cuda.to_device(np.zeros(1, np.int32))
-        words, dtype = arrays.words(self.y.array), self.y.dtype
-        kernels.mark_infinite[kernels.grid(self.y.size)](words, arrays.exponent(dtype), found)
-        same = True
-        for guarded, before in zip((self.x, self.weight), self._integers, strict=True):
-            if isinstance(before, np.ndarray):
-                same &= np.array_equal(guarded.get(), before)
-            else:
-                kernels.mark_changed[kernels.grid(guarded.size)](
-                    arrays.words(guarded.array), arrays.words(before), found
-                )
-        kernels.gather[kernels.grid(len(self.expected))](words, self._offsets, self._taken)
-        exact = np.array_equal(self._taken.copy_to_host().view(dtype).astype(np.float64), self.expected)
-        outside = any(guarded.trespasses() for guarded in (self.x, self.weight, self.y))
-        return bool(same and exact and not outside and int(found.copy_to_host()[0]) == 0)
+        inputs_as_before = zip((self.x, self.weight), self._integers, strict=True)
+        return (
+            not kernels.any_infinite(self.y)
+            and np.array_equal(kernels.elements(self.y, self._offsets), self.expected)
+            and all(kernels.same(guarded, before) for guarded, before in inputs_as_before)
+            and not any(guarded.trespasses() for guarded in (self.x, self.weight, self.y))
+        )
 
 
 def verify(bench: Bench, operands: Operands) -> Verdict:
@@ -166,25 +155,17 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     bench = Bench(module, problem)
     verdict = Verdict(problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
-        table = cuda.to_device(arrays.bits(numbers(problem).astype(guarded.dtype)))
-        kernels.hash_offsets[kernels.grid(guarded.size)](
-            arrays.words(guarded.array), table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
-        )
+        kernels.draw_hashed(guarded, numbers(problem), seed, MULTIPLIER, SHIFT)
     bench.prepare()
-    words, dtype = arrays.words(bench.y.array), bench.y.dtype
-    kernels.fill[kernels.grid(bench.y.size)](words, arrays.pattern(dtype))
+    kernels.blank(bench.y)
     bench.run()
-    found = cuda.to_device(np.zeros(1, np.int32))
-    kernels.mark_infinite[kernels.grid(bench.y.size)](words, arrays.exponent(dtype), found)
     positions = findings.sample_positions(problem, samples, 0)
-    offsets = np.ravel_multi_index(positions, problem.output_shape)
-    taken = cuda.device_array(len(offsets), words.dtype)
-    kernels.gather[kernels.grid(len(offsets))](words, cuda.to_device(offsets.astype(np.int64)), taken)
-    got = taken.copy_to_host().view(dtype).astype(np.float64)
+    offsets = np.ravel_multi_index(positions, problem.output_shape).astype(np.int64)
+    got = kernels.elements(bench.y, cuda.to_device(offsets))
     wanted = reference.stored(problem, hashed_sums(problem, positions))
     verdict.elements_compared = len(wanted)
     verdict.findings += findings.compare_sampled(problem, positions, got, wanted)
-    if int(found.copy_to_host()[0]):
+    if kernels.any_infinite(bench.y):
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict
 

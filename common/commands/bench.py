@@ -159,7 +159,9 @@ class Bench:
         if not names:
             return RIGHT
         key = self._record.start_run()
-        run.compile_ahead(pairs)
+        if pairs:
+            say.print("[dim]compiling kernels ahead[/]")
+            run.compile_ahead(pairs)
         found = measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)
         with closing(found):
             for kind, one in console.progress("time", found, names, verdicts.measured_line):

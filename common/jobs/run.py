@@ -121,7 +121,7 @@ def check_steps(
             step, simulated[step], shape, file, seed, compiled and step.name not in brief, full, step.name in brief
         )
     ]
-    pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
+    pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
         # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
@@ -148,7 +148,7 @@ def check_steps(
     finally:
         stop.set()
         gpu.shutdown(wait=True, cancel_futures=True)
-        pool.end()
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _compiled_ahead(group: _CheckGroup, stop: threading.Event) -> None:

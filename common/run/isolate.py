@@ -8,7 +8,6 @@ task leaves it in doubt, and when the code has changed.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import pickle
 import shutil
@@ -16,10 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -47,40 +45,19 @@ def reopen() -> None:
     process.closed.clear()
 
 
-@functools.cache
-def _slots() -> threading.BoundedSemaphore:
-    return threading.BoundedSemaphore(device.workers())
+class Pool(ThreadPoolExecutor):
+    """Threads that each wait for one child process at a time, as many as :func:`common.catalog.device.workers`.
 
-
-class Pool:
-    """Threads that each wait for a child process: what is asked of them first is done first.
-
-    All pools together have no more children at work than :func:`common.catalog.device.workers`. :meth:`end` stops
-    what is not done; so does leaving it as a context.
+    Leaving it as a context sets ``stop``, and what is not done by then is not begun.
     """
 
     def __init__(self, workers: int | None = None) -> None:
+        super().__init__(min(workers or device.workers(), device.workers()))
         self.stop = threading.Event()
-        self._threads = ThreadPoolExecutor(min(workers or device.workers(), device.workers()))
-
-    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
-        """Do ``work``, which waits for one child at a time, in one of the threads."""
-
-        def done() -> Any:
-            with _slots():
-                return work(*given)
-
-        return self._threads.submit(done)
-
-    def __enter__(self) -> Pool:
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
         self.stop.set()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.shutdown(wait=True, cancel_futures=True)
 
 
 def run_groups(
@@ -94,10 +71,6 @@ def run_groups(
 
     Results come group by group.
     """
-    if workers == 1:
-        for group in groups:
-            yield from run(group, without_gpu, seconds, stop)
-        return
     with Pool(workers) as pool:
         stopped = _stopped(stop, pool.stop)
         waiting = [
