@@ -34,7 +34,6 @@ COUNTED = {
     "shared_per_thread": "{} bytes of shared memory for each thread",
     "per_fma": "{} instructions for each multiply-add in the compiled loop",
     "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
-    "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
     "barriers": "{} barriers in the compiled kernel",
     "warps": "{} warps fit a multiprocessor",
     "idle": "{} percent of the threads have no output",
@@ -63,7 +62,7 @@ COMPARED = (
 TOUCHED = (
     "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
 )  # fmt: skip
-OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
+OF_THE_LOOP = ("per_fma", "shared_per_fma")
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 
 
@@ -153,7 +152,6 @@ def _of_launch(
         "shared_bytes": shared,
         "shared_per_thread": shared / block,
         "per_fma": loop.per_multiply_add() or 0.0,
-        "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
         "warps": occupancy(architecture, block, code.registers, shared).warps,

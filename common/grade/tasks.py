@@ -25,7 +25,7 @@ from common.check import check, inputs
 from common.check.check import Finding
 from common.grade import limits
 from common.grade.messages import Judge, Judged
-from common.run import child, isolate
+from common.run import child, isolate, process
 from common.run.limits import confine
 from common.run.messages import Result, Task
 
@@ -34,7 +34,6 @@ TOLD = 3  # of what is unsound
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 SAMPLED = 512  # elements of a block that are compared at the size that is counted
 SPARE = 1.25  # multiply-adds of a block for each that its results take
-FILE_BYTES = 2 << 30
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
     "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
@@ -44,7 +43,7 @@ NEEDED = (
 def judge_task(task: Judge) -> Judged:
     """Judge a file, question by question, until one has a reason not to pass it."""
     if task.memory_bytes:
-        confine(task.memory_bytes, FILE_BYTES)
+        confine(task.memory_bytes, process.FILE_BYTES)
     judging = _Judging(task)
     questions = (
         judging.works_on_the_host, judging.is_wrong_at_its_shapes, judging.reads_too_much,

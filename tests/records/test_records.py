@@ -7,9 +7,10 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, problems, sources, store
+from common.catalog import catalog, problems, schema, sources, store
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
+from common.catalog.sources import Code
 from common.jobs import run
 from common.jobs.run import Outcome
 from common.records import current, entries, recording, records
@@ -72,21 +73,25 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     assert "other" not in to_builtins(found)
 
 
-def test_compiled_steps_are_renewed_in_the_machine_code_and_the_others_kept(tmp_path, monkeypatch):
+def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, monkeypatch):
+    """A step whose file changed and became the same machine code; then one that became another."""
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
     for function in (records.load_code, records.save_code):
         monkeypatch.setattr(function, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(sources, "versions", lambda names: dict.fromkeys(names, "1"))
-    old, experiment = StepCode(source="old", kernels=[]), catalog.experiments()[0]
-    names = ("gemm_naive", "gemm_tuned", "gemm_lost", experiment.name)
-    records.save_code(MachineCode(steps=dict.fromkeys(names, old)))
-    step, result = catalog.find("gemm_tuned"), {"status": "right", "source": "new", "kernels": []}
-    recording.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
-    new = StepCode(source="new", kernels=[], preset="gemm-2048")
-    found = records.load_code()
-    assert found.steps == {"gemm_naive": old, "gemm_tuned": new, experiment.name: old}
-    assert set(found.tools) == {
-        "numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm",
-    }  # fmt: skip
+    step = catalog.find("gemm_naive")
+    now = to_builtins(sources.provenance(step.path))
+    old, other = Code(source="1" * 64, helpers={}), StepCode(source="s", kernels=[])
+    before = StepCode(source=old.source, helpers=old.helpers, kernels=[], digest="a" * 64)
+    for digest, holds in (("a" * 64, True), ("b" * 64, False)):
+        records.save_code(MachineCode(steps={step.name: before, "gemm_tuned": other, "gemm_lost": other}))
+        result = {"status": "right", **now, "kernels": [], "digest": digest}
+        recording.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
+        found = records.load_code().steps
+        assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
+        assert found[step.name].earlier == ([old] if holds else [])
+        assert current.is_current(old, step.path) == holds
+        assert current.is_current(schema.read(now, Code), step.path)
+        (tmp_path / records.CODE_FILE).unlink()
 
 
 def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
@@ -376,24 +381,6 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step):
 TENSOR_CORES = Ceilings(
     copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3
 )
-
-
-def test_a_preset_has_a_floor_for_each_precision_and_instruction(record):
-    key = record.start_run()
-    record.set_ceilings(TENSOR_CORES, key)
-    record.put("gemm-2048", "gemm_naive", row(9.0), key)
-    work = problems.preset("gemm-2048").flops / 1e6
-    assert [(name, work / one.floor_ms) for name, one in record.floors("gemm-2048")] == [
-        ("floor", pytest.approx(60e3))
-    ]
-    record.put("gemm-2048", "gemm_rounded", replaced(row(1.0), precision="tf32"), key)
-    found = {name: work / one.floor_ms for name, one in record.floors("gemm-2048")}
-    assert found == {"floor": pytest.approx(60e3), "TF32 floor": pytest.approx(300e3)}
-    record.put("hgemm-4096", "hgemm_mma", row(1.0, {"M": 4096, "N": 4096, "K": 4096}), key)
-    work = problems.preset("hgemm-4096").flops / 1e6
-    found = {name: work / one.floor_ms for name, one in record.floors("hgemm-4096")}
-    assert found == {"floor": pytest.approx(600e3), "floor by wgmma": pytest.approx(800e3)}
-    assert record.floors("gemm-4096") == []
 
 
 def test_a_row_of_a_step_for_hopper_is_held_to_wgmma_and_three_products_to_a_third(record):

@@ -1,7 +1,6 @@
 """Pages lead where they say, and every picture of a lesson stands on one of its pages."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -56,14 +55,6 @@ def test_every_page_of_a_lesson_is_reached_from_its_first(lesson):
     first = (folder / "README.md").read_text(encoding="utf-8")
     others = [path.name for path in folder.glob("*.md") if path.name != "README.md"]
     assert [name for name in others if f"]({name}" not in first] == []
-
-
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_every_picture_of_a_lesson_stands_on_one_of_its_pages(lesson):
-    folder = catalog.LESSONS / lesson
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md")))
-    drawn = {path.stem for path in Path(folder / "figures").glob("*.png")}
-    assert drawn == set(re.findall(r"\]\(figures/(\w+)\.png\)", text))
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -28,13 +28,6 @@ def test_a_term_stands_in_the_glossary_once_and_is_linked_where_it_is_explained(
     assert linked == set(found)
 
 
-@pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
-def test_a_word_that_meant_three_things_is_gone(path):
-    """A loop has rounds, shared memory wavefronts; *turn* said both. Its other uses are no terms."""
-    prose = re.sub(r"^```.*?^```$", "", text(path), flags=re.DOTALL | re.MULTILINE)
-    assert not re.search(r"(?<!in )\bturns?\b(?! (the|a) )", prose)
-
-
 @pytest.mark.parametrize("path", SITTINGS, ids=lambda path: path.relative_to(catalog.LESSONS).as_posix())
 def test_a_figure_that_the_record_holds_is_not_typed(path):
     """Floors, times of the page's steps and libraries on its presets, and tensor cores' rates that are divided by."""
@@ -77,16 +70,6 @@ def test_the_readme_is_short():
     assert len(text(catalog.ROOT / "README.md").splitlines()) <= 125
 
 
-def test_what_is_counted_are_words_of_prose_and_open_tables():
-    page = (
-        "# Two words\n\none [two](a/b.md) <!--= ms x y -->3.0<!--/-->\n\n```\nnot counted\n```\n"
-        "<!-- table: code x -->\n| a |\n| :-- |\n| b |\n\na note\n<!-- end table -->\n"
-        "<details><summary>Answer</summary>\n\n| a | b |\n| :-- | --: |\n\n</details>\n"
-    )
-    # "Two", "words", "one", "two", "3.0", and the summary's tag with its word
-    assert words_and_tables(page) == (7, 1)
-
-
 # --- what lesson 01 says ---
 
 
@@ -115,39 +98,3 @@ def test_the_first_kernels_lines_are_those_of_its_file():
     shown = re.search(r"```python\n(@cuda\.jit[^`]*def hello.*?)```", text(FIRST), re.DOTALL)[1]
     kernel = text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1]
     assert lines(shown) == lines(kernel)
-
-
-ROW = """
-from common.catalog import catalog, problems
-from common.machine_code import codegen, sass
-
-module = catalog.load_file(catalog.find("conv2d_naive").path)
-(launch,) = codegen.distinct(codegen.launches(module, problems.preset("ece408-layer2")))
-try:
-    code = codegen.machine_code(launch, "9.0", codegen.ptx(launch, ["9.0"])["9.0"])
-except codegen.ToolMissingError:
-    raise SystemExit(3)
-taps = sass.multiply_loop(code.listing)
-around = [span for span in code.listing.loops if span[0] < taps[0] and span[1] > taps[1]]
-row = min(around, key=lambda span: span[1] - span[0])
-names = [one.name for one in code.listing.instructions]
-adds = [i for i in range(taps[1], row[1]) if names[i] == "FFMA"]
-fifth = names.index("BRA", adds[0]) + 1
-print(taps[1] - taps[0], taps[0] - row[0], fifth - taps[1], row[1] - adds[-1] - 1)
-"""
-
-
-def test_a_row_of_the_naive_filter_costs_what_the_page_says():
-    """Set-up, one round of the loop for four taps, and a remainder for the fifth; compilers differ by a few."""
-    environment = {**os.environ}
-    done = subprocess.run(
-        [sys.executable, "-c", ROW], cwd=catalog.ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
-    if done.returncode == 3:
-        pytest.skip("no assembler here")
-    assert done.returncode == 0, done.stderr
-    loop, *others = map(int, done.stdout.split())
-    page = re.sub(r"\s+", " ", text(FIRST))
-    more, each = map(int, re.search(r"take about (\d+) instructions more: in all, (\d+) for each tap", page).groups())
-    assert abs(sum(others) - more) <= 10
-    assert abs((loop + sum(others)) / 5 - each) <= 2

@@ -149,18 +149,3 @@ def test_figures_of_what_was_not_measured_are_left_open(results):
     written = pages.rendered(text, record, MachineCode())
     assert "-->90.0<" in written
     assert "-->(not measured yet)<" in written
-
-
-def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_path):
-    written = trainingcharts.draw_card(records.Record.open(GPU, results), tmp_path)
-    assert {path.parent for path in written} == {tmp_path}
-    assert [path.stem for path in written] == [
-        "training-curves", "training-mistakes", "training-beside", "training-speed",
-    ]  # fmt: skip
-    text = {path.stem: path.with_suffix(".svg").read_text() for path in written}
-    assert "100 of 1,000 held-out digits are wrong; 24 of them" in text["training-mistakes"]
-    assert text["training-mistakes"].count("4, said 9") == trainingcharts.SHOWN
-    assert "4,000 digits, 3 epochs in batches of 32" in text["training-curves"]
-    assert "10.0%" in text["training-curves"]
-    assert "PyTorch 2.11" in text["training-speed"]
-    assert trainingcharts.draw_card(records.nothing(), tmp_path) == []
