@@ -121,18 +121,6 @@ def test_the_shipped_records_are_of_candidates_there_are(dispatch):
 # --- the explanation ---
 
 
-def test_the_explanation_names_kernel_tile_reason_and_every_candidate(dispatch):
-    text = dispatch.explain(LAYER2)
-    choice = dispatch.choose(LAYER2)
-    assert f"kernel: {choice.candidate.kernel}" in text
-    for name, value in choice.candidate.tile:
-        assert f"{name}={value}" in text
-    assert "reason: the model's fastest: no GPU to measure on" in text
-    assert "recorded on NVIDIA H200" in text
-    for candidate in choice.estimates:
-        assert str(candidate) in text
-
-
 def test_the_command_line_explains(monkeypatch, capsys):
     asked = []
 

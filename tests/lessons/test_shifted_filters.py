@@ -14,12 +14,9 @@ pytestmark = pytest.mark.usefixtures("traced")
 CASES = [
     (Conv2d(N=2, C=1, H=9, W=13, K=3, R=5, S=5), (4, 1, 2, 1)),  # odd rows of y, the last filter alone
     (Conv2d(N=1, C=1, H=7, W=16, K=9, R=3, S=5), (4, 1, 5, 1)),  # pairs
-    (Conv2d(N=1, C=1, H=8, W=8, K=5, R=7, S=7), (2, 1, 2, 1)),
     (Conv2d(N=1, C=1, H=5, W=21, K=7, R=5, S=12), (4, 2, 1, 4)),  # two fragments of an image row
-    (Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1), (4, 1, 1, 1)),
     (Conv2d(N=1, C=1, H=20, W=4, K=2, R=17, S=2), None),  # no lane holds so many taps
     (Conv2d(N=1, C=1, H=6, W=6, K=120, R=5, S=5), None),  # too many groups
-    (Conv2d(N=1, C=2, H=6, W=7, K=3, R=3, S=3), None),
 ]
 
 
@@ -44,7 +41,6 @@ PERSISTENT = [
     (Conv2d(N=300, C=1, H=1, W=2, K=2, R=1, S=1), (1, 1, 1)),  # more images than blocks: some have three, some two
     (Conv2d(N=1, C=1, H=6, W=7, K=3, R=5, S=6), None),  # no room for four shifts
     (Conv2d(N=1, C=1, H=14, W=4, K=2, R=11, S=2), None),  # no lane holds so many taps
-    (Conv2d(N=1, C=2, H=6, W=7, K=3, R=3, S=3), None),
 ]
 
 

@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
 ]
-STEPS = pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
 
 
 @functools.cache

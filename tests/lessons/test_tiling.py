@@ -1,4 +1,4 @@
-"""What the convolutions in registers share: every tile has a thread, parts make up a filter, tiles are cut evenly."""
+"""What the convolutions in registers share: every tile has a thread, and tiles are cut evenly."""
 
 import numpy as np
 import pytest
@@ -35,28 +35,6 @@ def test_threads_are_numbered_through_the_tiles_of_all_images(tiles, threads, im
     wanted = [[n, number] for n in range(images) for number in range(tiles)]
     assert found[: len(wanted)] == wanted
     assert {n for n, _ in found[len(wanted) :]} <= {images - 1}  # the spare ones repeat the last image
-
-
-@pytest.mark.parametrize(("R", "S", "rows", "columns"), [(6, 4, 3, 2), (5, 5, 5, 5), (4, 6, 1, 3), (3, 1, 1, 1)])
-def test_a_filter_is_the_sum_of_its_parts(R, S, rows, columns):
-    C, H, W = 2, R + 1, S + 2
-    count, begin = tiling.parts_of(C, H, W, R, S, rows, columns)
-    rng = np.random.default_rng(0)
-    filt, x = rng.integers(-8, 9, (3, C, R, S)), rng.integers(-8, 9, C * H * W)
-    parts = tiling.in_parts(filt, rows, columns)
-    assert parts.shape == (3, count, rows, columns)
-
-    @cuda.jit
-    def kernel(found):
-        found[cuda.threadIdx.x] = begin(cuda.threadIdx.x)
-
-    found = cuda.to_device(np.zeros(count, np.int64))
-    kernel[1, count](found)
-    total = 0
-    for part, at in enumerate(found.copy_to_host()):
-        window = np.array([[x[at + r * W + s] for s in range(columns)] for r in range(rows)])
-        total = total + (parts[:, part] * window).sum((1, 2))
-    assert total.tolist() == (filt * x.reshape(C, H, W)[:, :R, :S]).sum((1, 2, 3)).tolist()
 
 
 @given(extent=st.integers(1, 500), most=st.integers(1, 64))
