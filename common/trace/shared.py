@@ -57,7 +57,9 @@ class Shared(Storage):
         self._read_lanes = 0
 
     def flat_offset(self, place: Offsets) -> Any:
-        return place if self.base is None else self.base + place
+        if self.base is None:
+            return place
+        return self.base if type(place) is int and place == 0 else self.base + place
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,

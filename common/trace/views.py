@@ -18,7 +18,7 @@ from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform,
 Offsets = Any  # int, or an int64 per lane
 
 _FILLED = 4096  # elements that one statement may assign
-_REMEMBERED = 64  # indices that are known to be within an array
+_REMEMBERED = 64  # indices that are known to be within an array, or times a stride
 
 
 class View:
@@ -108,7 +108,9 @@ class View:
                 i, bad = within(state, i, extent, line, self, axis, verb)
                 if bad is not None:
                     wrong = bad if wrong is None else wrong | bad
-            place = place + (i if stride == 1 else i * stride)
+            if stride != 1:
+                i = i * stride if type(i) is int else _scaled(state, i, stride)
+            place = i if type(place) is int and place == 0 else place + i
         left = len(indices)
         if shape or left < self.ndim:
             shape, strides = [*shape, *self.shape[left:]], [*strides, *self.strides[left:]]
@@ -170,6 +172,17 @@ def as_offset(value: Value) -> Offsets:
     if value.dtype.kind not in "iub":
         raise TypeError(f"an index must be an integer, and this is {value.dtype}")
     return value.view(INT64) if value.dtype == UINT64 else signed(widened(value))
+
+
+def _scaled(state: State, at: Offsets, stride: int) -> Offsets:
+    """Indices times the stride; most are those of the turn before."""
+    key = id(at), stride
+    found = state.scaled.get(key)
+    if found is None:
+        if len(state.scaled) >= _REMEMBERED:
+            state.scaled.clear()
+        found = state.scaled[key] = at, at * stride
+    return found[1]
 
 
 def within(

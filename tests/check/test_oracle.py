@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from common.catalog import catalog, device, reference
+from common.catalog import catalog, device, reference, stages
 from common.catalog.patching import replaced
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
 from common.check import inputs, oracle
@@ -73,17 +73,17 @@ def test_the_kernels_compile():
 def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     problem = RAGGED["gemm"][0]
     x, weight = inputs.integers(problem, 0)
-    stages = []
+    at = []
     right = reference.full
 
     def noting(*given):
-        stages.append(stages.now()[0])
+        at.append(stages.now()[0])
         return right(*given)
 
     monkeypatch.setattr(device, "gpu_count", lambda: pytest.fail("a GPU is asked for"))
     with replaced(reference, full=noting):
         np.testing.assert_array_equal(oracle.full(problem, x, weight), right(problem, x, weight))
-    assert stages == ["oracle"]
+    assert at == ["oracle"]
 
 
 # Run on the GPU, in a process of its own.
