@@ -15,8 +15,6 @@ import pytest
 from common import cli
 from common.catalog import catalog, device
 from common.jobs import measuring
-from common.records import records
-from common.report import charts, drawing, pages
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
@@ -148,35 +146,12 @@ def test_a_reader_that_has_had_enough_is_no_error(command):
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
 
 
-def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_path):
-    def drawn(*_args, **_kwargs):
-        raise AssertionError("drawn in spite of the record")
-
-    for module, name in ((charts, "draw_all"), (drawing, "draw"), (pages, "update")):
-        monkeypatch.setattr(module, name, drawn)
-    monkeypatch.setattr(records, "OWN", tmp_path)
-    (tmp_path / "nvidia-test.json").write_text("{")
-    assert_one_line(call("charts"), ["nvidia-test.json", "not a readable record", "move it away"])
-    assert [path.name for path in tmp_path.iterdir()] == ["nvidia-test.json"]
-    assert (tmp_path / "nvidia-test.json").read_text() == "{"
-
-
 @pytest.mark.parametrize("words", [[], ["nope"], ["check", "--colour"]])
 def test_words_the_parser_does_not_know_are_usage(call, capsys, words):
     with pytest.raises(SystemExit) as caught:
         call(*words)
     assert caught.value.code == UNUSABLE
     assert "usage: python -m common" in capsys.readouterr().err
-
-
-def test_an_interrupt_is_no_error(call, monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(catalog, "steps", interrupt)
-    code, out, err = call("list")
-    assert code == INTERRUPTED
-    assert "interrupted" in out + err
 
 
 def _heed_signals():
@@ -239,13 +214,6 @@ def test_a_full_disk_behind_standard_output_is_one_line(words):
         assert done.stderr.splitlines() == ["error: standard output: No space left on device"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a shell")
-def test_a_closed_standard_output_is_one_line():
-    command = f"'{sys.executable}' -m common list >&-"
-    done = subprocess.run(["sh", "-c", command], cwd=catalog.ROOT, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (UNUSABLE, "error: standard output is closed\n")
-
-
 # --- list ---
 
 
@@ -267,14 +235,6 @@ def test_list_as_json(call):
             "path",
         ]
         assert (catalog.ROOT / entry["path"]).is_file()
-
-
-def test_list_shows_every_step(call, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    code, out, _ = call("list")
-    assert code == RIGHT
-    for step in catalog.steps():
-        assert step.name in out
 
 
 # --- diff and sweep ---
@@ -396,13 +356,6 @@ def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied
 
 
-def test_a_step_that_refuses_every_shape_is_not_right(call, write):
-    refuses = write("mine.py", "def prepare(b, p): raise ValueError('no')\ndef launch(a, b, c): pass\n")
-    code, out, _ = call("check", "gemm_naive", "--file", str(refuses), "--sim", "--json")
-    assert json.loads(out)["right"] is False
-    assert code != RIGHT
-
-
 def test_the_module_and_the_lessons_run_as_programs():
     code, out, err = outside("list", "--json")
     assert code == RIGHT, err
@@ -411,17 +364,6 @@ def test_the_module_and_the_lessons_run_as_programs():
     assert code == UNUSABLE
     assert "'gemm_nave' is not in lesson 01_naive" in out + err
     assert "Traceback" not in err
-
-
-@NO_GPU
-@pytest.mark.parametrize(
-    "words",
-    [["check", "--sim", "--shape", "M=3 N=4 K=2"], ["trace", "--shape", "M=3 N=4 K=2"]],
-)
-def test_an_exercise_can_be_looked_at_by_its_name(call, words):
-    code, out, _ = call(words[0], "gemm_one_bank", *words[1:])
-    assert code == RIGHT
-    assert "gemm_one_bank" in out
 
 
 def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):

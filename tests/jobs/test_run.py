@@ -194,16 +194,6 @@ def test_the_largest_shapes_come_last_and_hold_nothing_back_where_there_is_no_ro
     assert said == "arrays beyond 2^31 elements were not looked for: 11.8 GB are needed, 7.5 are free\n"
 
 
-def test_what_others_left_no_memory_for_is_tried_again_alone(small_card):
-    asked, full = small_card
-    full.add(str(FIRST.shape()))
-    outcomes = list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
-    tried = [n for n, task in enumerate(asked) if task.engine == "gpu" and task.shape == FIRST.shape()]
-    others = [n for n, task in enumerate(asked) if task.engine == "gpu" and task.depth != "large"]
-    assert tried[-1] == others[-1] == len(asked) - 1  # once more, after all others
-    assert not any(outcome.left_out for outcome in outcomes if outcome.problem == FIRST)
-
-
 def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card, monkeypatch):
     asked, _ = small_card
     ask = isolate.run

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from common.catalog import catalog, problems
-from common.jobs import messages
+from common.jobs import messages, timetasks
 from common.run import isolate, process
 from common.run.messages import at
 
@@ -135,15 +135,6 @@ def test_a_signal_is_named_and_its_last_words_are_kept(task):
     assert "no_launch.py: launch is missing" in unusable["message"]
 
 
-def test_after_a_device_error_the_rest_runs_in_a_fresh_process(task):
-    tell = "import os\nraise RuntimeError(f'pid {os.getpid()}')\n"
-    fault = "import os\nraise RuntimeError(f'CUDA_ERROR_ILLEGAL_ADDRESS pid {os.getpid()}')\n"
-    results = run([task("first", tell), task("second", tell), task("fault", fault), task("after", tell)])
-    assert all("fatal" not in result for result in results)  # a matter between parent and child
-    first, second, third, fourth = (result["message"].rpartition("pid ")[2] for result in results)
-    assert first == second == third != fourth
-
-
 def test_an_error_and_a_refusal_are_told_apart(task):
     error = LAUNCH + "return undefined\n"
     syntax = "def launch(a, b, c:\n    pass\n"
@@ -237,16 +228,6 @@ def test_a_killed_harness_leaves_neither_process_nor_folder(task, tmp_path):
     wait_for(lambda: ended(int(pid.read_text())) and not alive(seconds) and not list(tmp_path.glob("workbook-*")))
 
 
-def test_a_child_works_in_a_folder_of_its_own(task, root):
-    text = "import os, sys\nopen('left', 'w').write('x')\nraise RuntimeError(f'{os.getcwd()} {sys.path}')\n"
-    (result,) = run([task("writes", text)])
-    folder, _, path = result["message"].partition(": ")[2].partition(" ")
-    assert not os.path.exists(folder)
-    assert not (root / "left").exists()
-    assert repr(str(root)) not in path
-    assert "''" not in path
-
-
 # --- what is asked, and when ---
 
 
@@ -285,12 +266,6 @@ def test_when_closed_nothing_runs_on_and_nothing_is_left(task, tmp_path, monkeyp
         isolate.reopen()
     wait_for(lambda: not alive(str(tmp_path)))
     assert not list(tmp_path.glob("workbook-*"))
-
-
-def test_nothing_to_do_starts_no_process(monkeypatch):
-    monkeypatch.setattr(process, "Child", None)
-    assert list(isolate.run([], False, PATIENCE)) == []
-    assert list(isolate.run_groups([], False, PATIENCE, workers=2)) == []
 
 
 @pytest.mark.parametrize("method", ["fork server", "spawn"])
@@ -354,13 +329,6 @@ def test_code_that_was_written_since_has_a_fresh_owner(on_gpu, write):
     assert pids(run([on_gpu("changes", PID + "  # again")])) != [first]
 
 
-def test_a_result_that_is_not_taken_yet_keeps_nobody_from_the_gpu(on_gpu):
-    results = isolate.run([on_gpu("a", PID), on_gpu("b", PID)], False, PATIENCE)
-    next(results)
-    assert len(run([on_gpu("c", PID)])) == 1
-    assert len(list(results)) == 1
-
-
 @POSIX
 def test_watched_ends_what_the_tool_started(task, tmp_path):
     pid = tmp_path / "pid"
@@ -375,19 +343,14 @@ def test_watched_ends_what_the_tool_started(task, tmp_path):
 def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
     step = catalog.find("gemm_naive")
     place = at(step, problems.FIRST["gemm"])
-    found = list(isolate.run([messages.Check(**place, engine="gpu"), messages.Device()], False, PATIENCE))
+    found = list(
+        isolate.run(
+            [messages.Check(**place, engine="gpu"), messages.Ask(function=timetasks.this_device)], False, PATIENCE
+        )
+    )
     assert [result["status"] for _, result in found] == ["right", "right"]
     assert isolate._owner is not None
     assert isolate._owner.waits
-
-
-@pytest.mark.gpu
-def test_a_card_without_room_for_the_largest_shapes_answers_at_once(write):
-    text = "from common.catalog import device\ndevice.free_bytes = lambda: 0\ndevice.l2_bytes = lambda: 0\n"
-    place = {"path": str(write("full.py", text + GOOD)), "ladder": "gemm", "shape": {"M": 2, "N": 3, "K": 2}}
-    large, after = run([messages.Check(**place, engine="gpu", depth="large"), messages.Check(**place, engine="gpu")])
-    assert (large["status"], after["status"]) == ("unjudged", "right")
-    assert large["needed_bytes"] > large["free_bytes"] == 0
 
 
 @LINUX
