@@ -6,24 +6,26 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 from msgspec.structs import replace
 
-from common.catalog import cache, device, problems
+from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, plan, shapes
 from common.explain.faults import Fault, FindingFields
-from common.jobs import messages
+from common.jobs import messages, timetasks
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
 from common.run import isolate
 from common.run.messages import Result, at
 
+Answered = TypeVar("Answered")
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 QUICK_SECONDS = 1.0
@@ -409,7 +411,15 @@ def inspect_device() -> tuple[device.Gpu, int]:
     Raises as :func:`measure_device` does.
     """
     device.require_gpu("describing the GPU")
-    ((_, result),) = isolate.run([messages.Device()], False, CHECK_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the GPU could not be used: {result['message']}")
-    return result["gpu"], result["room_bytes"]
+    return ask("the GPU could not be used", timetasks.this_device)
+
+
+def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: bool = True) -> Answered:
+    """What a function returns in a child process, or in the one that owns the GPU. Raises DeviceError that begins
+    with ``failed``."""
+    task = messages.Ask(function=function, given=given, touches_gpu=on_gpu)
+    ((_, answer),) = isolate.run([task], False, TIME_SECONDS)
+    if answer["status"] != "right":
+        raise DeviceError(f"{failed}: {answer['message']}")
+    kind: type[Answered] = get_type_hints(function)["return"]
+    return schema.read(answer["found"], kind)

@@ -52,10 +52,12 @@ def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[Renderable
 
 
 def title(step: str, card: CodeCard) -> str:
+    """The step, and the kernel if its name is another."""
     return step if card["kernel"] == step else f"{step}: {card['kernel']}"
 
 
 def hot_name(card: CodeCard) -> str:
+    """What the card's figures are of: a loop, or the whole kernel."""
     names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
     return names[card["hot"]["what"]]
 
@@ -83,6 +85,7 @@ def resources(card: CodeCard) -> list[tuple[str, str]]:
 
 
 def occupancy_text(card: CodeCard) -> str:
+    """The share of a multiprocessor's warps, with the blocks and warps."""
     fits = card["occupancy"]
     if not fits["blocks"]:
         return "none: no block fits a multiprocessor"

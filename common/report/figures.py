@@ -239,19 +239,6 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
     return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
 
 
-@kind("swept")
-def swept(record: Record, preset: str, step: str, name: str, value: str) -> Figure | None:
-    """Median milliseconds in the step's sweep of the tile that is shipped but for the constant ``name``."""
-    sweep = record.sweep(preset, step)
-    if sweep is None:
-        return None
-    if name not in sweep.shipped or not value.isdigit():
-        raise ValueError(f"{name} {value}: must be one of {', '.join(sweep.shipped)}, and a number")
-    tile = {**sweep.shipped, name: int(value)}
-    found = next((point.median_ms for point in sweep.points if point.tile == tile), None)
-    return None if found is None else _ms(found)
-
-
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
     """The step of these that takes least time on a preset; None if none of them is timed on it."""
     timed = {name: ms.value for name in names if (ms := time(record, preset, name))}

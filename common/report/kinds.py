@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from common.catalog import catalog, exercises, problems
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import loops
@@ -187,6 +187,7 @@ def ceilings(record: Record, *slugs: str) -> Table:
 
 
 def with_ceilings(record: Record, slugs: Iterable[str]) -> list[Record]:
+    """The record and the shipped ones of these names, as far as ceilings were measured."""
     found = [one for one in (record, *map(records.other, slugs)) if one and one.ceilings]
     if not record.ceilings:
         raise UnmeasuredError("the ceilings")
@@ -243,6 +244,7 @@ def source_lines(code: MachineCode, *words: str) -> Table:
 
 
 def compiled(what: str, architecture: str, code: MachineCode, preset: str | None) -> str:
+    """What a table of machine code says below itself."""
     tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
     on = f" for `{preset}`," if preset else ""
     return f"{what},{on} compiled for compute capability {architecture} with {tools}."
@@ -335,28 +337,6 @@ def steps(lesson: str) -> Table:
             rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
     header = ["step", "what it does", "after"]
     return Table(header, rows, left=header)
-
-
-@kind("exercises", TABLES)
-def hard_exercises(lesson: str) -> Table:
-    """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
-    found = [one for one in exercises.everything() if one.lesson == lesson and one.hard]
-    header = ["exercise", "kind", "what"]
-    return Table(header, [[_linked(one), _KINDS.get(one.kind, one.kind), one.title] for one in found], left=header)
-
-
-_KINDS = {"bug": "find the bug"}
-
-
-def exercise(name: str) -> str:
-    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
-    one = exercises.find(name)
-    said = _KINDS.get(one.kind, one.kind)
-    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`"
-
-
-def _linked(one: exercises.Exercise) -> str:
-    return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
 
 
 @kind("problems", TABLES)

@@ -11,13 +11,15 @@ last line.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.catalog import catalog, problems, store
+from common.catalog import catalog, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import figures, kinds, layers
+from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
 
@@ -44,41 +46,64 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     """The page with each table and figure written anew; raises ValueError at what a marker cannot be."""
     known = record or records.nothing()
 
-    def block(kind: str, words: list[str]) -> str:
-        return f"{_written(kind, words, known, code)}\n"
-
-    def inline(kind: str, words: list[str]) -> str:
-        found = figures.named(kind, known, code, words)
+    def inline(word: str, words: list[str]) -> str:
+        found = figures.named(word, known, code, words)
         return "?" if found is None else found if isinstance(found, str) else str(found.text)
 
-    kinds_of = ((_BLOCK, block), (_EXERCISE, lambda name, _: f"{kinds.exercise(name)}\n"), (_INLINE, inline))
-    for (pattern, write), opening in zip(kinds_of, ("<!-- table:", "<!-- exercise:", "<!--="), strict=True):
-        if text.count(opening) != len(pattern.findall(text)):
-            raise ValueError(f"a marker {opening} ... has no end, or is not written as it must be")
-
-        def written(match: re.Match[str], write=write) -> str:  # type: ignore[no-untyped-def]
-            try:
-                return f"{match[1]}{write(match[2], match[3].split())}{match[5]}"
-            except ValueError as error:
-                raise ValueError(f"{match[1].strip()}: {error}") from None
-
-        text = pattern.sub(written, text)
-    return text
+    text = _replaced(text, "<!-- table:", _BLOCK, lambda word, words: f"{_written(word, words, known, code)}\n")
+    text = _replaced(text, "<!-- exercise:", _EXERCISE, lambda name, _: f"{_exercise(name)}\n")
+    return _replaced(text, "<!--=", _INLINE, inline)
 
 
-def _written(kind: str, words: list[str], record: Record, code: MachineCode) -> str:
+def _replaced(text: str, opening: str, pattern: re.Pattern[str], write: Callable[[str, list[str]], str]) -> str:
+    """The text with what ``write`` makes of each marker's words between the marker and its end."""
+    if text.count(opening) != len(pattern.findall(text)):
+        raise ValueError(f"a marker {opening} ... has no end, or is not written as it must be")
+
+    def written(match: re.Match[str]) -> str:
+        try:
+            return f"{match[1]}{write(match[2], match[3].split())}{match[5]}"
+        except ValueError as error:
+            raise ValueError(f"{match[1].strip()}: {error}") from None
+
+    return pattern.sub(written, text)
+
+
+def _written(word: str, words: Sequence[str], record: Record, code: MachineCode) -> str:
     try:
-        found = figures.named(kind, record, code, words, kinds.TABLES)
+        found = figures.named(word, record, code, words, kinds.TABLES)
     except UnmeasuredError as error:
         return f"*Nothing has been measured for {error} yet.*"
     return markdown(found) if isinstance(found, Table) else str(found)
 
 
-def table(kind: str, record: Record, *words: str) -> Table:
+def table(word: str, record: Record, *words: str) -> Table:
     """The table of a kind that a page names so; raises UnmeasuredError where there is nothing to show."""
-    found = figures.named(kind, record, MachineCode(), words, kinds.TABLES)
+    found = figures.named(word, record, MachineCode(), words, kinds.TABLES)
     assert isinstance(found, Table)
     return found
+
+
+@kind("exercises", kinds.TABLES)
+def hard_exercises(lesson: str) -> Table:
+    """The harder ones, which no section has, each with its number, file, kind and what is asked for."""
+    found = [one for one in exercises.everything() if one.lesson == lesson and one.hard]
+    header = ["exercise", "kind", "what"]
+    return Table(header, [[_linked(one), _KINDS.get(one.kind, one.kind), one.title] for one in found], left=header)
+
+
+_KINDS = {"bug": "find the bug"}
+
+
+def _exercise(name: str) -> str:
+    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
+    one = exercises.find(name)
+    said = _KINDS.get(one.kind, one.kind)
+    return f"> Exercise {_linked(one)}, {said}: {one.title}. `python -m common grade {one.number}`"
+
+
+def _linked(one: exercises.Exercise) -> str:
+    return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
 
 
 def update(record: Record | None) -> list[Path]:
@@ -119,5 +144,5 @@ def summary(record: Record) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _block(kind: str, record: Record, *words: str) -> str:
-    return _written(kind, list(words), record, MachineCode())
+def _block(word: str, record: Record, *words: str) -> str:
+    return _written(word, words, record, MachineCode())

@@ -16,7 +16,7 @@ import pytest
 import refute
 from sampling import DAY, one_of_each, some
 
-from common.catalog import catalog
+from common.catalog import catalog, store
 from common.catalog.problems import RAGGED, Gemm
 from common.check import check
 from common.explain import diagnose
@@ -64,6 +64,7 @@ def require(findings, *expected):
 
 
 CORPUS = classes.corpus()
+BASES = sorted(path.stem for path in (mutants.FOLDER / "bases").glob("*.py"))
 FILES = [kernel for kernel in mutants.everything().values() if kernel.expect]
 
 
@@ -109,8 +110,9 @@ def test_the_collection_is_complete():
     assert len(mutants.everything()) == COUNT
     assert Counter(kernel.kind for kernel in CORPUS) == classes.SIZES
     assert set(classes.CLASSES) == set(classes.SIZES)
-    used = {path.stem for path in (mutants.FOLDER / "whole").glob("*.py")}
-    assert used <= mutants.everything().keys()
+    tables = store.read_toml(mutants.FOLDER / "mutants.toml")
+    assert tables.keys() == {*BASES, mutants.WHOLE}  # and none is there for nothing
+    assert tables[mutants.WHOLE].keys() == {path.stem for path in (mutants.FOLDER / "whole").glob("*.py")}
 
 
 def test_every_kind_of_finding_has_a_kernel():
@@ -130,7 +132,7 @@ def test_a_kernel_that_says_too_little_is_named(entry):
         mutants.read("gemm_one_thread_each", "gemm_x", **entry)
 
 
-@pytest.mark.parametrize("base", some(sorted(path.stem for path in (mutants.FOLDER / "bases").glob("*.py")), 7, 2))
+@pytest.mark.parametrize("base", some(BASES, 7, 2))
 def test_a_base_is_right_and_meets_no_expectation(base):
     kernel = mutants.read(base, base, mistake="Nothing.", refute={"class": "none"})
     for problem in RAGGED[kernel.ladder][:2]:

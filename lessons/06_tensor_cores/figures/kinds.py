@@ -1,4 +1,4 @@
-"""Tables of pages: rates of instructions, and errors of products."""
+"""Tables and figures of pages: rates of instructions, errors of products, one tile of a sweep."""
 
 from common.records import current
 from common.report import figures, kinds
@@ -66,3 +66,16 @@ def _errors(point):
     known = point.rms is not None and point.largest is not None
     said = ", ".join(figures.millionths(one) for one in (point.rms, point.largest) if known and one is not None)
     return ", ".join(filter(None, [said, lost]))
+
+
+@kind("swept")
+def swept(record, preset, step, name, value):
+    """Median milliseconds in the step's sweep of the tile that is shipped but for the constant ``name``."""
+    sweep = record.sweep(preset, step)
+    if sweep is None:
+        return None
+    if name not in sweep.shipped or not value.isdigit():
+        raise ValueError(f"{name} {value}: must be one of {', '.join(sweep.shipped)}, and a number")
+    tile = {**sweep.shipped, name: int(value)}
+    found = next((point.median_ms for point in sweep.points if point.tile == tile), None)
+    return None if found is None else figures.Figure(found, "ms", figures.milliseconds(found))
