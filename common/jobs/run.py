@@ -18,7 +18,7 @@ from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, plan, shapes
-from common.explain.faults import Fault, FindingFields
+from common.explain.faults import Fault
 from common.jobs import messages, timetasks
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
@@ -80,7 +80,7 @@ class Outcome:
         """One line per finding, or what stopped the task; what is left out is said once for all."""
         if self.left_out:
             return []
-        findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
+        findings = [f"{item.kind}: {item.message}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
 
@@ -322,8 +322,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if result["status"] != "refused" or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
-    finding: FindingFields = {"kind": "refused", "message": said}
-    return {**result, "status": "wrong", "message": None, "findings": [finding]}
+    return {**result, "status": "wrong", "message": None, "findings": [check.Finding("refused", said)]}
 
 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
