@@ -28,17 +28,12 @@ from common.run.messages import Result, at
 Answered = TypeVar("Answered")
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
-QUICK_SECONDS = 1.0
-TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
-WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
-WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 CODE_ARCHITECTURE = "9.0"
-FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
 
 @dataclass(frozen=True)
@@ -91,10 +86,6 @@ _UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "cons
 
 class DeviceError(RuntimeError):
     """The GPU could not be measured."""
-
-
-class ToolError(RuntimeError):
-    """NVIDIA's assembler or disassembler is not installed."""
 
 
 def check_steps(
