@@ -25,7 +25,7 @@ BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = catalog.ROOT / ".workbook" / "book-work"
 _MARK = ".workbook-book"  # in a book's folder before any page, so that one that was interrupted is known for one
 _WAIT_SECONDS = 600.0  # for another that is being built
-_PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]
+_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def commands(known: arguments.Commands) -> None:
@@ -126,18 +126,15 @@ def draw_photo(
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug
-    key = cache.key([*_PHOTO, step.path], name, gpu and gpu.driver)
+    script = catalog.LESSONS / catalog.find(lessontext.photo(catalog.LESSONS)).lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver)
     drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say().print("the feature maps are as new as their code and were kept")
         return
-    from common.report import photo  # brings matplotlib
-
-    try:
-        with stages.stage("photo"):
-            path = photo.draw(step, simulator, name, (folder or choosing.folder(False)) / "charts" / slug)
-    except photo.PhotoError as error:
-        raise ValueError(str(error)) from None
+    with stages.stage("photo"):
+        charts = (folder or choosing.folder(False)) / "charts" / slug
+        path = catalog.load_file(script).draw(step, simulator, name, charts)
     cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 

@@ -98,8 +98,10 @@ def measured_line(entry: tuple[str, Any]) -> str:
     kind, found = entry
     if kind == "step":
         return timed_line(found)
-    what, result = (f"{found[0]}: libraries", found[1]) if kind == "library" else ("the GPU's ceilings", found)
-    return f"{what}, measured in {result.get('seconds', 0.0):.1f} s"
+    if kind == "ceilings":
+        return "the GPU's ceilings, measured"
+    preset, result = found
+    return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
 
 
 def compiled_line(outcome: Outcome) -> str:

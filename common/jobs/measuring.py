@@ -13,9 +13,9 @@ from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
-from common.jobs import messages, run
+from common.jobs import messages, run, timetasks
 from common.jobs.messages import StepResult
-from common.jobs.run import CHECK_SECONDS, TIME_SECONDS, DeviceError, Outcome, beyond
+from common.jobs.run import TIME_SECONDS, Outcome, beyond
 from common.machine_code import kernelcache
 from common.run import isolate
 from common.run.messages import at
@@ -47,8 +47,7 @@ def measure(
     pairs = [pair for pair in pairs if pair not in left_out]
     room = run.inspect_device()[1]
     if ceilings:
-        ((_, found),) = isolate.run([messages.Ceilings(room_bytes=room)], False, TIME_SECONDS)
-        yield "ceilings", found
+        yield "ceilings", measure_device()[1]
     timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
     for preset in dict.fromkeys(preset for _, preset in pairs):
         steps = {step.name: step for step, name in pairs if name == preset}
@@ -109,10 +108,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     Raises NoGpuError without a GPU, DeviceError if the measurement fails.
     """
     device.require_gpu("measuring the ceilings")
-    (_, result), *_ = isolate.run([messages.Ceilings(room_bytes=run.inspect_device()[1])], False, TIME_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the GPU could not be measured: {result['message']}")
-    return result["gpu"], result["ceilings"]
+    return run.ask("the GPU could not be measured", timetasks.ceilings, run.inspect_device()[1])
 
 
 def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
@@ -122,10 +118,7 @@ def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
     """
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
-    ((_, result),) = isolate.run([messages.Accuracy(files=files)], False, TIME_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the errors could not be measured: {result['message']}")
-    return result
+    return run.ask("the errors could not be measured", timetasks.accuracy, files)
 
 
 def measure_epilogues(
@@ -140,23 +133,15 @@ def measure_epilogues(
         step = catalog.find(name)
         if beyond(step):
             continue
-        shape = problems.preset(preset).shape()
-        task = messages.Epilogues(
-            path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset,
-            room_bytes=run.inspect_device()[1],
-        )  # fmt: skip
-        ((_, result),) = isolate.run([task], False, TIME_SECONDS)
-        if result["status"] != "right":
-            raise DeviceError(f"{name} on {preset}: the epilogues could not be timed: {result['message']}")
-        yield step, preset, result
+        failed = f"{name} on {preset}: the epilogues could not be timed"
+        given = str(step.path), step.ladder, problems.preset(preset).shape(), ways, run.inspect_device()[1]
+        yield step, preset, run.ask(failed, timetasks.epilogues, *given)
 
 
 def tunables(step: Step, preset: str) -> messages.TunablesResult:
     """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
-    task = messages.Tunables(**at(step, problems.preset(preset)))
-    ((_, result),) = isolate.run([task], False, CHECK_SECONDS)
-    if result["status"] != "right":
-        raise ValueError(f"{step.name}: {result['message']}")
+    given = str(step.path), step.ladder, problems.preset(preset).shape()
+    result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
     if not result["tunables"]:
         raise ValueError(f"{step.name}: has no TUNABLES to sweep")
     return result

@@ -16,7 +16,6 @@ Module by module:
     charts        charts of records
     layers        one step across layers, beside the library
     drawing       what is drawn, by several processes, and only if it changed
-    photo         the photograph and its feature maps
     agreement     the tracer's counts beside the hardware's
     tracewords    a trace in sentences; whether it explains a failed check
     traces        every step's trace, as the book shows it
