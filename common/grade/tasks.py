@@ -159,7 +159,7 @@ class _Judging:
         except TraceError as error:
             self._compiles(module, problem)
             return [Finding("unjudged", f"cannot be judged here: {error}")]
-        unsound = [tracewords.fault_sentence(fault.as_dict()) for fault in tracer.faults()[:TOLD]]
+        unsound = [tracewords.fault_sentence(fault) for fault in tracer.faults()[:TOLD]]
         found = [*(Finding("unsound", said) for said in unsound), *verdict.findings]
         return [Finding(one.kind, f"at {problem}: {one.message}") for one in found]
 

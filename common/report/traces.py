@@ -150,7 +150,7 @@ def _kernel(kernel: TracedKernel) -> Kernel:
         loads={space: each for space, each in loads.items() if each},
         says=list(tracewords.sentences(kernel)),
         accesses=[_access(access) for access in kernel["accesses"] if access["space"] in _MEMORIES],
-        faults=[Fault(fault["line"], tracewords.fault_sentence(fault)) for fault in kernel["faults"]],
+        faults=[Fault(fault.line, tracewords.fault_sentence(fault)) for fault in kernel["faults"]],
         pipeline=[Span(**span) for span in kernel["pipeline"] if span["start"] < TICKS],
     )
 

@@ -2240,7 +2240,7 @@ def test_a_failed_check_points_to_the_trace_that_shows_why(here):
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
     for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0)).as_dict()
+        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
         assert tracewords.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
 
 
