@@ -92,7 +92,7 @@ def _alarm(result: dict, fields: dict) -> str:
         return ""
     if result["status"] == "refused":
         return ""  # by judged(): a shape that a step may refuse
-    said = [finding["message"] for finding in result.get("findings", [])] or [result.get("message")]
+    said = [finding.message for finding in result.get("findings", [])] or [result.get("message")]
     return f"{result['status']} with seed {fields['seed']} and {fields['special']}: {said[0]}"
 
 

@@ -24,7 +24,7 @@ from common.check import budget, check, findings, inputs
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.check.findings import Finding
-from common.explain import terms
+from common.explain import letters
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ LARGE_SAMPLES = 300
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
 SHIFT = 61  # the three highest bits are kept
-_AT_ONCE = 1 << 22  # terms that are worked out together
+_AT_ONCE = 1 << 22  # letters that are worked out together
 _INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
@@ -175,10 +175,10 @@ def hashed_sums(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArra
     result = np.zeros(len(positions[0]))
     step = max(1, _AT_ONCE // problem.reduction)
     for start in range(0, len(result), step):
-        env = terms.environment(problem, tuple(axis[start : start + step] for axis in positions))
+        env = letters.environment(problem, tuple(axis[start : start + step] for axis in positions))
         factors = []
-        for seed, operand in enumerate((terms.X, terms.WEIGHT)):
-            offsets, inside = terms.addresses(problem, operand, env)
+        for seed, operand in enumerate((letters.X, letters.WEIGHT)):
+            offsets, inside = letters.addresses(problem, operand, env)
             found = hashed(problem, offsets, seed)
             factors.append(found if inside is None else found * inside)
         result[start : start + step] = (factors[0] * factors[1]).sum(axis=1)

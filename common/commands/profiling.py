@@ -135,7 +135,7 @@ def _sweep(options: argparse.Namespace) -> int:
         if result["status"] == "right":
             point.median_ms = result["timing"].median_ms
         else:
-            point.reason = result.get("message") or "; ".join(f["message"] for f in result["findings"])
+            point.reason = result.get("message") or "; ".join(one.message for one in result["findings"])
         points.append(point)
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found["shipped"], points=points)
         record.keep("sweeps", preset, {step.name: entry}, key)

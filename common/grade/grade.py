@@ -364,7 +364,7 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
     if result["status"] == "right":
         return []
     if result.get("findings"):
-        return [Finding(one["kind"], one["message"]) for one in result["findings"]]
+        return result["findings"]
     text, faults = str(result.get("message")), result.get("faults", [])
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"

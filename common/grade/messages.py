@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec import field
 
-from common.explain.faults import FindingFields
+from common.check.check import Finding
 from common.run.messages import FileTask, Result
 
 
 class Judged(Result, total=False):
     """``findings`` are reasons not to pass, the first kind that was met; ``notes`` are said and decide nothing."""
 
-    findings: list[FindingFields]
+    findings: list[Finding]
     notes: list[str]
     figures: dict[str, float]
 

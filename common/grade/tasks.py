@@ -52,7 +52,7 @@ def judge_task(task: Judge) -> Judged:
     found = next(filter(None, (question() for question in questions)), [])
     return {
         "status": "wrong" if found else "right",
-        "findings": [{"kind": one.kind, "message": one.message} for one in found],
+        "findings": list(found),
         "notes": judging.notes,
         "figures": judging.figures,
     }

@@ -17,7 +17,6 @@ from msgspec import field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.explain.faults import FindingFields
 from common.machine_code.messages import CodeCard, Compiled
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 from common.timing import accuracy, fusing, peers, timing
@@ -69,7 +68,7 @@ class StepResult(Result, total=False):
 
     shape: Shape
     right: bool
-    findings: list[FindingFields]
+    findings: list[check.Finding]
     elements_compared: int
     requires: str | None
     engine: plan.Engine

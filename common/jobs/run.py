@@ -18,7 +18,7 @@ from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, plan, shapes
-from common.explain.faults import Fault, FindingFields
+from common.explain.faults import Fault
 from common.jobs import messages, timetasks
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
@@ -28,17 +28,12 @@ from common.run.messages import Result, at
 Answered = TypeVar("Answered")
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
-QUICK_SECONDS = 1.0
-TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
-WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
-WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 CODE_ARCHITECTURE = "9.0"
-FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Outcome:
         """One line per finding, or what stopped the task; what is left out is said once for all."""
         if self.left_out:
             return []
-        findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
+        findings = [f"{item.kind}: {item.message}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
 
@@ -91,10 +86,6 @@ _UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "cons
 
 class DeviceError(RuntimeError):
     """The GPU could not be measured."""
-
-
-class ToolError(RuntimeError):
-    """NVIDIA's assembler or disassembler is not installed."""
 
 
 def check_steps(
@@ -322,8 +313,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if result["status"] != "refused" or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
-    finding: FindingFields = {"kind": "refused", "message": said}
-    return {**result, "status": "wrong", "message": None, "findings": [finding]}
+    return {**result, "status": "wrong", "message": None, "findings": [check.Finding("refused", said)]}
 
 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:

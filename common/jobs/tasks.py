@@ -169,7 +169,7 @@ def check_task(task: messages.Check) -> StepResult:
         result["depth"] = depth
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
-        known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
+        known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
         known = [*faults.of_text(path), *known]
         result["faults"] = list(dict.fromkeys(filter(None, known)))
     return result

@@ -1,6 +1,5 @@
 """The check's own parts: guarded arrays, sampling, descriptions. Whole wrong kernels are tried elsewhere."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from common.catalog import reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm
 from common.check import check, findings, inputs
-from common.check.check import MARGIN, Finding, Verdict
+from common.check.check import MARGIN
 
 GEMM = Gemm(M=37, N=45, K=19)
 SMALL = Gemm(M=3, N=4, K=2)
@@ -308,19 +307,3 @@ def test_sampling_finds_one_unwritten_element_anywhere():
 SQUARE = Gemm(M=24, N=24, K=24)
 PLANE = Conv2d(N=2, C=3, H=9, W=9, K=4, R=3, S=3)
 SPACE = Conv3d(N=1, C=2, D=4, H=5, W=6, K=3, T=2, R=2, S=2)
-
-
-# --- Verdict ---
-
-
-def test_a_verdict_as_json():
-    verdict = Verdict(Conv3d(N=1, C=1, D=1, H=3, W=3, K=1, T=1, R=2, S=2, pad_h=1), elements_compared=12)
-    assert verdict.right
-    verdict.findings.append(Finding("wrong", "2 of 12"))
-    assert not verdict.right
-    assert json.loads(json.dumps(verdict.as_dict())) == {
-        "shape": {"N": 1, "C": 1, "D": 1, "H": 3, "W": 3, "K": 1, "T": 1, "R": 2, "S": 2, "pad_h": 1},
-        "right": False,
-        "elements_compared": 12,
-        "findings": [{"kind": "wrong", "message": "2 of 12"}],
-    }

@@ -90,7 +90,7 @@ def findings(kernel, problem, repeats=1):
 def answer(result):
     """A child's result as findings."""
     if result["status"] in ("right", "wrong"):
-        return [(finding["kind"], finding["message"]) for finding in result["findings"]]
+        return [(finding.kind, finding.message) for finding in result["findings"]]
     return [(result["status"], result["message"])]
 
 
