@@ -17,6 +17,7 @@ from common.check import budget
 from common.commands import choosing, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import loop, words
+from common.jobs import unchanged
 from common.jobs.run import Outcome
 from common.records import records
 from common.report import cardtables, tables, tracewords
@@ -69,6 +70,20 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
         console.complain(f"[yellow]{what}: {said}[/]")
     else:
         console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
+
+
+def say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
+    """How many verdicts are of the record, if any."""
+    if not shipped:
+        return
+    days = sorted({verdict.date for verdict in shipped.values()})
+    dates = " to ".join(days[:: max(1, len(days) - 1)])
+    verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'}"
+    console.say().print(
+        f"[dim]{verdicts} of the record (results/verdicts.json, {dates}: right at the whole plan, and compiled for "
+        "every architecture); here the code ran at a few shapes. `check STEP` runs the whole plan.[/]",
+        soft_wrap=True,
+    )
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
