@@ -20,7 +20,7 @@ from common.edit import loop, words
 from common.jobs import unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import cardtables, tables, tracewords
+from common.report import cardtables, tables, tracetables
 from common.report.table import Table
 from common.timing import ceilings as measured
 from common.timing import timing
@@ -134,7 +134,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     found = {}
     for name, one in list(first.items())[:_SUSPECTS]:
         told = " ".join(fault.what for fault in one.faults)
-        if suspicion := tracewords.suspicion(one.step, one.problem, file, told):
+        if suspicion := tracetables.suspicion(one.step, one.problem, file, told):
             found[name] = suspicion
     print_complaints(outcomes, found)
 
@@ -196,7 +196,7 @@ def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
 def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error.
 
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracewords.suspicion`).
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracetables.suspicion`).
     """
     say = console.say()
     for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):

@@ -9,7 +9,6 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
 
 from common.explain import source
 
@@ -124,21 +123,6 @@ UNSOUND = {
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
 
-class FaultFields(TypedDict):
-    """A :class:`Fault` ready for JSON."""
-
-    kind: str
-    what: str
-    line: int | None
-    code: str
-    look_at: str
-    array: str
-    thread: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    count: int
-    met: int
-
-
 @dataclass(frozen=True)
 class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
@@ -166,15 +150,6 @@ class Fault:
             return self.what
         thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
         return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
-
-    def as_dict(self) -> FaultFields:
-        """Its fields, as results have them."""
-        return cast(FaultFields, {**vars(self)})
-
-    @classmethod
-    def of(cls, fields: FaultFields) -> Fault:
-        """The fault of which these are :meth:`as_dict`."""
-        return cls(**fields)
 
 
 def telling(one: Fault) -> tuple[int, int]:

@@ -140,7 +140,7 @@ class _Judging:
     def _checked(self, path: str, problem: Problem, brief: bool) -> list[Finding]:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""
         from common.explain import faults
-        from common.report import tracewords
+        from common.report import tracetables
         from common.trace.bench import TracedBench
         from common.trace.state import MistakeError, TraceError
 
@@ -159,7 +159,7 @@ class _Judging:
         except TraceError as error:
             self._compiles(module, problem)
             return [Finding("unjudged", f"cannot be judged here: {error}")]
-        unsound = [tracewords.fault_sentence(fault.as_dict()) for fault in tracer.faults()[:TOLD]]
+        unsound = [tracetables.fault_sentence(fault) for fault in tracer.faults()[:TOLD]]
         found = [*(Finding("unsound", said) for said in unsound), *verdict.findings]
         return [Finding(one.kind, f"at {problem}: {one.message}") for one in found]
 

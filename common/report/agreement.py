@@ -5,7 +5,8 @@ The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.catalog import catalog, device, lessontext, problems, sources
@@ -15,7 +16,7 @@ from common.catalog.problems import Problem
 from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
-from common.report.table import Table
+from common.report.table import Table, needed
 from common.run.messages import at
 from common.timing import tools
 from common.timing.tools import Counts
@@ -172,6 +173,17 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
                 body.append([*names, *cells, note])
     header = [*(["kernel"] if ratios_alone else ["kernel", "shape"]), *COLUMNS.values(), "note"]
     return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
+
+
+def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width: int) -> Table:
+    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
+    full, title = table(found, steps), "counted by the hardware"
+    if needed(full, broken=True) <= width:
+        return replace(full, title=f"{title} (ratio to the trace)")
+    narrow = table(found, steps, ratios_alone=True)
+    told = f"A terminal of {needed(full, broken=True)} columns shows the counts too."
+    note = "\n".join(filter(None, [told, narrow.note]))
+    return replace(narrow, title=f"{title}, over the trace's count", note=note)
 
 
 def off(counts: Counts, counted: Counts) -> list[str]:

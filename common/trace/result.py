@@ -144,7 +144,6 @@ class KernelTrace:
     def as_dict(self) -> TracedKernel:
         told = {
             **vars(self),
-            "faults": [fault.as_dict() for fault in self.faults],
             "branches": {str(line): counts for line, counts in self.branches.items()},
             "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
             "accesses": [access.as_dict() for access in self.accesses],

@@ -28,7 +28,7 @@ from common.explain.faults import UNSOUND, Fault
 from common.jobs.messages import Launch
 from common.records import records
 from common.records.records import Record
-from common.report import agreement, canvas, tables, tracewords
+from common.report import agreement, canvas, tracetables
 from common.run import child, isolate
 from common.timing import tools
 from common.trace import executor, trace
@@ -2180,7 +2180,7 @@ def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
     (kernel,) = json.loads(out)["kernels"]
 
     def text(width):
-        return "".join(printed(table, width) for table in tables.traced(kernel))
+        return "".join(printed(table, width) for table in tracetables.traced(kernel))
 
     told = re.findall(r"A terminal of (\d+) columns shows lanes per address and source too\.", text(80))
     enough = max(map(int, told))
@@ -2225,21 +2225,21 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
+    sentence, command = tracetables.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
     assert re.match(r"line \d+: out of bounds: axis 0 of a is read at 5", sentence)
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
-    assert tracewords.suspicion(step, problem) is None
-    assert tracewords.suspicion(step, problem, mutants.path("gemm_transposed")) is None
-    assert tracewords.suspicion(step, problem, mutants.path("gemm_raises")) is None
+    assert " --block 1,0,0 --file " in tracetables.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
+    assert tracetables.suspicion(step, problem) is None
+    assert tracetables.suspicion(step, problem, mutants.path("gemm_transposed")) is None
+    assert tracetables.suspicion(step, problem, mutants.path("gemm_raises")) is None
 
 
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
     for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0)).as_dict()
-        assert tracewords.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
+        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
+        assert tracetables.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
 
 
 # --- pictures ---
