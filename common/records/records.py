@@ -221,7 +221,8 @@ class Record:
     def _remember(self, preset: str, name: str, row: Row) -> None:
         history = self.path.parent / "history" / f"{self.slug}.jsonl"
         past = {"preset": preset, "name": name, "row": row, "run": self.data.runs.get(row.run)}
-        store.append(history, json.dumps(to_builtins(past)))
+        before = store.read_text(history) if history.exists() else ""
+        store.write(history, f"{before}{json.dumps(to_builtins(past))}\n")
 
 
 Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
