@@ -113,25 +113,6 @@ def write_json(path: Path, data: Any) -> None:
     write(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
 
 
-def append(path: Path, line: str) -> None:
-    """Add a line to a file, whole or not at all; raises StoreError. Under :func:`locked` if others may, too."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as file:
-            end = file.seek(0, os.SEEK_END)
-            broken = end > 0 and (file.seek(end - 1), file.read(1))[1] != b"\n"
-            content = (b"\n" if broken else b"") + line.encode("utf-8") + b"\n"
-            try:
-                if file.write(content) != len(content):
-                    raise OSError(0, "the disk is full")
-                os.fsync(file.fileno())
-            except BaseException:
-                file.truncate(end)
-                raise
-    except OSError as error:
-        raise StoreError(path, "cannot be written", reason(error)) from None
-
-
 def read_bytes(path: Path) -> bytes:
     """A file's bytes; raises StoreError."""
     try:

@@ -69,25 +69,6 @@ def test_a_folder_in_a_files_place_is_named(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_a_line_is_added_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "all.jsonl"
-    store.append(path, "one")
-    path.write_text(path.read_text() + "half")  # of a line, by a program that was killed
-    store.append(path, "two")
-    assert path.read_text() == "one\nhalf\ntwo\n"
-    (tmp_path / "short.jsonl").write_text("{")
-    store.append(tmp_path / "short.jsonl", "two")
-    assert (tmp_path / "short.jsonl").read_text() == "{\ntwo\n"
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store.os, "fsync", full)
-    with pytest.raises(StoreError, match="No space left"):
-        store.append(path, "three")
-    assert path.read_text() == "one\nhalf\ntwo\n"
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
