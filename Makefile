@@ -2,7 +2,7 @@
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
 #   RECORD=1         write the shipped records, verdicts, charts and tables, not those in .workbook/results (for
-#                    maintainers: make check, bench, charts, sweep, profile, sanitize)
+#                    maintainers: make bench, charts, sweep, profile, sanitize)
 #   SIM=1            as if there were no GPU (make all, make 01 ...)
 #   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
@@ -29,7 +29,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick train check bench book charts photo sweep profile sanitize diff watch history reset lint lock clean $(NUMBERS)
+.PHONY: help all setup test quick train check verdicts bench book charts photo sweep profile sanitize diff watch history reset lint lock clean $(NUMBERS)
 .DELETE_ON_ERROR:
 
 help: # list these; those with two signs are listed, the others are named
@@ -51,8 +51,11 @@ quick: $(DEV) ## lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
-check: $(SETUP) # check every step, on the GPU if there is one; RECORD=1: the whole plan, into results/verdicts.json
-	$(PYTHON) -m common check$(KEEP)
+check: $(SETUP) # check every step at its whole plan, on the GPU if there is one
+	$(PYTHON) -m common check
+
+verdicts: $(SETUP) # check every step at its whole plan without a GPU, compile it, and write results/verdicts.json
+	$(PYTHON) -m common check --record
 
 book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book

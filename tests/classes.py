@@ -72,7 +72,7 @@ def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) 
 
 
 def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
-    findings = [(finding["kind"], finding["message"]) for finding in result.get("findings", [])]
+    findings = [(finding.kind, finding.message) for finding in result.get("findings", [])]
     return {
         "status": result["status"],
         "cases": number,

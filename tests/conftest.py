@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Modules whose tests start few processes and compile nothing.
 QUICK = (
-    "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "messages",
+    "catalog", "check", "device", "diagnose", "fullsize", "history", "inputs", "large", "layers", "messages",
     "problems", "products", "records", "reference", "store", "timing", "unchanged",
 )  # fmt: skip
 

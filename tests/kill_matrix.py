@@ -110,8 +110,8 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
             if result["status"] == "refused":
                 found = "refused"
             elif result["status"] not in classes.ENDED:
-                said = result.get("findings") or [{"kind": result["status"], "message": result.get("message")}]
-                found = f"{said[0]['kind']}: {said[0]['message']}"[:160]
+                said = [(one.kind, one.message) for one in result.get("findings", [])]
+                found = "{}: {}".format(*(said or [(result["status"], result.get("message"))])[0])[:160]
                 if "LaunchLimitError" in found and candidate.wide and not _limits(path):
                     found = ""
         if found:

@@ -83,6 +83,28 @@ def test_the_maps_of_common_name_every_module_once(root):
         assert sorted(re.findall(r"^    (\w+/?)  ", init.read_text(encoding="utf-8"), re.MULTILINE)) == sorted(inside)
 
 
+def test_modules_of_the_tracer_import_from_those_below_them(root):
+    """In the order of their maps; at run time or for their types alone."""
+    for folder in (root / "common" / "trace", root / "common" / "trace" / "hopper"):
+        text = (folder / "__init__.py").read_text(encoding="utf-8")
+        order = re.findall(r"^    (\w+)/?  ", text, re.MULTILINE)
+        name = ".".join(folder.relative_to(root).parts)
+        for path in folder.glob("[a-z]*.py"):
+            below = order[order.index(path.stem) + 1 :]
+            nodes = [
+                node
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(node, ast.ImportFrom)
+            ]
+            used = {alias.name for node in nodes if node.module == name for alias in node.names}
+            used |= {
+                node.module.split(".")[name.count(".") + 1]
+                for node in nodes
+                if (node.module or "").startswith(f"{name}.")
+            }
+            assert used <= set(below), path
+
+
 def test_tests_lie_in_folders_named_as_what_they_test(root):
     """Beside the tests of a layer: those of the lessons' kernels, and at the top those of the whole."""
     layers = {path.parent.name for path in (root / "common").glob("*/__init__.py")}

@@ -93,7 +93,7 @@ def _data(one: Shown) -> _Step:
         name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
         sources[name] = lines(kernel)
         kernels.append(replace(kernel, file=name))
-    return _Step(one.name, sources, replace(one.trace, kernels=kernels))
+    return _Step(one.name, sources, replace(one.trace, kernels=kernels, source=""))
 
 
 def _above(steps: Sequence[Shown], static: str | None) -> str:

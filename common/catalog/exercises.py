@@ -317,10 +317,3 @@ def _digest(path: Path) -> str:
         return sources.source_hash(path)
     except (SyntaxError, OSError):
         return ""
-
-
-def blank(path: Path) -> list[str]:
-    """The code lines between the markers of a file, comments and empty lines left out; empty without markers."""
-    text = path.read_text(encoding="utf-8")
-    parts = re.findall(rf"^ *{re.escape(BLANK)}[^\n]*\n(.*?)^ *{re.escape(END)}$", text, re.DOTALL | re.MULTILINE)
-    return [line for part in parts for line in part.splitlines() if line.strip() and not line.strip().startswith("#")]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from common.check.findings import KINDS as KINDS
 from common.check.findings import AnyBench
 from common.check.findings import Finding as Finding
 from common.explain import diagnose
-from common.explain.faults import FindingFields
 
 Array = NDArray[Any]
 
@@ -35,15 +34,6 @@ REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # Launches of check_bench where repeats say nothing, and of check_thoroughly then.
 USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
-
-
-class VerdictFields(TypedDict):
-    """A :class:`Verdict` ready for JSON."""
-
-    shape: dict[str, int]
-    right: bool
-    elements_compared: int
-    findings: list[FindingFields]
 
 
 @dataclass
@@ -57,15 +47,6 @@ class Verdict:
     @property
     def right(self) -> bool:
         return not self.findings
-
-    def as_dict(self) -> VerdictFields:
-        findings: list[FindingFields] = [{"kind": one.kind, "message": one.message} for one in self.findings]
-        return {
-            "shape": self.problem.shape(),
-            "right": self.right,
-            "elements_compared": self.elements_compared,
-            "findings": findings,
-        }
 
 
 class Bench:
@@ -120,26 +101,15 @@ def _wait() -> None:
     cuda.synchronize()
 
 
-def check(
-    module: ModuleType,
-    problem: Problem,
-    seed: int = 0,
-    repeats: int = REPEATS,
-    precision: str = "fp32",
-    algorithm: str | None = None,
-) -> Verdict:
-    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
-
-    ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
-    one of :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
-    """
-    return check_bench(Bench(module, problem), seed, repeats, precision, algorithm)
-
-
 def check_bench(
     bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32", algorithm: str | None = None
 ) -> Verdict:
-    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
+
+    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``. ``precision``, one
+    of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``: one of
+    :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    """
     problem = bench.problem
     verdict = Verdict(problem)
 
@@ -329,7 +299,7 @@ def _differs(
 def check_once(
     bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32", algorithm: str | None = None
 ) -> Verdict:
-    """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.catalog import algorithms, catalog, reference
 from common.catalog.problems import FLOAT16, Problem
 from common.check import arrays, oracle
-from common.explain import diagnose
+from common.explain import diagnose, letters
 
 Array = NDArray[Any]
 
@@ -88,7 +88,7 @@ def compare_sampled(
     if operands:
         hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
     else:
-        hint = diagnose.where_sampled(problem, at)
+        hint = letters.where_sampled(problem, at)
     total, text = len(expected), "sampled elements are wrong"
     return [Finding("wrong", _tally(problem, np.transpose(at), got[wrong], expected[wrong], total, text, hint))]
 
@@ -164,7 +164,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
         if len(indices):
             mask = np.zeros(flat.shape, np.bool_)
             mask[indices] = True
-            region = diagnose.where(problem, mask.reshape(y.shape))
+            region = letters.where(problem, mask.reshape(y.shape))
             if kind == "unwritten" and len(indices) == flat.size:
                 region = "nothing was: does launch start the kernel, and does the kernel store?"
             first = _at(name, np.unravel_index(indices[0], y.shape))
@@ -196,7 +196,7 @@ def compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arra
     wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings
-    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, getattr(bench, "racy", False))
+    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
     places = np.argwhere(wrong)
     text = _tally(problem, places, got[wrong], expected[wrong], got.size, "elements are wrong", hint)
     return [*findings, Finding("wrong", text)]

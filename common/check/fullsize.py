@@ -2,7 +2,7 @@
 
 What :func:`common.check.check.sample_bench` asks is asked here as strictly: every element of the output written and
 finite, sampled elements and the corners exact, inputs and margins as they were. But the arrays, gigabytes of them,
-are looked at by four small kernels. Only if something is amiss does the host look, to say what.
+are looked at by small kernels. Only if something is amiss does the host look, to say what.
 
 Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
 GPU writes and the host works out where a sample needs it (:func:`check_large`).
@@ -24,7 +24,7 @@ from common.check import budget, check, findings, inputs
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.check.findings import Finding
-from common.explain import terms
+from common.explain import letters
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ LARGE_SAMPLES = 300
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
 SHIFT = 61  # the three highest bits are kept
-_AT_ONCE = 1 << 22  # terms that are worked out together
+_AT_ONCE = 1 << 22  # letters that are worked out together
 _INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
@@ -91,13 +91,13 @@ class Operands:
 
     def blank(self) -> None:
         """Fill the output with the unwritten pattern."""
-        from common.check import arraykernels
+        from common.check import kernels
 
-        arraykernels.blank(self.y)
+        kernels.blank(self.y)
 
     def sound(self) -> bool:
         """After a launch on the integers: is all as it must be?"""
-        from common.check import arraykernels as kernels
+        from common.check import kernels
 
         inputs_as_before = zip((self.x, self.weight), self._integers, strict=True)
         return (
@@ -150,7 +150,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     """Every element of the output written and finite, sampled ones and the corners exact."""
     from numba import cuda
 
-    from common.check import arraykernels as kernels
+    from common.check import kernels
 
     bench = Bench(module, problem)
     verdict = Verdict(problem)
@@ -175,10 +175,10 @@ def hashed_sums(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArra
     result = np.zeros(len(positions[0]))
     step = max(1, _AT_ONCE // problem.reduction)
     for start in range(0, len(result), step):
-        env = terms.environment(problem, tuple(axis[start : start + step] for axis in positions))
+        env = letters.environment(problem, tuple(axis[start : start + step] for axis in positions))
         factors = []
-        for seed, operand in enumerate((terms.X, terms.WEIGHT)):
-            offsets, inside = terms.addresses(problem, operand, env)
+        for seed, operand in enumerate((letters.X, letters.WEIGHT)):
+            offsets, inside = letters.addresses(problem, operand, env)
             found = hashed(problem, offsets, seed)
             factors.append(found if inside is None else found * inside)
         result[start : start + step] = (factors[0] * factors[1]).sum(axis=1)

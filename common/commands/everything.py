@@ -86,13 +86,7 @@ def _check(
     if rest:
         verdicts.say_seed(seed)
         verdicts.print_checks(outcomes)
-    if shipped:
-        days = sorted({verdict.date for verdict in shipped.values()})
-        dates = " to ".join(days[:: max(1, len(days) - 1)])
-        console.say().print(
-            f"[dim]{len(shipped)} verdicts are of the record (results/verdicts.json, {dates}: "
-            "right at the whole plan, and compiled for every architecture): these steps ran at a few shapes here[/]"
-        )
+    verdicts.say_shipped(shipped)
     return outcomes
 
 

@@ -14,7 +14,7 @@ from common.commands import arguments, choosing, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.edit import saves, shipped
-from common.jobs import compiling, measuring, run
+from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.run import isolate
 
@@ -98,8 +98,11 @@ def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
     """Check steps and print what came of it; the outcomes and the exit code."""
     if not steps:
         return [], RIGHT
-    outcomes = list(verdicts.checked(steps, run.check_steps(steps, simulator, seed=plan.new_seed())))
+    known = unchanged.shipped(steps)
+    checking = run.check_steps(steps, simulator, seed=plan.new_seed(), brief=known)
+    outcomes = list(verdicts.checked(steps, checking))
     verdicts.print_checks(outcomes)
+    verdicts.say_shipped(known)
     return outcomes, verdicts.exit_code(outcomes, asked=False)
 
 

@@ -18,14 +18,14 @@ from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.records import records
-from common.report import drawing, pages, traces
-from common.report.messages import Draw, DrawResult
+from common.report import drawing, pages
+from common.report.tasks import Draw, DrawResult
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = catalog.ROOT / ".workbook" / "book-work"
 _MARK = ".workbook-book"  # in a book's folder before any page, so that one that was interrupted is known for one
 _WAIT_SECONDS = 600.0  # for another that is being built
-_PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]
+_PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def commands(known: arguments.Commands) -> None:
@@ -47,24 +47,14 @@ def commands(known: arguments.Commands) -> None:
 def _charts(options: argparse.Namespace) -> int:
     if not options.record:
         return redraw(options.fresh)
-    code = max(_redraw(True, options.fresh), _retrace(options.fresh))
+    code = redraw(options.fresh, shipped=True)
     for path in pages.update(records.other(records.REFERENCE_GPU)):
         console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
     return code
 
 
-def redraw(fresh: bool) -> int:
-    """Draw what changed of the user's own records; the shipped charts must be there, and are left as they are."""
-    code = _redraw(False, fresh)
-    if lost := drawing.missing():
-        said = "git checkout brings a file back, charts --record draws it anew"
-        console.complain(f"[bold red]error:[/] {len(lost)} shipped pictures are gone, as {escape(lost[0])}: {said}")
-        code = WRONG
-    return code
-
-
-def _redraw(shipped: bool, fresh: bool) -> int:
-    """Draw what changed, and write a page of tables for each record."""
+def redraw(fresh: bool, shipped: bool = False) -> int:
+    """Draw what changed of the user's own records or the shipped ones, and write a page of tables for each."""
     say, folder = console.say(), choosing.folder(shipped)
     found = list(records.all_records(folder))
     everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
@@ -95,18 +85,6 @@ def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     return WRONG if failed else RIGHT
 
 
-def _retrace(fresh: bool) -> int:
-    """Take the traces that the book shows anew, where anything changed."""
-    total, wanted = len(catalog.steps()), traces.stale(fresh)
-    console.say_kept(total - len(wanted), "trace", "traces")
-    code = RIGHT
-    for step, why in console.progress("traces", traces.renew(wanted), wanted) if wanted else ():
-        if why:
-            console.complain(f"[bold red]error:[/] {step.name}: not traced: {escape(why)}")
-            code = WRONG
-    return code
-
-
 def _photo(options: argparse.Namespace) -> int:
     step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
     if step.ladder != "conv2d":
@@ -126,18 +104,15 @@ def draw_photo(
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug
-    key = cache.key([*_PHOTO, step.path], name, gpu and gpu.driver)
+    script = catalog.LESSONS / catalog.find(lessontext.photo(catalog.LESSONS)).lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver)
     drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say().print("the feature maps are as new as their code and were kept")
         return
-    from common.report import photo  # brings matplotlib
-
-    try:
-        with stages.stage("photo"):
-            path = photo.draw(step, simulator, name, (folder or choosing.folder(False)) / "charts" / slug)
-    except photo.PhotoError as error:
-        raise ValueError(str(error)) from None
+    with stages.stage("photo"):
+        charts = (folder or choosing.folder(False)) / "charts" / slug
+        path = catalog.load_file(script).draw(step, simulator, name, charts)
     cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 

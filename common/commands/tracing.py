@@ -19,7 +19,7 @@ from common.explain.faults import cut
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
-from common.report import agreement, tables, traces, tracewords
+from common.report import agreement, traces, tracetables
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -42,7 +42,7 @@ def _trace(options: argparse.Namespace) -> int:
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = choosing.one_or_two(options)
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulator=True)
-    choice: dict[str, Any] = {} if options.block is None else {"block": tracewords.block(options.block)}
+    choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
     if options.html is not None:
         _require_page(options.html)
         choice["kept"] = traces.KEPT
@@ -57,10 +57,11 @@ def _trace(options: argparse.Namespace) -> int:
         taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
         store.write(options.html, explorer.page([explorer.shown(step, one, options.file) for step, one in taken]))
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
-    compared = tracewords.comparison(named) if len(named) == 2 else None
+    compared = tracetables.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **one} for name, one in named.items()]
-        print(json.dumps({"steps": entries, "comparison": compared} if compared else entries[0], indent=1))
+        told = {"steps": entries, "comparison": compared} if compared else entries[0]
+        print(json.dumps(to_builtins(told), indent=1))
     else:
         for (step, problem), one in zip(pairs, found, strict=True):
             _print_trace(step, problem, one, shape is None)
@@ -83,19 +84,19 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found["kernels"]:
-        for table in tables.traced(kernel):
+        for table in tracetables.traced(kernel):
             say.print(table)
-        for row in tracewords.pipeline(kernel, say.width):
+        for row in tracetables.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
         for line in kernel["printed"]:
             say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
         if more := kernel["prints"] - len(kernel["printed"]):
             say.print(f"  ... {more} more")
-        for sentence in tracewords.sentences(kernel):
+        for sentence in tracetables.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     for fault in faults:
-        text = f"[bold red]{escape(tracewords.fault_sentence(fault))}[/]\n    {escape(fault['code'])}"
+        text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)
     if not faults:
         what = "nothing out of bounds, no race, no uninitialised value stored"
@@ -129,5 +130,5 @@ def _agree(options: argparse.Namespace) -> int:
         print(json.dumps(to_builtins(found), indent=1))
     else:
         say = console.say()
-        say.print(tables.agreed(found, steps, say.width))
+        say.print(agreement.agreed(found, steps, say.width))
     return RIGHT

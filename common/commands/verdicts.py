@@ -17,12 +17,13 @@ from common.check import budget
 from common.commands import choosing, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import loop, words
+from common.jobs import unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import cardtables, tables, tracewords
+from common.report import cardtables, tables, tracetables
 from common.report.table import Table
 from common.timing import ceilings as measured
-from common.timing import clocks
+from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 _SUSPECTS = 3  # failed steps that are traced for the reason
@@ -71,6 +72,20 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
         console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
 
 
+def say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
+    """How many verdicts are of the record, if any."""
+    if not shipped:
+        return
+    days = sorted({verdict.date for verdict in shipped.values()})
+    dates = " to ".join(days[:: max(1, len(days) - 1)])
+    verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'}"
+    console.say().print(
+        f"[dim]{verdicts} of the record (results/verdicts.json, {dates}: right at the whole plan, and compiled for "
+        "every architecture); here the code ran at a few shapes. `check STEP` runs the whole plan.[/]",
+        soft_wrap=True,
+    )
+
+
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
     """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
     grouped = (list(group) for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step))
@@ -98,8 +113,10 @@ def measured_line(entry: tuple[str, Any]) -> str:
     kind, found = entry
     if kind == "step":
         return timed_line(found)
-    what, result = (f"{found[0]}: libraries", found[1]) if kind == "library" else ("the GPU's ceilings", found)
-    return f"{what}, measured in {result.get('seconds', 0.0):.1f} s"
+    if kind == "ceilings":
+        return "the GPU's ceilings, measured"
+    preset, result = found
+    return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
 
 
 def compiled_line(outcome: Outcome) -> str:
@@ -117,7 +134,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     found = {}
     for name, one in list(first.items())[:_SUSPECTS]:
         told = " ".join(fault.what for fault in one.faults)
-        if suspicion := tracewords.suspicion(one.step, one.problem, file, told):
+        if suspicion := tracetables.suspicion(one.step, one.problem, file, told):
             found[name] = suspicion
     print_complaints(outcomes, found)
 
@@ -125,7 +142,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
     fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
-    behind = clocks.slow([o.result["timing"].sm_mhz for o in fp32])
+    behind = timing.slow([o.result["timing"].sm_mhz for o in fp32])
     slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
@@ -179,7 +196,7 @@ def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
 def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error.
 
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracewords.suspicion`).
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracetables.suspicion`).
     """
     say = console.say()
     for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):

@@ -9,7 +9,6 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
 
 from common.explain import source
 
@@ -124,28 +123,6 @@ UNSOUND = {
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
 
-class FindingFields(TypedDict):
-    """A :class:`common.check.check.Finding` ready for JSON."""
-
-    kind: str
-    message: str
-
-
-class FaultFields(TypedDict):
-    """A :class:`Fault` ready for JSON."""
-
-    kind: str
-    what: str
-    line: int | None
-    code: str
-    look_at: str
-    array: str
-    thread: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    count: int
-    met: int
-
-
 @dataclass(frozen=True)
 class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
@@ -173,15 +150,6 @@ class Fault:
             return self.what
         thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
         return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
-
-    def as_dict(self) -> FaultFields:
-        """Its fields, as results have them."""
-        return cast(FaultFields, {**vars(self)})
-
-    @classmethod
-    def of(cls, fields: FaultFields) -> Fault:
-        """The fault of which these are :meth:`as_dict`."""
-        return cls(**fields)
 
 
 def telling(one: Fault) -> tuple[int, int]:
@@ -235,13 +203,12 @@ def cut(text: str, most: int = 160) -> str:
     return shown if len(text) <= most else f"{shown} ... ({len(text) - most} more characters)"
 
 
-def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
-    """Explain a check's finding.
+def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
+    """Explain what a check found: a :class:`common.check.findings.Finding` of this kind.
 
     ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the
     output.
     """
-    kind = finding["kind"]
     for one in sorted((one for one in seen if one.kind in UNSOUND), key=telling):
         if one.kind != "read-before-write" or kind in _OF_UNSET_MEMORY or one.met == 1:
             return fault(one.kind, one.placed, path, one.line, one.look_at)
@@ -251,7 +218,7 @@ def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: 
     lines = sorted(set(source.stores(path, names)))
     told = kind in ("unwritten", "wrote_outside", "modified_input") or (kind == "nan" and len(lines) == 1)
     line = lines[0] if told and lines else None
-    return fault(kind, finding["message"], path, line)
+    return fault(kind, message, path, line)
 
 
 _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")

@@ -1,25 +1,37 @@
-"""Mistakes that wrong values are compared with: each is a changed definition, a sentence, and how odd it is.
-
-Here are those of values and of how an operand is read. Those of index letters are in :mod:`common.explain.letters`,
-those of terms that are missing in :mod:`common.explain.omissions`.
-"""
+"""Mistakes that wrong values are compared with: what each would give, and the sentence that tells it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import reference
 from common.catalog.problems import Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
-from common.explain import terms
-from common.explain.terms import LAYOUTS, WEIGHT, Array, Positions, X
+from common.explain.letters import (
+    LAYOUTS,
+    ROUNDS,
+    WEIGHT,
+    Array,
+    Env,
+    Positions,
+    X,
+    coordinates,
+    environment,
+    extents,
+    products,
+    sides,
+)
 
-PAIRED = "r and s are swapped: h pairs with r and w with s"
+OUTPUT = "output"
+_TILES = (2, 4, 8, 16, 32, 64, 128)
+_LONGEST = 200  # the longest axis of terms of which every range is tried
+_CANDIDATES = 6  # sets of terms that are told of one axis, at most
+_SWAPPED = "r and s are swapped: h pairs with r and w with s"
 
 
 @dataclass
@@ -39,19 +51,18 @@ class Evidence:
     slack: Array
     whole: Array | None = None
 
-    def __post_init__(self) -> None:
-        self.env = terms.environment(self.problem, self.positions)
-        self._table: Array | None = None
-
     def __len__(self) -> int:
         return len(self.positions[0])
 
-    @property
+    @cached_property
+    def env(self) -> Env:
+        """The letters at these positions."""
+        return environment(self.problem, self.positions)
+
+    @cached_property
     def table(self) -> Array:
         """The right terms, (positions, terms)."""
-        if self._table is None:
-            self._table = terms.products(self.problem, self.env, self.x, self.weight)
-        return self._table
+        return products(self.problem, self.env, self.x, self.weight)
 
     def some(self, count: int) -> Evidence:
         """At most ``count`` of the positions, spread evenly."""
@@ -76,31 +87,35 @@ class Evidence:
     def sums(self, x: Array | None = None, weight: Array | None = None) -> Array:
         """The elements if other operands were read."""
         x, weight = self.x if x is None else x, self.weight if weight is None else weight
-        return np.asarray(terms.products(self.problem, self.env, x, weight).sum(axis=1))
+        return np.asarray(products(self.problem, self.env, x, weight).sum(axis=1))
 
 
 class Hypothesis(NamedTuple):
-    """One mistake: ``cost`` ranks those that explain as much, the least is the simplest; and what it would give."""
+    """One mistake: ``cost``, the least for the simplest, its sentence, and the values that it would give."""
 
     cost: float
-    text: str | Callable[[Evidence], str]
+    text: str
     predict: Callable[[Evidence], Array]
 
-    def holds(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Which positions hold what the mistake would give."""
+    def holds(self, evidence: Evidence) -> float:
+        """The share of the positions that hold what the mistake would give."""
         with np.errstate(all="ignore"):
-            return np.asarray(np.abs(self.predict(evidence) - evidence.got) <= evidence.slack)
+            return float((np.abs(self.predict(evidence) - evidence.got) <= evidence.slack).mean())
 
-    def said(self, evidence: Evidence) -> str:
-        return self.text if isinstance(self.text, str) else self.text(evidence)
+
+def usual(evidence: Evidence) -> Iterator[Hypothesis]:
+    """Every mistake that is tried on wrong sums of integers."""
+    problem = evidence.problem
+    yield from _values(evidence)
+    yield from _stored(evidence)
+    yield from _operands(problem)
+    yield from roundings(problem)
+    yield from _terms(evidence)
+    yield from _letters(problem)
+    yield from _geometry(problem)
 
 
 # --- what became of a right sum ---
-
-
-def _clipped(low: float, high: float) -> Callable[[Array], Array]:
-    return lambda v: np.clip(v, low, high)
-
 
 _VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("each is 0", lambda y: y * 0),
@@ -109,15 +124,13 @@ _VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("negative results are 0", lambda y: np.maximum(y, 0)),
     ("the result is kept in 8 bits", lambda y: (np.trunc(y) + 128) % 256 - 128),
     ("the result is kept in 8 bits, unsigned", lambda y: np.trunc(y) % 256),
-    ("the result is clipped to 0 to 255", _clipped(0, 255)),
-    *((f"the result is clipped at {limit} above", _clipped(-np.inf, limit)) for limit in (127, 32767, 65504)),
-    *((f"the result is clipped at {limit}", _clipped(-limit, limit)) for limit in (127, 32767, 65504)),
+    ("the result is clipped to -127 to 127", lambda y: np.clip(y, -127, 127)),
     ("the result is rounded to float16", lambda y: y.astype(np.float16).astype(np.float64)),
     ("the result is cut to a whole number", np.trunc),
 )
 
 
-def values(evidence: Evidence) -> Iterator[Hypothesis]:
+def _values(evidence: Evidence) -> Iterator[Hypothesis]:
     """The right value, changed by a function, by a factor or by an offset that the elements share."""
     for number, (text, change) in enumerate(_VALUES):
         yield Hypothesis(number / 5 - 2, text, lambda e, change=change: change(e.expected))  # type: ignore[misc]
@@ -134,7 +147,7 @@ def values(evidence: Evidence) -> Iterator[Hypothesis]:
         yield Hypothesis(2, f"each is {more}", lambda e: e.expected + offset)
 
 
-def stored(evidence: Evidence) -> Iterator[Hypothesis]:
+def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
     """Right results stored with two axes in the other order."""
     problem, whole = evidence.problem, evidence.whole
     if whole is None:
@@ -145,9 +158,6 @@ def stored(evidence: Evidence) -> Iterator[Hypothesis]:
             text = f"transposed: {u} and {v} of {name} are stored in each other's place"
             if isinstance(problem, Gemm):
                 text = "transposed: c is stored column by column, c[n, m] in place of c[m, n]"
-            elif (i, j) == (2, 3):
-                tail = ", ..]" if isinstance(problem, Convolution) else "]"
-                text = f"transposed: {name}[.., {v}, {u}{tail} in place of {name}[.., {u}, {v}{tail}"
             moved = whole.swapaxes(i, j).reshape(whole.shape)
             yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
     if isinstance(problem, Wgrad):
@@ -187,8 +197,8 @@ def _of(operand: str, cost: float, text: str, change: Callable[[Array], Array]) 
     return Hypothesis(cost, text, lambda e: e.sums(weight=change(e.weight)))
 
 
-def operands(problem: Problem) -> Iterator[Hypothesis]:
-    """Layouts taken for others, filters flipped, values changed before they are multiplied."""
+def _operands(problem: Problem) -> Iterator[Hypothesis]:
+    """Layouts taken for others, and flipped filters."""
     layout = LAYOUTS[problem.form]
     a, b, _ = layout.names
     if isinstance(problem, Gemm):
@@ -201,55 +211,43 @@ def operands(problem: Problem) -> Iterator[Hypothesis]:
             flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
         axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
         yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
-        yield _of(WEIGHT, 1, PAIRED, partial(_reordered, first=2, second=3))
+        yield _of(WEIGHT, 1, _SWAPPED, partial(_reordered, first=2, second=3))
         if isinstance(problem, Convolution) and problem.C > 1:
             yield _of(WEIGHT, 1, "filt is read in KCTRS order, and it is stored KTRSC", _channels_last)
             order = "NKOPQ order, and it is stored NOPQK" if a == "dy" else "NCDHW order, and it is stored NDHWC"
             yield _of(X, 1, f"{a} is read in {order}", _channels_last)
     yield from _layouts(problem, X, a, layout.x, problem.input_shape)
     yield from _layouts(problem, WEIGHT, b, layout.weight, problem.weight_shape)
-    yield from roundings(problem)
 
 
-def _layouts(
-    problem: Problem, operand: str, name: str, letters: tuple[str, ...], shape: tuple[int, ...]
-) -> Iterator[Hypothesis]:
+def _layouts(problem: Problem, operand: str, name: str, letters: str, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
     """Two axes in the other order, or an axis taken to be as long as another letter's."""
-    extent = terms.extents(problem)
-    for i, u in enumerate(letters):
+    extent, stored = extents(problem), letters.upper()
+    for i, u in enumerate(stored):
         for j in range(i + 1, len(letters)):
             if problem.form != "gemm" and shape[i] > 1 and shape[j] > 1:
-                stored = "".join(letters).upper()
-                order = stored[:i] + stored[j] + stored[i + 1 : j] + stored[i] + stored[j + 1 :]
+                order = stored[:i] + stored[j] + stored[i + 1 : j] + u + stored[j + 1 :]
                 text = f"{name} is read in {order} order, and it is stored {stored}"
                 yield _of(operand, 4, text, partial(_reordered, first=i, second=j))
-        if not i or max(shape[:i]) == 1:
-            continue
-        others = {shape[i] + d: f"{u.upper()} {'+' if d > 0 else '-'} 1" for d in (1, -1) if shape[i] + d > 0}
+        others = {shape[i] + 1: f"{u} + 1", shape[i] - 1: f"{u} - 1"}
         others |= {extent[v]: v.upper() for v in sorted(extent, reverse=True) if extent[v] != shape[i]}
-        for length, said in others.items():
-            text = f"{name} is read as if its axis {u} were {said} = {length} long; it is {u.upper()} = {shape[i]}"
+        for length, said in others.items() if math.prod(shape[:i]) > 1 else ():
+            text = f"{name} is read as if its axis {letters[i]} were {said} = {length} long; it is {u} = {shape[i]}"
             yield _of(operand, 4, text, partial(_spaced, axis=i, extent=length))
 
 
-def _bits(count: int) -> Callable[[Array], Array]:
-    """Rounded to so many bits after the leading one."""
-
-    def change(v: Array) -> Array:
-        fraction, exponent = np.frexp(v.astype(np.float64))
-        scale = 2.0 ** (count + 1)
-        return np.asarray(np.ldexp(np.rint(fraction * scale) / scale, exponent))
-
-    return change
+def _tf32(v: Array) -> Array:
+    """Rounded to 10 bits after the leading one."""
+    fraction, exponent = np.frexp(v.astype(np.float64))
+    return np.asarray(np.ldexp(np.rint(fraction * 2.0**11) / 2.0**11, exponent))
 
 
 # float16 has as many bits as TF32: only beyond its range is it the one or the other
 _ROUNDINGS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("rounded to float16 or TF32", lambda v: v.astype(np.float16).astype(np.float64)),
-    ("rounded to TF32", _bits(10)),
-    ("rounded to bfloat16", _bits(7)),
+    ("rounded to TF32", _tf32),
     ("cut to whole numbers", np.trunc),
-    ("clipped to -127 to 127", _clipped(-127, 127)),
+    ("clipped to -127 to 127", lambda v: np.clip(v, -127, 127)),
 )
 
 
@@ -261,3 +259,179 @@ def roundings(problem: Problem) -> Iterator[Hypothesis]:
         yield _of(WEIGHT, 3.5, f"{b} is {text}", change)
         both = lambda e, change=change: e.sums(change(e.x), change(e.weight))  # noqa: E731
         yield Hypothesis(3, f"{a} and {b} are {text}", both)
+
+
+# --- terms left out, counted twice, or alone ---
+
+
+def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
+    """Terms that a loop or a guard leaves out or repeats: ranges of a letter summed over, or of all terms."""
+    problem, off = evidence.problem, evidence.got - evidence.expected
+    axes = [(u, 0.0) for u in LAYOUTS[problem.form].summed if extents(problem)[u] > 1]
+    axes += [(u, 1.0) for u in sides(problem)]
+    for u, cost in axes + ([("gemm_k", 0.4)] if problem.form != "gemm" else []):
+        first, last, odd = _ranges(_extent(problem, u))
+        sums = _between(evidence, u, first, last)
+        few = last + 1 - first < 0.45 * _extent(problem, u)
+        for what, extra, fitting, wanted in (
+            ("missing", 0.0 * odd, -sums, off),
+            ("twice", 0.0 * odd + 1, sums, off),
+            ("alone", np.where(few, -0.7, 0.7), sums, evidence.got),
+        ):
+            share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)
+            for i in np.argsort(-share, kind="stable")[:_CANDIDATES]:
+                ends = int(first[i]), int(last[i])
+                text = _told_terms(problem, u, *ends, what)
+                yield Hypothesis(cost + odd[i] + extra[i], text, partial(_with_terms, u, *ends, what))
+
+
+def _extent(problem: Problem, u: str) -> int:
+    return problem.reduction if u == "gemm_k" else extents(problem)[u]
+
+
+def _ranges(n: int) -> tuple[Array, Array, Array]:
+    """First and last value of each range that is tried, and how odd it is: one value, an end, a beginning, others."""
+    if n <= _LONGEST:
+        first, last = np.triu_indices(n)
+    else:
+        each, start = np.arange(n), np.zeros(n, np.intp)
+        first, last = np.concatenate([each, start, each]), np.concatenate([each, each, start + n - 1])
+    proper = (first > 0) | (last < n - 1)
+    first, last = first[proper], last[proper]
+    odd = np.select([first == last, last == n - 1, first == 0], [0.0, 0.5, 0.6], 2.5)
+    return first, last, odd
+
+
+def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
+    """The sums of the terms from ``first`` to ``last`` of a letter, (positions, ranges)."""
+    table, extent = evidence.table, _extent(evidence.problem, u)
+    label = np.broadcast_to(_label(evidence, u), table.shape)
+    inside = (label >= 0) & (label < extent)
+    rows = np.arange(len(table))[:, None] * (extent + 1) + label + 1
+    totals = np.bincount(rows[inside], table[inside], len(table) * (extent + 1))
+    totals = totals.reshape(len(table), extent + 1).cumsum(axis=1)
+    return np.asarray(totals[:, last + 1] - totals[:, first])
+
+
+def _label(evidence: Evidence, u: str) -> Any:
+    """The index along ``u`` of each term: a letter summed over, the place among all terms, or where x is read."""
+    problem = evidence.problem
+    if u == "gemm_k":
+        return np.arange(problem.reduction)
+    if u in sides(problem):
+        return coordinates(problem, X, evidence.env)[LAYOUTS[problem.form].x.index(u)]
+    return evidence.env[u]
+
+
+def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
+    """The elements if these terms are missing, counted twice or alone."""
+    sums = _between(evidence, u, first, last)
+    return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
+
+
+def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
+    """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
+    end, one = _extent(problem, u) - 1, first == last
+    named = {"c": "channel", "k": "filter", "n": "image"}.get(u)
+    which = "last" if first == end else "first"
+    if what == "missing" and problem.form == "gemm":
+        if one and first in (0, end):
+            return f"the {which} term, k = {'K - 1' if first == end else 0}, is left out"
+        if last == end:
+            return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
+    elif what == "missing" and one and named:
+        return f"{named} {u} = {first} is left out"
+    elif what == "missing" and one and u in "trs" and first in (0, end):
+        return f"the {which} filter tap, {u} = {first}, is left out"
+    text = f"{u} >= {first}" if last == end else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
+    if u == "gemm_k":
+        text = f"gemm_k from {first} to {last} (a part of the sum)"
+    if u in sides(problem):
+        place = f"{LAYOUTS[problem.form].names[0]} at {f'{u} = {first}' if one else text}"
+        counts = "counts as 0" if what == "missing" else "counts twice"
+        return f"only {place} counts" if what == "alone" else f"{place} {counts}"
+    subject = f"the term {u} = {first}" if one else f"the terms {text}"
+    if what == "alone":
+        return f"only {subject} count{'s' if one else ''}"
+    return f"{subject} {'is' if one else 'are'} {'missing' if what == 'missing' else 'counted twice'}"
+
+
+# --- an expression in the place of a letter ---
+
+
+def _changed(operand: str, letters: dict[str, str], evidence: Evidence) -> Array:
+    """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
+    problem, env = evidence.problem, evidence.env
+    names = env | {u.upper(): n for u, n in extents(problem).items()}
+    new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in letters.items()}
+    if operand == OUTPUT:
+        at = (np.broadcast_to(new[u], (len(evidence), 1))[:, 0] for u in LAYOUTS[problem.form].output)
+        return evidence.right_at(tuple(at))
+    x, weight = (new, env) if operand == X else (env, new)
+    return np.asarray(products(problem, x, evidence.x, evidence.weight, weight).sum(axis=1))
+
+
+def _letters(problem: Problem) -> Iterator[Hypothesis]:
+    """A letter of the output or of an operand off by one, taken for another, or kept within or at a tile's start."""
+    layout, extent = LAYOUTS[problem.form], extents(problem)
+    name = layout.names[2]
+    for u in layout.output:
+        for form, cost in _expressions(u, layout.output, extent):
+            place = ", ".join(form if v == u else v for v in layout.output)
+            text = f"{name}[{', '.join(layout.output)}] holds what {name}[{place}] should"
+            if form in (f"{u} + 1", f"{u} - 1"):
+                text = f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
+            yield Hypothesis(cost, text, partial(_changed, OUTPUT, {u: form}))
+    # a letter of the output that an operand takes for another of the output is told as the output's mistake
+    for operand, read in ((X, f"{layout.x}trs"), (WEIGHT, layout.weight)):
+        for u in (*layout.output, *layout.summed):
+            if u not in read:
+                continue
+            others = layout.output + layout.summed if u in layout.summed else layout.summed
+            for form, cost in _expressions(u, others, extent):
+                if u in layout.summed or form in layout.summed:
+                    text = f"{layout.names[operand == WEIGHT]} is read with {form} in place of {u}"
+                    if problem.form == "gemm" and u == "k":
+                        a, b = (form, u) if operand == X else (u, form)
+                        text = f"the terms pair a[m, {a}] with b[{b}, n]"
+                    yield Hypothesis(cost + 2, text, partial(_changed, operand, {u: form}))
+    if "r" in layout.summed:
+        yield Hypothesis(1, _SWAPPED, partial(_changed, X, {"r": "s", "s": "r"}))
+
+
+def _expressions(u: str, others: str, extent: dict[str, int]) -> Iterator[tuple[str, float]]:
+    """What may stand in the place of the letter ``u``, and how odd it is; ``others``: what it may be taken for."""
+    yield from ((f"{u} + 1", 1), (f"{u} - 1", 1))
+    yield from ((v, 2) for v in others if v != u and extent[v] > 1)
+    if extent[u] > 1:
+        yield "0", 2
+    for size in (size for size in _TILES if size < extent[u]):
+        yield from ((f"{u} % {size}", 3), (f"{u} // {size} * {size}", 3))
+
+
+def _geometry(problem: Problem) -> Iterator[Hypothesis]:
+    """Stride, padding and dilation ignored, of another axis, or off by one."""
+    if not isinstance(problem, Convolution):
+        return
+    if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
+        text = "the rest of the division by the stride is not looked at: taps of other residues count, too"
+        yield Hypothesis(0.5, text, partial(_changed, X, {ROUNDS: "1"}))
+    geometry = problem.geometry._asdict()
+    for name, value in geometry.items():
+        kind, axis = name.split("_")
+        neutral = int(kind != "pad")
+        if value != neutral:
+            text = f"{name} is taken as {neutral}"
+            yield Hypothesis(1, text, partial(_changed, X, {name: str(neutral)}))
+        # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
+        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        options = [(f"{name} + 1", value + 1, near), (f"{name} - 1", value - 1, near)]
+        options += [(other, geometry[other], 2.0) for other in (f"{kind}_{v}" for v in "dhw" if v != axis)]
+        for form, other_value, cost in options:
+            if other_value != value and other_value >= neutral:
+                yield Hypothesis(cost, f"{form} stands in place of {name}", partial(_changed, X, {name: form}))
+    for kind, neutral in (("stride", 1), ("dilation", 1), ("pad", 0)):
+        ignored = [name for name, value in geometry.items() if name.startswith(kind) and value != neutral]
+        if len(ignored) > 1:
+            text = f"{' and '.join(ignored)} are taken as {neutral}"
+            yield Hypothesis(1.2, text, partial(_changed, X, dict.fromkeys(ignored, str(neutral))))

@@ -1,192 +1,197 @@
-"""An expression in the place of an index letter: what the elements would hold if ``k`` were ``k // 8 * 8``.
+"""Index letters: a problem's definition written in them, and where in the output elements lie.
 
-Stride, padding and dilation are letters, too: ``pad_h + 1`` stands in place of ``pad_h``.
+An environment maps letters (and a convolution's stride, padding and dilation) to arrays that broadcast to
+(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms). So a definition can be
+changed letter by letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache, partial
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from common.catalog.problems import Convolution, Dgrad, Problem
-from common.explain import terms
-from common.explain.hypotheses import PAIRED, Evidence, Hypothesis
-from common.explain.terms import LAYOUTS, WEIGHT, Array, Env, X
+from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
 
-OUTPUT = "output"
-_TILES = (2, 4, 8, 16, 32, 64, 128)
+Array = NDArray[Any]
+Env = dict[str, Any]
+Positions = tuple[NDArray[np.intp], ...]
 
+X, WEIGHT = "x", "weight"
+_TILES = (32, 16, 8)
+_RESIDUES = (2, 4, 8, 16, 32)
 
-def letters(problem: Problem) -> Iterator[Hypothesis]:
-    """Every mistake of a letter or two, or of the geometry."""
-    yield from map(_hypothesis, _exchanged(problem))
-    yield from map(_hypothesis, _geometry(problem))
-
-
-class Change(NamedTuple):
-    """In one operand, or wherever the output is located, an expression stands in the place of a letter.
-
-    ``flat``: what is read outside of an operand is not 0 but what memory holds there.
-    """
-
-    operand: str
-    letters: dict[str, str]
-    cost: float
-    flat: bool = False
+# --- the definition in letters ---
 
 
-@lru_cache(maxsize=4096)
-def _compiled(expression: str) -> Any:
-    return compile(expression, "<index>", "eval")
+class Layout(NamedTuple):
+    """A form's letters: of the output, summed over, and of either operand; and the three arrays' names."""
+
+    output: str
+    summed: str
+    x: str
+    weight: str
+    names: tuple[str, str, str]
 
 
-def _environment(evidence: Evidence, change: Change) -> Env:
-    """The letters as the change has them."""
-    names = evidence.env | {u.upper(): n for u, n in terms.extents(evidence.problem).items()}
-    new = {u: eval(_compiled(text), {}, names) for u, text in change.letters.items()}
-    return evidence.env | {u: value + 0 * evidence.env.get(u, 0) for u, value in new.items()}
+LAYOUTS = {
+    "gemm": Layout("mn", "k", "mk", "kn", ("a", "b", "c")),
+    "conv2d": Layout("nkpq", "crs", "nchw", "kcrs", ("x", "filt", "y")),
+    "conv3d": Layout("nopqk", "trsc", "ndhwc", "ktrsc", ("x", "filt", "y")),
+    "dgrad": Layout("ndhwc", "trsk", "nopqk", "ktrsc", ("dy", "filt", "dx")),
+    "wgrad": Layout("ktrsc", "nopq", "ndhwc", "nopqk", ("x", "dy", "dfilt")),
+}
+# h = p * stride_h - pad_h + r * dilation_h
+_FORWARD = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
+# p = (h + pad_h - r * dilation_h) / stride_h, if that leaves no rest
+_BACK = {"o": ("d", "t"), "p": ("h", "r"), "q": ("w", "s")}
+ROUNDS = "rounds"  # in an environment: such a rest is not looked at
 
 
-def _hypothesis(change: Change) -> Hypothesis:
-    return Hypothesis(change.cost, partial(_told, change), partial(_by_letters, change))
-
-
-def _by_letters(change: Change, evidence: Evidence) -> Array:
-    """What the elements hold if the change was made."""
-    env, letters = _environment(evidence, change), evidence.env
-    if change.operand == OUTPUT:
-        output = LAYOUTS[evidence.problem.form].output
-        return evidence.right_at(tuple(np.broadcast_to(env[u], (len(evidence), 1))[:, 0] for u in output))
-    x, weight = (env, letters) if change.operand == X else (letters, env)
-    return np.asarray(
-        terms.products(evidence.problem, x, evidence.x, evidence.weight, weight, change.flat).sum(axis=1)
-    )
-
-
-def _expressions(u: str, others: list[str], extent: dict[str, int]) -> Iterator[tuple[str, float]]:
-    """What may stand in the place of the letter ``u``, from simple to odd; ``others``: what it may be taken for."""
-    top = extent[u]
-    for step in (1, -1, 2, -2, 4, -4, 8, -8, 16, -16):
-        if abs(step) < max(top, 2):
-            yield f"{u} {'+' if step > 0 else '-'} {abs(step)}", 1 if abs(step) == 1 else 3
-    for v in others:
-        yield v, 2
-    if top == 1:
-        return
-    yield "0", 2
-    yield from ((form, 3) for form in (f"{u.upper()} - 1", f"{u.upper()} - 1 - {u}"))
-    for size in _TILES:
-        if size < top:
-            start = f"{u} // {size} * {size}"
-            yield from ((form, 3) for form in (f"{u} % {size}", start, f"{start} + ({u} + {size // 2}) % {size}"))
-
-
-def _exchanged(problem: Problem) -> Iterator[Change]:
-    """Every mistake of one letter, and two that change places, in an operand or wherever the output is located."""
-    layout, extent = LAYOUTS[problem.form], terms.extents(problem)
-    taps = {u for pair in terms.spatial(problem).values() for u in pair}
-    for operand, letters in ((OUTPUT, layout.output), (X, {*layout.x, *taps}), (WEIGHT, layout.weight)):
-        known = [u for u in (*layout.output, *layout.summed) if u in letters]
-        odder = 0.0 if operand == OUTPUT else 2.0
-        everything = layout.output if operand == OUTPUT else (*layout.output, *layout.summed)
-        for i, u in enumerate(known):
-            others = [v for v in everything if v != u and extent[v] > 1]
-            if operand == OUTPUT or u in layout.summed:
-                found = _expressions(u, others, extent)
-            else:  # a letter of the output that another takes the place of is told as the output's mistake
-                found = ((v, 2.0) for v in others if v in layout.summed)
-            for text, cost in found:
-                yield Change(operand, {u: text}, cost + odder)
-            for v in known[i + 1 :]:
-                yield Change(operand, {u: v, v: u}, 2 + odder)
-
-
-def _geometry(problem: Problem) -> Iterator[Change]:
-    """Stride, padding and dilation ignored, of another axis, or off by one."""
-    if not isinstance(problem, Convolution):
-        return
-    yield Change(X, {}, 2, flat=True)
-    if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
-        yield Change(X, {terms.ROUNDS: "1"}, 0.5)
-    geometry = problem.geometry._asdict()
-    for name, value in geometry.items():
-        kind, axis = name.split("_")
-        # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
-        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
-        options = [("0" if kind == "pad" else "1", 1.0), (f"{name} + 1", near), (f"{name} - 1", near)]
-        options += [(f"{kind}_{other}", 2.0) for other in "dhw" if other != axis]
-        if kind == "pad":
-            options += [(f"{name} * {other}_{axis}", 1.2) for other in ("dilation", "stride")]
-        else:
-            other = f"{'dilation' if kind == 'stride' else 'stride'}_{axis}"
-            options += [(other, 3.0), (f"{name} * {other}", 3.0)]
-        for text, cost in options:
-            other_value = eval(text, {}, geometry)
-            if other_value != value and other_value >= (kind != "pad"):
-                yield Change(X, {name: text}, cost)
-    for kind, neutral in (("stride", 1), ("dilation", 1), ("pad", 0)):
-        ignored = [name for name, value in geometry.items() if name.startswith(kind) and value != neutral]
-        if len(ignored) > 1:
-            yield Change(X, dict.fromkeys(ignored, str(neutral)), 1.2)
-
-
-def _told(change: Change, evidence: Evidence) -> str:
-    """What a change of letters does, in a sentence."""
-    problem = evidence.problem
+def extents(problem: Problem) -> dict[str, int]:
+    """The extent of each index letter."""
     layout = LAYOUTS[problem.form]
-    if change.operand == OUTPUT:
-        return _moved(evidence, change)
-    if not change.letters:
-        return "a tap on the padding reads what lies next in memory: it must add nothing"
-    (u, form), *_ = change.letters.items()
-    if u == terms.ROUNDS:
-        return "the rest of the division by the stride is not looked at: taps of other residues count, too"
-    if "_" in u:
-        names = " and ".join(change.letters)
-        neutral = form in ("0", "1")
-        return (
-            f"{names} {'are' if ' ' in names else 'is'} taken as {form}"
-            if neutral
-            else f"{form} stands in place of {u}"
-        )
-    if change.letters == {"r": "s", "s": "r"}:
-        return PAIRED
-    name, order = (layout.names[0], layout.x) if change.operand == X else (layout.names[1], layout.weight)
-    if isinstance(problem, Convolution) and change.operand == X:
-        return f"{name} is read with {' and '.join(f'{v} in place of {w}' for w, v in change.letters.items())}"
-    if problem.form == "gemm" and set(change.letters) == {"k"}:
-        a, b = (change.letters if change.operand == operand else {} for operand in (X, WEIGHT))
-        return f"the terms pair a[{_index(problem, layout.x, a)}] with b[{_index(problem, layout.weight, b)}]"
-    read, right = (_index(problem, order, letters) for letters in (change.letters, {}))
-    return f"{name}[{read}] is read in place of {name}[{right}]"
+    parts = zip((layout.x, layout.weight, layout.output), problem.shapes, strict=True)
+    return {u: n for letters, shape in parts for u, n in zip(letters, shape, strict=True)}
 
 
-def _index(problem: Problem, order: tuple[str, ...], text: dict[str, str]) -> str:
-    """Indices of an element, with some letters replaced."""
+def environment(problem: Problem, positions: Positions) -> Env:
+    """The letters at output ``positions`` (one array per output axis)."""
+    layout, extent = LAYOUTS[problem.form], extents(problem)
+    env: Env = {u: at[:, None] for u, at in zip(layout.output, positions, strict=True)}
+    grid = np.indices([extent[u] for u in layout.summed]).reshape(len(layout.summed), 1, -1)
+    env |= dict(zip(layout.summed, grid, strict=True))
+    geometry = problem.geometry if isinstance(problem, Convolution) else Geometry()
+    return env | geometry._asdict()
+
+
+def sides(problem: Problem) -> dict[str, tuple[str, str]]:
+    """The axes of x whose index follows from a letter of pixels and one of taps: those two."""
+    if problem.form == "gemm":
+        return {}
+    pairs = _BACK if isinstance(problem, Dgrad) else _FORWARD
+    return {u: pairs[u] for u in LAYOUTS[problem.form].x if u in pairs}
+
+
+def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
+    """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
+    layout = LAYOUTS[problem.form]
+    if operand == WEIGHT:
+        return tuple(env[u] for u in layout.weight)
+    pairs = sides(problem)
+    return tuple(_along(problem, u, *pairs[u], env) if u in pairs else env[u] for u in layout.x)
+
+
+def _along(problem: Problem, u: str, out: str, tap: str, env: Env) -> Any:
+    """The coordinate on the axis ``u`` of x; -1 where a gradient's division leaves a rest."""
+    if isinstance(problem, Dgrad):
+        reached = env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"]
+        index, rest = np.divmod(reached, env[f"stride_{out}"])
+        return index if ROUNDS in env else np.where(rest == 0, index, -1)
+    return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
+
+
+def addresses(problem: Problem, operand: str, env: Env) -> tuple[Any, Array | None]:
+    """Row-major offsets of what each term reads of ``x`` or ``weight``, 0 outside; and what is inside (None: all)."""
+    shape = problem.weight_shape if operand == WEIGHT else problem.input_shape
+    offset: Any = 0
+    inside: Any = True
+    for axis, (at, extent) in enumerate(zip(coordinates(problem, operand, env), shape, strict=True)):
+        offset = offset + at * math.prod(shape[axis + 1 :])
+        inside = inside & (at >= 0) & (at < extent)
+    return (offset, None) if np.all(inside) else (np.where(inside, offset, 0), inside)
+
+
+def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: Env | None = None) -> Array:
+    """The terms of each output element of ``env``, shape (elements, terms): what lies outside of x adds 0.
+
+    ``weight_env``: the letters by which ``weight`` is read, if they are others than those of ``x``.
+    """
+    factors = []
+    for operand, array, letters in ((X, x, env), (WEIGHT, weight, weight_env or env)):
+        offset, inside = addresses(problem, operand, letters)
+        values = array.reshape(-1).take(offset).astype(np.float64)
+        factors.append(values if inside is None else np.where(inside, values, 0.0))
+    shape = len(env[LAYOUTS[problem.form].output[0]]), problem.reduction
+    with np.errstate(invalid="ignore"):
+        return np.broadcast_to(factors[0] * factors[1], shape)
+
+
+# --- where ---
+
+
+def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
+    """Describe the region of ``wrong`` (output's shape), axis by axis; empty when it has no shape."""
+    if not wrong.any() or wrong.all():
+        return ""
+    text = _region(problem, wrong)
+    return f"only {text}" if text else ""
+
+
+def _region(problem: Problem, wrong: NDArray[np.bool_]) -> str:
+    """The region as a box or as slabs that cross; empty when it is neither."""
+    box, slabs = [], []
+    covered = np.zeros_like(wrong)
+    for axis, name in enumerate(LAYOUTS[problem.form].output):
+        others = tuple(i for i in range(wrong.ndim) if i != axis)
+        box.append(_range(name, np.asarray(wrong.any(axis=others))))
+        whole = np.asarray(wrong.all(axis=others))
+        slabs.append(_range(name, whole))
+        if slabs[-1]:
+            np.moveaxis(covered, axis, 0)[whole] = True
+    if any(box):
+        return " and ".join(filter(None, box))
+    # the last tile of several axes is no box but slabs that cross
+    if any(slabs) and np.array_equal(covered, wrong):
+        return " or ".join(filter(None, slabs))
+    return ""
+
+
+def where_sampled(problem: Problem, positions: Positions) -> str:
+    """The box around wrong samples, for the axes on which it is narrower than the output."""
     parts = []
-    for u in order:
-        pair = terms.spatial(problem).get(u, ()) if order == LAYOUTS[problem.form].x else ()
-        parts.append(" + ".join(text.get(v, v) for v in pair if text.get(v, v) != "0") or text.get(u, u))
-    return ", ".join(parts)
+    for name, extent, hit in zip(LAYOUTS[problem.form].output, problem.output_shape, positions, strict=True):
+        inside = np.zeros(extent, np.bool_)
+        inside[int(hit.min()) : int(hit.max()) + 1] = True
+        parts.append(_range(name, inside))
+    return "only " + " and ".join(filter(None, parts)) if any(parts) else ""
 
 
-def _moved(evidence: Evidence, change: Change) -> str:
-    """Where the values of an output belong that are found elsewhere."""
-    layout, extent = LAYOUTS[evidence.problem.form], terms.extents(evidence.problem)
-    name = layout.names[2]
-    (u, form), *more = change.letters.items()
-    if form in (f"{u} + 1", f"{u} - 1") and len(np.unique(evidence.env[u])) > max(1, 0.7 * (extent[u] - 1)):
-        return f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
-    general = f"{name}[{', '.join(change.letters.get(v, v) for v in layout.output)}]"
-    general += f" in place of {name}[{', '.join(layout.output)}]"
-    if more:
-        return f"transposed: {general}"
-    env = _environment(evidence, change)
-    hit = np.flatnonzero(_hypothesis(change).holds(evidence))
-    at = int(hit[0]) if len(hit) else 0
-    here = [int(axis[at]) for axis in evidence.positions]
-    there = [int(np.broadcast_to(env[v], (len(evidence), 1))[at, 0]) for v in layout.output]
-    return f"{name}{here} holds what {name}{there} should: {general}"
+def _range(name: str, inside: NDArray[np.bool_]) -> str:
+    """The indices of one axis that are ``inside``; empty when all or none are, or they follow no pattern."""
+    extent = len(inside)
+    hit = np.flatnonzero(inside)
+    if len(hit) in (0, extent):
+        return ""
+    first, last = int(hit[0]), int(hit[-1])
+    contiguous = len(hit) == last - first + 1
+    tile = next((size for size in _TILES if first % size == 0 and extent - first <= size), None)
+    if contiguous and last == extent - 1 and first > 0:
+        if first == last:
+            return f"{name} = {first}, the last"
+        return f"{name} >= {first}" + (f", the last tile of {tile}" if tile else "")
+    if first == last:
+        return f"{name} = {first}"
+    if np.array_equal(hit, [0, extent - 1]):
+        return f"the two borders of {name}"
+    if contiguous:
+        return f"{first} <= {name} <= {last}"
+    for size in _RESIDUES:
+        residues = np.unique(hit % size)
+        if size < extent and len(residues) < size and np.isin(np.arange(extent) % size, residues).sum() == len(hit):
+            return _residues(name, size, residues)
+    return ""
+
+
+def _residues(name: str, size: int, residues: Array) -> str:
+    """Indices that leave one of some remainders when divided by ``size``; empty unless those are one range."""
+    first, last = int(residues[0]), int(residues[-1])
+    if len(residues) != last - first + 1:
+        return ""
+    if first == last:
+        return f"{name} % {size} = {first}"
+    if first == 0 or last == size - 1:
+        return f"{name} % {size} {f'<= {last}' if first == 0 else f'>= {first}'}"
+    return f"{first} <= {name} % {size} <= {last}"

@@ -26,7 +26,7 @@ from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
-from common.check import check, drawn
+from common.check import budget, check, shapes
 from common.check.check import Finding
 from common.edit import shipped
 from common.grade import answers, folders, frame, limits
@@ -41,9 +41,9 @@ from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
-TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
+TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-COMPILED_BYTES = 64 << 20  # of the operands of a problem that is compiled for
+COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
 # the rest as it is.
@@ -210,7 +210,7 @@ class _Kernel:
         """Shapes that no author of a file could know: of an exercise the same for all who hand in."""
         if self.exercise:
             return fresh_shapes(self.shapes, self.grader.seed)
-        return list(drawn.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
+        return list(shapes.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
 
     @property
     def preset(self) -> str:
@@ -277,7 +277,7 @@ class _Kernel:
             )
             for one in self.shapes
         ]  # fmt: skip
-        timed = problems.fit_batch(problems.preset(self.preset), TIMED_BYTES)
+        timed = budget.fitted(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
             tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
         for task, result in zip(tasks, self._done(tasks, False), strict=False):
@@ -311,7 +311,7 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
     if result["status"] == "right":
         return []
     if result.get("findings"):
-        return [Finding(one["kind"], one["message"]) for one in result["findings"]]
+        return result["findings"]
     text, faults = str(result.get("message")), result.get("faults", [])
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
@@ -322,7 +322,7 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
 def _compiled_problem(preset: str) -> Problem:
     """A preset, with a batch that fits."""
     problem = problems.preset(preset)
-    return problem if isinstance(problem, problems.Gemm) else problems.fit_batch(problem, COMPILED_BYTES)
+    return problem if isinstance(problem, problems.Gemm) else budget.fitted(problem, COMPILED_BYTES)
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
@@ -336,7 +336,7 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
     free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}
     most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
-    for one in drawn.drawn(own[0].ladder, seed, DRAWS, most):
+    for one in shapes.drawn(own[0].ladder, seed, DRAWS, most):
         like, filters = rng.choice(own), rng.random() < SAME_FILTER
         kept = {
             name: value

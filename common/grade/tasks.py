@@ -12,7 +12,6 @@ from common.catalog import catalog, problems
 from common.catalog.problems import Problem
 from common.check import check
 from common.check.check import Finding
-from common.explain.faults import FindingFields
 from common.grade import limits
 from common.run import child, process
 from common.run.limits import confine
@@ -30,7 +29,7 @@ NEEDED = (
 class Judged(Result, total=False):
     """``findings`` are reasons not to pass, the first kind that was met; ``notes`` are said and decide nothing."""
 
-    findings: list[FindingFields]
+    findings: list[Finding]
     notes: list[str]
     figures: dict[str, float]
 
@@ -74,7 +73,7 @@ def judge_task(task: Judge) -> Judged:
     found = next(filter(None, (question() for question in questions)), [])
     return {
         "status": "wrong" if found else "right",
-        "findings": [{"kind": one.kind, "message": one.message} for one in found],
+        "findings": list(found),
         "notes": judging.notes,
         "figures": judging.figures,
     }
@@ -131,7 +130,7 @@ class _Judging:
     def _checked(self, path: str, problem: Problem, brief: bool) -> list[Finding]:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""
         from common.explain import faults
-        from common.report import tracewords
+        from common.report import tracetables
         from common.trace.bench import TracedBench
         from common.trace.state import MistakeError, TraceError
 
@@ -150,7 +149,7 @@ class _Judging:
         except TraceError as error:
             self._compiles(module, problem)
             return [Finding("unjudged", f"cannot be judged here: {error}")]
-        unsound = [tracewords.fault_sentence(fault.as_dict()) for fault in tracer.faults()[:TOLD]]
+        unsound = [tracetables.fault_sentence(fault) for fault in tracer.faults()[:TOLD]]
         found = [*(Finding("unsound", said) for said in unsound), *verdict.findings]
         return [Finding(one.kind, f"at {problem}: {one.message}") for one in found]
 

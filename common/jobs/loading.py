@@ -70,13 +70,12 @@ def let_go() -> None:
 
 def found(verdict: check.Verdict) -> StepResult:
     """A verdict as a result."""
-    found = verdict.as_dict()
     return {
         "status": "right" if verdict.right else "wrong",
-        "shape": found["shape"],
-        "right": found["right"],
-        "elements_compared": found["elements_compared"],
-        "findings": found["findings"],
+        "shape": verdict.problem.shape(),
+        "right": verdict.right,
+        "elements_compared": verdict.elements_compared,
+        "findings": verdict.findings,
     }
 
 

@@ -10,16 +10,16 @@ Where a task has ``room_bytes``, they are the card's budget as the command worke
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypedDict
 
 from msgspec import field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.explain.faults import FindingFields
 from common.machine_code.messages import CodeCard, Compiled
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
-from common.timing import accuracy, ceilings, fusing, peers, timing
+from common.timing import accuracy, fusing, peers, timing
 from common.timing.timing import Paired, Timing
 
 Tile = dict[str, int | bool]
@@ -68,7 +68,7 @@ class StepResult(Result, total=False):
 
     shape: Shape
     right: bool
-    findings: list[FindingFields]
+    findings: list[check.Finding]
     elements_compared: int
     requires: str | None
     engine: plan.Engine
@@ -105,7 +105,7 @@ class PrepareResult(Result, total=False):
     kept: int
 
 
-class TunablesResult(Result, total=False):
+class TunablesResult(TypedDict):
     """The values to try of each tile constant, and those that the file ships with."""
 
     tunables: dict[str, list[int]]
@@ -134,12 +134,7 @@ class PeerResult(Result, total=False):
     rows: list[peers.Library]
 
 
-class CeilingsResult(Result, total=False):
-    gpu: device.Gpu
-    ceilings: ceilings.Ceilings
-
-
-class EpiloguesResult(Result, total=False):
+class EpiloguesResult(TypedDict):
     """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
 
     shape: Shape
@@ -149,18 +144,11 @@ class EpiloguesResult(Result, total=False):
     library: str
 
 
-class AccuracyResult(Result, total=False):
+class AccuracyResult(TypedDict):
     """``products``, and by step the code that ran."""
 
     products: list[accuracy.Measured]
     code: dict[str, sources.Code]
-
-
-class DeviceResult(Result, total=False):
-    """``room_bytes``: so much of its memory problems may take."""
-
-    gpu: device.Gpu
-    room_bytes: int
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
@@ -235,10 +223,6 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.pair"):
     gpu: ClassVar[bool] = True
     against: dict[str, Rival]
     room_bytes: int = 0
-
-
-class Tunables(ShapeTask[TunablesResult], frozen=True, kw_only=True, tag="jobs.tunables"):
-    """Which tile constants does a file let a sweep vary?"""
 
 
 class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.sweep"):
@@ -316,30 +300,22 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
     room_bytes: int = 0
 
 
-class Ceilings(Task[CeilingsResult], frozen=True, kw_only=True, tag="jobs.ceilings"):
-    """What does this GPU reach at most?"""
+class Answer(Result, total=False):
+    """``found``: what the function returned."""
 
-    gpu: ClassVar[bool] = True
-    room_bytes: int = 0
-
-
-class Accuracy(Task[AccuracyResult], frozen=True, kw_only=True, tag="jobs.accuracy"):
-    """How far from the exact products are those of steps, by name their files, and of libraries?"""
-
-    gpu: ClassVar[bool] = True
-    files: dict[str, str]
+    found: object
 
 
-class Epilogues(ShapeTask[EpiloguesResult], frozen=True, kw_only=True, tag="jobs.epilogues"):
-    """How long does a step take with each of the epilogues of a module, ``ways``? ``preset``: its name."""
+class Ask(Task[Answer], frozen=True, kw_only=True, tag="jobs.ask"):
+    """What does a function return in a child process? It travels by its name, with its arguments.
 
-    gpu: ClassVar[bool] = True
-    ways: str
-    preset: str = ""
-    room_bytes: int = 0
+    ``touches_gpu``  then the process that owns the GPU calls it
+    """
 
+    function: Callable[..., object]
+    given: tuple[object, ...] = ()
+    touches_gpu: bool = True
 
-class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):
-    """What is this GPU?"""
-
-    gpu: ClassVar[bool] = True
+    @property
+    def on_gpu(self) -> bool:
+        return self.touches_gpu

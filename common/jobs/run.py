@@ -6,37 +6,34 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 from msgspec.structs import replace
 
-from common.catalog import cache, device, problems
+from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, plan, shapes
-from common.explain.faults import Fault, FindingFields
-from common.jobs import messages
+from common.explain.faults import Fault
+from common.jobs import messages, timetasks
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
 from common.run import isolate
 from common.run.messages import Result, at
 
+Answered = TypeVar("Answered")
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
-QUICK_SECONDS = 1.0
-TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
-WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
-WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 CODE_ARCHITECTURE = "9.0"
-FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Outcome:
         """One line per finding, or what stopped the task; what is left out is said once for all."""
         if self.left_out:
             return []
-        findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
+        findings = [f"{item.kind}: {item.message}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
 
@@ -89,10 +86,6 @@ _UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "cons
 
 class DeviceError(RuntimeError):
     """The GPU could not be measured."""
-
-
-class ToolError(RuntimeError):
-    """NVIDIA's assembler or disassembler is not installed."""
 
 
 def check_steps(
@@ -320,8 +313,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if result["status"] != "refused" or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
-    finding: FindingFields = {"kind": "refused", "message": said}
-    return {**result, "status": "wrong", "message": None, "findings": [finding]}
+    return {**result, "status": "wrong", "message": None, "findings": [check.Finding("refused", said)]}
 
 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
@@ -409,7 +401,15 @@ def inspect_device() -> tuple[device.Gpu, int]:
     Raises as :func:`measure_device` does.
     """
     device.require_gpu("describing the GPU")
-    ((_, result),) = isolate.run([messages.Device()], False, CHECK_SECONDS)
-    if result["status"] != "right":
-        raise DeviceError(f"the GPU could not be used: {result['message']}")
-    return result["gpu"], result["room_bytes"]
+    return ask("the GPU could not be used", timetasks.this_device)
+
+
+def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: bool = True) -> Answered:
+    """What a function returns in a child process, or in the one that owns the GPU. Raises DeviceError that begins
+    with ``failed``."""
+    task = messages.Ask(function=function, given=given, touches_gpu=on_gpu)
+    ((_, answer),) = isolate.run([task], False, TIME_SECONDS)
+    if answer["status"] != "right":
+        raise DeviceError(f"{failed}: {answer['message']}")
+    kind: type[Answered] = get_type_hints(function)["return"]
+    return schema.read(answer["found"], kind)

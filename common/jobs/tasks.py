@@ -26,19 +26,7 @@ from common.explain.faults import Fault
 from common.jobs import loading, messages, timetasks
 from common.jobs.codetasks import card_task, compile_task, prepare_task
 from common.jobs.messages import StepResult
-from common.jobs.timetasks import (
-    accuracy_task,
-    ceilings_task,
-    device_task,
-    epilogues_task,
-    launch_task,
-    pair_task,
-    peer_task,
-    size_task,
-    sweep_task,
-    time_task,
-    tunables_task,
-)
+from common.jobs.timetasks import launch_task, pair_task, peer_task, size_task, sweep_task, time_task
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
 
@@ -47,9 +35,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "accuracy_task", "card_task", "ceilings_task", "check_task", "compile_task", "device_task", "epilogues_task",
-    "explain_task", "launch_task", "maps_task", "pair_task", "peer_task", "prepare_task", "size_task", "sweep_task",
-    "time_task", "trace_task", "tunables_task",
+    "ask_task", "card_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task",
+    "peer_task", "prepare_task", "size_task", "sweep_task", "time_task", "trace_task",
 ]  # fmt: skip
 
 
@@ -182,7 +169,7 @@ def check_task(task: messages.Check) -> StepResult:
         result["depth"] = depth
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
-        known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
+        known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
         known = [*faults.of_text(path), *known]
         result["faults"] = list(dict.fromkeys(filter(None, known)))
     return result
@@ -308,6 +295,11 @@ def maps_task(task: messages.Maps) -> StepResult:
     bench.run()
     np.save(task.y, bench.y.get())
     return {"status": "right", "shape": problem.shape()}
+
+
+def ask_task(task: messages.Ask) -> messages.Answer:
+    """Call the task's function."""
+    return {"status": "right", "found": task.function(*task.given)}
 
 
 def trace_task(task: Trace) -> TraceResult:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.catalog import catalog, device, problems, sources, stages
+from common.check import budget
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
+from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
     from common.check import fullsize
@@ -160,16 +162,15 @@ def pair_task(task: messages.Pair) -> StepResult:
     return {**result, "pairs": pairs, "gpu": device.current_gpu().name}
 
 
-def tunables_task(task: messages.Tunables) -> messages.TunablesResult:
+def tunables(path: str, ladder: str, shape: dict[str, int]) -> messages.TunablesResult:
     """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
-    module = loading.load(task)
-    tunables = getattr(module, "TUNABLES", {})
+    module = catalog.load(Path(path), ladder)
+    found = getattr(module, "TUNABLES", {})
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
-    shipped = choose(problems.from_shape(task.ladder, task.shape)) if choose else vars(module)
+    shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
     return {
-        "status": "right",
-        "tunables": {name: list(values) for name, values in tunables.items()},
-        "shipped": {name: shipped[name] for name in tunables},
+        "tunables": {name: list(values) for name, values in found.items()},
+        "shipped": {name: shipped[name] for name in found},
     }
 
 
@@ -230,8 +231,8 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
     return {"status": "right", "shape": problem.shape(), "rows": rows, "message": "; ".join(lacking) or None}
 
 
-def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
-    """Time a step with each of a module's epilogues."""
+def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> messages.EpiloguesResult:
+    """The times of a step with each of the epilogues of the module ``ways``, in ``room`` bytes."""
     import importlib
 
     from numba import cuda
@@ -240,43 +241,41 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
     held.drop()
     cuda.current_context()
-    problem, ways = loading.fitted(task), importlib.import_module(task.ways)
+    problem, module = budget.fitted(problems.from_shape(ladder, shape), room), importlib.import_module(ways)
     stopwatch = timing.Stopwatch(device.l2_bytes())
     return {
-        "status": "right",
         "shape": problem.shape(),
-        "found": fusing.measure(loading.load(task), ways.ways, problem, lambda: stopwatch),
-        "code": sources.provenance(Path(task.path)),
-        "ways": sources.provenance(Path(str(ways.__file__))),
+        "found": fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, lambda: stopwatch),
+        "code": sources.provenance(Path(path)),
+        "ways": sources.provenance(Path(str(module.__file__))),
         "library": peers.version(problem) if peers.available() else "",
     }
 
 
-def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
-    """Measure this GPU's ceilings and say what it is."""
+def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
+    """What this GPU is, and its ceilings, measured in ``room`` bytes."""
     from common.timing import ceilings, timing
 
     held.drop()
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    measured = ceilings.measure(stopwatch, gpu.multiprocessors, loading.room_of(task), gpu.compute_capability)
-    return {"status": "right", "gpu": gpu, "ceilings": measured}
+    return gpu, ceilings.measure(stopwatch, gpu.multiprocessors, room, gpu.compute_capability)
 
 
-def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
-    """Measure the errors of steps on matrices, and of cuBLAS."""
+def accuracy(files: dict[str, str]) -> messages.AccuracyResult:
+    """The errors of steps on matrices, by their names the files, and of cuBLAS."""
     from common.timing import accuracy
 
     held.drop()
-    files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
-    steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
-    code = {name: sources.provenance(path) for name, (path, _) in files.items()}
-    return {"status": "right", "products": accuracy.measure(steps), "code": code}
+    ladders = {name: name.split("_")[0] for name in files}
+    steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
+    code = {name: sources.provenance(Path(path)) for name, path in files.items()}
+    return {"products": accuracy.measure(steps), "code": code}
 
 
-def device_task(_: messages.Device) -> messages.DeviceResult:
-    """Say what this GPU is, and how much of its memory problems may take."""
-    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": loading.own_room()}
+def this_device() -> tuple[device.Gpu, int]:
+    """What this GPU is, and how many bytes of its memory problems may take."""
+    return device.current_gpu(), loading.own_room()
 
 
 @contextlib.contextmanager

@@ -16,10 +16,8 @@ Module by module:
     charts        charts of records
     layers        one step across layers, beside the library
     drawing       what is drawn, by several processes, and only if it changed
-    photo         the photograph and its feature maps
     agreement     the tracer's counts beside the hardware's
-    tracewords    a trace in sentences; whether it explains a failed check
+    tracetables   a trace in tables and sentences; whether it explains a failed check
     traces        every step's trace, as the book shows it
-    messages      what a child process can be asked to draw
-    tasks         what a child process draws
+    tasks         what a child process is asked to draw
 """

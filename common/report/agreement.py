@@ -5,7 +5,8 @@ The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.catalog import catalog, device, lessontext, problems, sources
@@ -15,10 +16,10 @@ from common.catalog.problems import Problem
 from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
-from common.report.table import Table
+from common.report.table import Table, needed
 from common.run.messages import at
-from common.timing import profiler
-from common.timing.profiler import Counts
+from common.timing import tools
+from common.timing.tools import Counts
 from common.trace import trace
 from common.trace.messages import TracedKernel
 
@@ -53,16 +54,16 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
 def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     """The hardware's counters of each pair's kernels, by name, launches of one kernel summed.
 
-    All in one process under ncu. Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    All in one process under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read.
     """
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []
-    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, profiler.COUNTED), strict=True):
+    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=True):
-            sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
-            products = profiler.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            sums = kernels.setdefault(name, dict.fromkeys(tools.COUNTED, 0))
+            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
             counters = {**launch.counters, "ffma_threads": products}
             for key in sums:
                 sums[key] += counters[key] or 0
@@ -172,6 +173,17 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
                 body.append([*names, *cells, note])
     header = [*(["kernel"] if ratios_alone else ["kernel", "shape"]), *COLUMNS.values(), "note"]
     return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
+
+
+def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width: int) -> Table:
+    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
+    full, title = table(found, steps), "counted by the hardware"
+    if needed(full, broken=True) <= width:
+        return replace(full, title=f"{title} (ratio to the trace)")
+    narrow = table(found, steps, ratios_alone=True)
+    told = f"A terminal of {needed(full, broken=True)} columns shows the counts too."
+    note = "\n".join(filter(None, [told, narrow.note]))
+    return replace(narrow, title=f"{title}, over the trace's count", note=note)
 
 
 def off(counts: Counts, counted: Counts) -> list[str]:

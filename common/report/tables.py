@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from rich.text import Text
@@ -16,15 +15,14 @@ from common.jobs.run import Outcome
 from common.machine_code import loops
 from common.machine_code.loops import HotLoop
 from common.records import current, records
-from common.records.entries import Agreement, Point
+from common.records.entries import Point
 from common.records.records import Record
-from common.report import agreement, figures, kinds
+from common.report import figures, kinds
 from common.report.figures import Figure, TimedRow
-from common.report.table import Cell, Table, needed
+from common.report.table import Cell, Table
 from common.timing import ceilings as measured
-from common.timing import sanitizer
+from common.timing import tools
 from common.timing.ceilings import Ceilings
-from common.trace.messages import TracedAccess, TracedKernel
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
@@ -182,8 +180,8 @@ def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
     """Errors by step and tool."""
     counts = {(tool, step.name): count for tool, step, count, _ in found}
     names = dict.fromkeys(step.name for _, step, _, _ in found)
-    rows = [[name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS)] for name in names]
-    return Table(["step", *sanitizer.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in sanitizer.TOOLS.items()))
+    rows = [[name, *(str(counts[tool, name]) for tool in tools.TOOLS)] for name in names]
+    return Table(["step", *tools.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in tools.TOOLS.items()))
 
 
 def failed(found: list[tuple[str, str, str]]) -> Table:
@@ -202,83 +200,3 @@ def progress(found: list[Exercise], state: State) -> Table:
         for one in found
     ]  # fmt: skip
     return Table(["", "exercise", "kind", "hints", "done"], rows, left=["exercise", "kind", "hints", "done"])
-
-
-def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width: int) -> Table:
-    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
-    table, title = agreement.table(found, steps), "counted by the hardware"
-    if needed(table, broken=True) <= width:
-        return replace(table, title=f"{title} (ratio to the trace)")
-    narrow = agreement.table(found, steps, ratios_alone=True)
-    told = f"A terminal of {needed(table, broken=True)} columns shows the counts too."
-    note = "\n".join(filter(None, [told, narrow.note]))
-    return replace(narrow, title=f"{title}, over the trace's count", note=note)
-
-
-# --- traces ---
-
-_SPACES = {
-    "global": ("global memory, in sectors of 32 bytes", "sectors"),
-    "shared": ("shared memory, in wavefronts", "wavefronts"),
-    "constant": ("constant memory, in reads", "reads"),
-}
-_VERBS = {
-    "read": "read", "write": "write", "copy": "copy", "atomic": "update", "tma": "TMA load", "tma store": "TMA store",
-    "wgmma": "wgmma",
-}  # fmt: skip
-
-
-def traced(kernel: TracedKernel) -> list[Table]:
-    """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
-    where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
-    if kernel["blocks"] >= math.prod(kernel["grid"]) > 1:
-        where = f"all {kernel['blocks']} blocks"
-    elif kernel["blocks"] > 1:
-        where = f"the cluster of {kernel['blocks']} that begins with {where}"
-    head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads\n"
-    found: list[Table] = []
-    for space, (title, unit) in _SPACES.items():
-        accesses = [a for a in kernel["accesses"] if a["space"] == space]
-        if accesses:
-            found.append(_accesses(title if found else head + title, accesses, unit))
-    rows = []
-    for space, cells in kernel["per_fma"].items():
-        if any(cells.values()):
-            keys = ("loads", "loaded_values", "stores", "stored_values")
-            rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
-    header = ["memory", "load instructions", "floats loaded", "store instructions", "floats stored"]
-    rates = Table(header, rows, title="for each multiply-add of a thread", light=True)
-    return [*found, rates] if rows else found
-
-
-def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
-    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "lanes per address"]
-    header += ["bytes", "source"]
-    rows: list[list[Cell]] = [
-        [
-            str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",
-            f"{a['per_request']:.2f}", f"{a['ideal_per_request']:.2f}", _efficiency(a["efficiency"]),
-            f"{a['lanes_per_address']:.3g}", f"{a['bytes_moved']:,}" if a["bytes_moved"] else "", Text(a["text"]),
-        ]
-        for a in accesses
-    ]  # fmt: skip
-    if len(accesses) > 1:
-        # no request reaches memory if all are out of bounds
-        requests, moved, ideal, each, distinct = (
-            max(1, sum(a[key] for a in accesses)) for key in ("requests", "moved", "ideal", "accesses", "distinct")
-        )
-        moved_bytes = sum(a["bytes_moved"] for a in accesses)
-        rows.append([
-            "", "total", "", f"{requests:,}", f"{moved / requests:.2f}", f"{ideal / requests:.2f}",
-            _efficiency(ideal / moved), f"{each / distinct:.3g}", f"{moved_bytes:,}" if moved_bytes else "", "",
-        ])  # fmt: skip
-    table = Table(header, rows, "", title, ["access"], ["lanes per address", "source"], cut="source", light=True)
-    return table if any(a["bytes_moved"] for a in accesses) else table.only([one for one in header if one != "bytes"])
-
-
-def _efficiency(value: float) -> Text:
-    return Text(f"{100 * value:.0f}%", style="default" if value > 0.99 else "yellow" if value > 0.5 else "red")
-
-
-def _point(point: tuple[int, ...]) -> str:
-    return "(" + ", ".join(map(str, point)) + ")"

@@ -1,13 +1,33 @@
-"""What child processes do for this layer: see :mod:`common.jobs.tasks`."""
+"""What a child process is asked to draw, what it answers, and how it does it: see :mod:`common.run.messages`."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from common.catalog import stages
-from common.report.messages import Draw, DrawResult
+from common.run.messages import Result, Task
+
+
+class DrawResult(Result, total=False):
+    """``files`` that were written, from the checkout's root."""
+
+    files: list[str]
+
+
+class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
+    """Draw one unit.
+
+    ``what``  charts of a GPU's shipped record or of the user's own, a lesson's pictures, the machine code's charts,
+              or a step's trace
+    ``name``  of the GPU's record, of the lesson, or of the step
+    """
+
+    what: Literal["own", "shipped", "lesson", "code", "trace"]
+    name: str
 
 
 def draw_task(task: Draw) -> DrawResult:
-    """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.report.drawing`)."""
+    """Do it in this process."""
     from common.report import drawing
 
     with stages.stage("charts"):

@@ -1,34 +1,28 @@
-"""Every step's trace, kept in the repository as ``results/traces/STEP.json``: what the book's microscope pages show.
-
-``results/traces/made.json`` says what each was made from. A trace holds as long as its step, the step's helpers and
-the tracer are the same.
-"""
+"""Every step's trace, kept as ``results/traces/STEP.json``: what the pages of the book show that draw a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from msgspec import Struct, to_builtins
+from msgspec import Struct
+from msgspec.structs import replace
 
-from common.catalog import cache, catalog, device, schema, store
+from common.catalog import cache, catalog, schema, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Hgemm, Problem
-from common.catalog.schema import Amount, Count, Digest, Extent, Name
-from common.report import tracewords
-from common.run import isolate
+from common.catalog.schema import Amount, Count, Extent, Name
+from common.report import tracetables
 from common.trace import trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
 from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 
 FOLDER = catalog.ROOT / "results" / "traces"
-MADE = "made.json"
 KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
-_WRITES = ("write", "copy")
 
 
 class Request(Struct, array_like=True, omit_defaults=True):
@@ -45,7 +39,7 @@ class Request(Struct, array_like=True, omit_defaults=True):
 
 
 class Access(Struct):
-    """As :class:`common.trace.result.Access`."""
+    """As :class:`common.trace.result.Access`, with the first requests that were ``seen``."""
 
     line: Extent
     space: Name
@@ -56,7 +50,7 @@ class Access(Struct):
     requests: Count
     moved: Count
     ideal: Count
-    seen: list[Request]
+    seen: list[Request] = []
 
 
 class Span(Struct, array_like=True):
@@ -79,18 +73,19 @@ class Fault(Struct):
 class Kernel(Struct):
     """What one kernel did in the traced block; the names as in :class:`common.trace.result.KernelTrace`.
 
-    ``file``: from the checkout's root, or where it lies outside, whole.
+    ``file``   from the checkout's root, or where it lies outside, whole
+    ``loads``  instructions for each multiply-add, by memory
+    ``says``   what is to be known of it, in sentences
     """
 
     name: Name
     file: Name
     grid: list[Count]
     block: list[Count]
-    shown: list[Count]
     blocks: Extent
     fma: Count
     fma_lines: dict[str, Count]
-    loads: dict[str, Amount]  # instructions for each multiply-add, by memory
+    loads: dict[str, Amount]
     says: list[str]
     accesses: list[Access]
     faults: list[Fault]
@@ -101,24 +96,18 @@ class Kernel(Struct):
         return sum(access.moved for access in self.accesses if access.space == space)
 
 
-class StepTrace(Struct):
-    """A step's kernels at one shape; ``main`` is the main one's place among them."""
+class StepTrace(Struct, omit_defaults=True):
+    """A step's kernels at one shape; ``main`` is the main one's place among them, ``source`` a digest of the code."""
 
     shape: Name
     kernels: list[Kernel]
     main: Count
+    source: str = ""
 
     @property
     def chief(self) -> Kernel:
         """The main kernel."""
         return self.kernels[self.main]
-
-
-class Made(Struct):
-    """What a kept trace was made from: the files whose lines it names, and all that it depends on."""
-
-    text: Digest
-    key: Digest
 
 
 def problem(step: Step) -> Problem:
@@ -129,36 +118,27 @@ def problem(step: Step) -> Problem:
 
 def of(found: Traced, at: Problem) -> StepTrace:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
-    return StepTrace(
-        shape=str(at),
-        kernels=[_kernel(kernel) for kernel in found["kernels"]],
-        main=found["kernels"].index(trace.main_kernel(found)),
-    )
+    kernels = found["kernels"]
+    return StepTrace(str(at), [_kernel(one) for one in kernels], kernels.index(trace.main_kernel(found)))
 
 
 def _kernel(kernel: TracedKernel) -> Kernel:
     loads = {space: round(each["loads"], 6) for space, each in kernel["per_fma"].items() if space in _MEMORIES}
-    return Kernel(
-        name=kernel["name"],
-        file=store.shown(Path(kernel["file"])),
-        grid=list(kernel["grid"]),
-        block=list(kernel["block"]),
-        shown=list(kernel["first_block"]),
-        blocks=kernel["blocks"],
-        fma=kernel["fma"],
-        fma_lines=kernel["fma_lines"],
-        loads={space: each for space, each in loads.items() if each},
-        says=list(tracewords.sentences(kernel)),
-        accesses=[_access(access) for access in kernel["accesses"] if access["space"] in _MEMORIES],
-        faults=[Fault(fault["line"], tracewords.fault_sentence(fault)) for fault in kernel["faults"]],
-        pipeline=[Span(**span) for span in kernel["pipeline"] if span["start"] < TICKS],
-    )
+    told = {
+        **kernel,
+        "file": store.shown(Path(kernel["file"])),
+        "loads": {space: each for space, each in loads.items() if each},
+        "says": list(tracetables.sentences(kernel)),
+        "accesses": [_access(access) for access in kernel["accesses"] if access["space"] in _MEMORIES],
+        "faults": [Fault(fault.line, tracetables.fault_sentence(fault)) for fault in kernel["faults"]],
+        "pipeline": [Span(**span) for span in kernel["pipeline"] if span["start"] < TICKS],
+    }
+    return msgspec.convert(told, Kernel)
 
 
 def _access(access: TracedAccess) -> Access:
-    names = ("line", "space", "op", "array", "bits", "accesses", "requests", "moved", "ideal")
     seen = [_request(access, request) for request in access.get("seen", [])]
-    return Access(**{name: access[name] for name in names}, seen=seen)  # type: ignore[literal-required]
+    return msgspec.convert({**access, "seen": seen}, Access)
 
 
 def _request(access: TracedAccess, request: TracedRequest) -> Request:
@@ -167,7 +147,7 @@ def _request(access: TracedAccess, request: TracedRequest) -> Request:
         return Request(request["warp"], runs)
     words = np.array([[0 if place is None else place // WORD_BYTES for place in request["places"]]])
     active = np.array([[place is not None for place in request["places"]]])
-    width, write = max(1, access["bits"] // 8 // WORD_BYTES), access["op"] in _WRITES
+    width, write = max(1, access["bits"] // 8 // WORD_BYTES), access["op"] in ("write", "copy")
     together = served_together(words, active, width, write)
     return Request(request["warp"], runs, together, wavefronts(words, active, width, write).moved)
 
@@ -208,65 +188,25 @@ def load(step: Step, folder: Path = FOLDER) -> StepTrace:
     return schema.read(store.read_json(path), StepTrace, store.shown(path))
 
 
-def stale(fresh: bool = False, folder: Path = FOLDER) -> list[Step]:
-    """The steps whose trace is to be taken: changed, without a file, or with ``fresh`` all."""
-    made = {} if fresh else _made(folder)
-    return [
-        step
-        for step in catalog.steps()
-        if made.get(step.name) != _now(step) or not (folder / f"{step.name}.json").is_file()
-    ]
-
-
 def fitting(folder: Path = FOLDER) -> dict[str, StepTrace]:
     """The kept traces whose lines are those of the files as they are, by step. Raises SchemaError, StoreError."""
-    made = _made(folder)
-    return {
-        step.name: load(step, folder)
-        for step in catalog.steps()
-        if step.name in made and made[step.name].text == _text(step) and (folder / f"{step.name}.json").is_file()
-    }
+    steps = [step for step in catalog.steps() if (folder / f"{step.name}.json").is_file()]
+    found = {step.name: load(step, folder) for step in steps}
+    return {step.name: found[step.name] for step in steps if found[step.name].source == _source(step)}
 
 
-def renew(steps: Sequence[Step], folder: Path = FOLDER, workers: int | None = None) -> Iterator[tuple[Step, str]]:
-    """Trace the steps in child processes and write their files; with each step why it could not be, or nothing.
-
-    Files of steps that are gone are removed.
-    """
-    names = {step.name for step in catalog.steps()}
-    for path in folder.glob("*.json"):
-        if path.name != MADE and path.stem not in names:
-            path.unlink()
-    made = _made(folder)
-    entries = [_now(step) for step in steps]  # of before: what changes meanwhile is traced again
-    groups = [[trace.task(step, problem(step), kept=KEPT)] for step in steps]
-    results = isolate.run_groups(groups, True, trace.SECONDS, workers or device.workers())
-    for step, entry, (_, result) in zip(steps, entries, results, strict=True):
-        if "trace" in result:
-            _write(folder / f"{step.name}.json", of(result["trace"], problem(step)))
-            made[step.name] = entry
-            store.write_json(folder / MADE, to_builtins({name: made[name] for name in made if name in names}))
-        yield step, "" if "trace" in result else str(result["message"])
-
-
-def _write(path: Path, found: StepTrace) -> None:
-    """One line for each access, so that a change reads well."""
-    text = msgspec.json.encode(found).decode()
+def write(step: Step, folder: Path = FOLDER) -> Path:
+    """Trace a step in this process and write its file, one line for each access. Raises TraceError."""
+    at = problem(step)
+    found = trace.run(catalog.load(step.path, step.ladder), at, kept=KEPT)
+    text = msgspec.json.encode(replace(of(found.as_dict(), at), source=_source(step))).decode()
     for mark in ('{"name":', '{"line":', '"pipeline":'):
         text = text.replace(mark, f"\n{mark}")
-    if not path.is_file() or store.read_text(path) != f"{text}\n":
-        store.write(path, f"{text}\n")
+    path = folder / f"{step.name}.json"
+    store.write(path, f"{text}\n")
+    return path
 
 
-def _made(folder: Path) -> dict[str, Made]:
-    return cache.read(folder / MADE, dict[str, Made])
-
-
-def _now(step: Step) -> Made:
-    """What a trace of the step as it is now is made from."""
-    return Made(_text(step), cache.key([Path(__file__), step.path], str(problem(step)), text=True, versions=()))
-
-
-def _text(step: Step) -> str:
+def _source(step: Step) -> str:
     """A digest of the step's file, and of those that it takes kernels and helpers from."""
     return cache.digest(cache.files([step.path]), text=True)

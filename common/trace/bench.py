@@ -40,11 +40,6 @@ class TracedBench(Bench):
         for guarded in (self.x, self.weight):
             guarded.array.storage.read_only = True
 
-    @property
-    def racy(self) -> bool:
-        """Was a race found?"""
-        return any(fault.kind in ("race", "overlap") for fault in self._tracer.faults())
-
     def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
         with self._tracer:
             super().load(x, weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,21 +159,22 @@ def _shuffled(state: State, line: int, member: Value, value: Value, source: Valu
     return np.where(missing, dtype_of(value).type(np.nan), taken) if real and missing.any() else taken
 
 
-def shfl_sync(state: State, line: int, member: Value, value: Value, source: Value) -> Value:
-    return _shuffled(state, line, member, value, np.asarray(source) % WARP, "shfl_sync")
+def _shuffle(name: str, source_of: Callable[[Ints, Any], Any]) -> Code:
+    """``source_of(lane, other)``: the lane of its warp whose value a lane takes."""
+
+    def shuffle(state: State, line: int, member: Value, value: Value, other: Value) -> Value:
+        return _shuffled(state, line, member, value, source_of(state.lane_numbers % WARP, other), name)
+
+    shuffle.__name__ = name
+    return shuffle
 
 
-def shfl_up_sync(state: State, line: int, member: Value, value: Value, delta: Value) -> Value:
-    return _shuffled(state, line, member, value, state.lane_numbers % WARP - delta, "shfl_up_sync")
-
-
-def shfl_down_sync(state: State, line: int, member: Value, value: Value, delta: Value) -> Value:
-    return _shuffled(state, line, member, value, state.lane_numbers % WARP + delta, "shfl_down_sync")
-
-
-def shfl_xor_sync(state: State, line: int, member: Value, value: Value, other: Value) -> Value:
-    source = state.lane_numbers % WARP ^ np.asarray(other).astype(np.int64)
-    return _shuffled(state, line, member, value, source, "shfl_xor_sync")
+_SHUFFLES = (
+    _shuffle("shfl_sync", lambda _, other: np.asarray(other) % WARP),
+    _shuffle("shfl_up_sync", lambda lane, delta: lane - delta),
+    _shuffle("shfl_down_sync", lambda lane, delta: lane + delta),
+    _shuffle("shfl_xor_sync", lambda lane, other: lane ^ np.asarray(other).astype(np.int64)),
+)
 
 
 def ballot_sync(state: State, line: int, member: Value, predicate: Value) -> Value:
@@ -294,8 +296,8 @@ def selp(state: State, line: int, condition: Value, a: Value, b: Value) -> Value
 _FUNCTIONS: dict[str, Code] = {
     function.__name__: function
     for function in (
-        syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, shfl_sync, shfl_up_sync,
-        shfl_down_sync, shfl_xor_sync, ballot_sync, all_sync, any_sync, eq_sync, match_any_sync, match_all_sync,
+        syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, *_SHUFFLES, ballot_sync,
+        all_sync, any_sync, eq_sync, match_any_sync, match_all_sync,
         activemask, lanemask_lt, threadfence, threadfence_block, nanosleep, popc, brev, clz, ffs, fma, cbrt, rsqrt,
         selp,
     )

@@ -6,7 +6,7 @@ lane. Their stamps count the barriers that they have passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,26 +38,6 @@ def apart(
     one_warp = first // WARP == second // WARP
     both_came = (np.asarray(then[0]) != now[0]) & (np.asarray(then[1]) != now[1])
     return other_block, ~other_block & (first != second) & same_turn & ~(one_warp & both_came)
-
-
-def stamps_in(moments: Callable[[int], tuple[Any, int]], alike: Ints, events: Ints, who: Ints) -> Ints:
-    """The stamps that threads had in events; of a thread of blocks that ran at another time, anything.
-
-    ``alike`` is what :func:`alike_in` gives; ``moments(event)`` are an event's stamps by lane, and the ordinal of its
-    first lane.
-    """
-    found: Ints = alike[events]
-    own = np.flatnonzero(found < 0)
-    for event in np.unique(events[own]).tolist():
-        chosen = own[events[own] == event]
-        stamps, base = moments(event)
-        found[chosen] = stamps.take(who[chosen] - base, mode="clip")
-    return found
-
-
-def alike_in(moments: list[Any]) -> Ints:
-    """Of each event the stamp that all lanes have, -1 where they differ."""
-    return np.array([-1 if isinstance(stamps, np.ndarray) else stamps for stamps in moments], np.int64)
 
 
 class Met(NamedTuple):
@@ -100,7 +80,7 @@ class Log:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._base: list[int] = []  # the ordinal of an event's first lane
-        self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same
+        self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
         self._fences: dict[int, list[Met]] = {}  # by block: those that no atomic operation has come after
         self.released: dict[int, list[Met]] = {}  # by block: atomic operations that tell others what came before
         self._acquired: dict[int, list[Met]] = {}  # by block: atomic operations that may have been told
@@ -146,11 +126,17 @@ class Log:
         return self.events[event].line
 
     def stamps(self, events: Ints, who: Ints) -> Ints:
-        """The stamps that threads had in events, as in :func:`stamps_in`."""
-        known = len(self._alike)
-        if known < len(self.events):
-            self._alike = np.append(self._alike, alike_in([event.stamps for event in self.events[known:]]))
-        return stamps_in(lambda event: (self.events[event].stamps, self._base[event]), self._alike, events, who)
+        """The stamps that threads had in events; of a thread of blocks that ran at another time, anything."""
+        new = [event.stamps for event in self.events[len(self._alike) :]]
+        if new:
+            alike = [-1 if isinstance(stamps, np.ndarray) else stamps for stamps in new]
+            self._alike = np.append(self._alike, np.array(alike, np.int64))
+        found: Ints = self._alike[events]
+        own = np.flatnonzero(found < 0)
+        for event in np.unique(events[own]).tolist():
+            chosen = own[events[own] == event]
+            found[chosen] = self.events[event].stamps.take(who[chosen] - self._base[event], mode="clip")
+        return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
         """Did threads of a block let another block see what they did in events, and have its threads looked since?

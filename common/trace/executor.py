@@ -39,6 +39,7 @@ from common.trace.views import View
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
+_WHOLE = (int, np.int64)  # types of an index that is one for all threads
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
 
@@ -408,7 +409,8 @@ class _Before:
 
 def _register(array: View, index: Any) -> int | None:
     """Where a constant index of a register tile leads, if it has led there before; most accesses are of that kind."""
-    constant = type(index) is int or (type(index) is tuple and type(index[0]) is type(index[-1]) is int)
+    kind = type(index)
+    constant = kind in _WHOLE or (kind is tuple and type(index[0]) in _WHOLE and type(index[-1]) in _WHOLE)
     return array.known.get(index) if constant and len(array.shape) < 3 else None
 
 

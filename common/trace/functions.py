@@ -40,7 +40,7 @@ _HELPERS = (
     "lessons.hopper",
     "lessons.tensorcores",
     "lessons.wide",
-)  # whose device functions the machine carries out itself
+)  # whose device functions the tracer carries out itself
 
 _RUNTIME = {
     "_" + name: getattr(values, name)

@@ -88,8 +88,8 @@ def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
     name = "dgrad_minimal_filtering"
     assert verdict(name, problem, catalog.find(name).algorithm)["status"] == "right"
     (finding,) = verdict(name, problem, None)["findings"]
-    assert finding["kind"] == "imprecise"
-    assert "times the float32 bound" in finding["message"]
+    assert finding.kind == "imprecise"
+    assert "times the float32 bound" in finding.message
 
 
 # --- the typical error of float32 sums ---

@@ -7,8 +7,8 @@ import pytest
 
 from common.catalog import cache, catalog, problems
 from common.jobs import compiling, unchanged
-from common.report import drawing, traces
-from common.report.messages import Draw
+from common.report import drawing
+from common.report.tasks import Draw
 
 NAIVE = catalog.find("gemm_naive")
 COMMON = catalog.ROOT / "common"
@@ -44,7 +44,7 @@ KEYS = {
     "card": lambda: compiling.card_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: drawing._key(Draw(what="code", name="machine code")),
     "picture": lambda: drawing._key(Draw(what="lesson", name="01_naive")),
-    "trace": lambda: traces._now(NAIVE).key,
+    "trace": lambda: drawing._key(Draw(what="trace", name=NAIVE.name)),
 }
 
 
@@ -57,7 +57,6 @@ def depends():
     """By kind of key the modules whose change changes it; each is changed in turn."""
     found = {kind: set() for kind in KEYS}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "_marked", lambda unit: [])  # of the record: it takes its time
         plain = cache._code
         before = {kind: make() for kind, make in KEYS.items()}
         for module in MODULES:

@@ -90,7 +90,7 @@ def findings(kernel, problem, repeats=1):
 def answer(result):
     """A child's result as findings."""
     if result["status"] in ("right", "wrong"):
-        return [(finding["kind"], finding["message"]) for finding in result["findings"]]
+        return [(finding.kind, finding.message) for finding in result["findings"]]
     return [(result["status"], result["message"])]
 
 
@@ -134,7 +134,7 @@ def test_a_kernel_that_says_too_little_is_named(entry):
 
 @pytest.mark.parametrize("base", some(BASES, 7, 2))
 def test_a_base_is_right_and_meets_no_expectation(base):
-    kernel = mutants.read(base, base, mistake="Nothing.", refute={"class": "none"})
+    kernel = mutants.read(base, f"{base}_unchanged", mistake="Nothing.", refute={"class": "none"})
     for problem in RAGGED[kernel.ladder][:2]:
         assert findings(kernel, problem) == []
 

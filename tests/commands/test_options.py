@@ -23,9 +23,9 @@ from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import recording, records
 from common.records.entries import Point, Sweep
-from common.report import agreement, tables
+from common.report import agreement
 from common.run import isolate
-from common.timing import sanitizer
+from common.timing import tools
 from common.timing.ceilings import Ceilings
 from common.trace import trace
 
@@ -128,7 +128,7 @@ CASES = {
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
     "hint": lambda s: "02.3" in s.out,
     "charts --fresh": lambda s: s.redraw.fresh,
-    "charts --record": lambda s: s._redraw.shipped and s._retrace and "redraw" not in s.asked,
+    "charts --record": lambda s: s.redraw.shipped,
     "photo conv2d_coarsened --sim": lambda s: s.draw_photo.step.name == "conv2d_coarsened" and s.draw_photo.simulator,
     "photo --record": lambda s: s.draw_photo.folder == records.RESULTS,
     "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
@@ -231,13 +231,13 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "sweep", nothing)
 
     def clean(steps):
-        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+        return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
     code = sources.provenance(catalog.find("gemm_naive").path)
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
-    note(tables, "agreed", "agreed")
+    note(agreement, "agreed", "agreed")
     note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
@@ -248,7 +248,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade.Grader, "all", nothing)
     note(exercising, "_remember")
     for module, name in (
-        (pictures, "redraw"), (pictures, "_redraw"), (pictures, "_retrace"), (pictures, "draw_photo"),
+        (pictures, "redraw"), (pictures, "draw_photo"),
         (lessons, "_lesson"), (lessons, "_watch"), (edits, "keep_shipped"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
@@ -344,7 +344,7 @@ def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, f
 @pytest.mark.parametrize(("source", "says"), [(None, False), ("0" * 64, True)], ids=["as it is", "older"])
 def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
     def clean(steps):
-        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+        return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])

@@ -40,7 +40,7 @@ def right(step, preset):
 
 def measure(pairs, file=None, libraries=(), ceilings=False, quick=False):
     if ceilings:
-        yield "ceilings", {"status": "right", "ceilings": CEILINGS}
+        yield "ceilings", CEILINGS
     for step, preset in pairs:
         yield "step", right(step, preset)
 

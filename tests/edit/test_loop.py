@@ -12,6 +12,7 @@ from common import cli
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.check import plan
+from common.check.check import Finding
 from common.commands import edits
 from common.edit import history, loop, saves, shipped, words
 from common.edit.history import Event, Figures
@@ -370,7 +371,7 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
 
 
 def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
-    gpu.check = {"status": "wrong", "findings": [{"kind": "wrong", "message": "1 of 9"}]}
+    gpu.check = {"status": "wrong", "findings": [Finding("wrong", "1 of 9")]}
     race = Fault("race", "t[0]", 3)
     asked = gpu.run
 

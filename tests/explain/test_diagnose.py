@@ -1,14 +1,12 @@
 """What wrong values say: one small mistake for each kind of sentence, computed by NumPy."""
 
-import re
-
 import numpy as np
 import pytest
 
 from common.catalog import reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, on_ladder
 from common.check import inputs
-from common.explain import diagnose, terms
+from common.explain import diagnose, letters
 
 GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
@@ -17,42 +15,44 @@ PLANE_OF_3 = Conv2d(N=2, C=3, H=6, W=7, K=3, R=2, S=2)
 DGRAD, WGRAD = on_ladder("dgrad", SPACE), on_ladder("wgrad", SPACE)
 
 
-def said(problem, compute, seed=0, racy=False):
+def said(problem, compute, seed=0):
     """The sentence on a kernel that computes ``compute(x, weight)``."""
     x, weight = inputs.integers(problem, seed)
     got = np.asarray(compute(x.astype(np.float64), weight.astype(np.float64)), np.float64)
-    return diagnose.explain(problem, x, weight, got, right(problem)(x, weight), racy)
+    return diagnose.explain(problem, x, weight, got, right(problem)(x, weight))
 
 
 def right(problem):
     return lambda x, weight: reference.full(problem, x, weight)
 
 
-def moved(problem, **letters):
+def moved(problem, **other):
     """The right output read at other letters, such as ``n=lambda e: e["n"] // 4 * 4``."""
 
     def compute(x, weight):
         y = reference.full(problem, x, weight)
-        names = terms.LAYOUTS[problem.ladder].output
+        names = letters.LAYOUTS[problem.ladder].output
         env = dict(zip(names, np.indices(y.shape), strict=True))
-        return y[tuple(letters[u](env) if u in letters else env[u] for u in names)]
+        return y[tuple(other[u](env) if u in other else env[u] for u in names)]
 
     return compute
 
 
 def everywhere(problem):
     """The letters at every element of the output."""
-    return terms.environment(problem, tuple(np.indices(problem.output_shape).reshape(len(problem.output_shape), -1)))
+    return letters.environment(
+        problem, tuple(np.indices(problem.output_shape).reshape(len(problem.output_shape), -1))
+    )
 
 
-def replaced(problem, operand, **letters):
+def replaced(problem, operand, **changes):
     """Sums in which an operand is read at other letters."""
 
     def compute(x, weight):
         env = everywhere(problem)
-        other = env | {u: value(env) + 0 * env.get(u, 0) for u, value in letters.items()}
+        other = env | {u: value(env) + 0 * env.get(u, 0) for u, value in changes.items()}
         pair = (other, env) if operand == "x" else (env, other)
-        return terms.products(problem, pair[0], x, weight, pair[1]).sum(axis=1).reshape(problem.output_shape)
+        return letters.products(problem, pair[0], x, weight, pair[1]).sum(axis=1).reshape(problem.output_shape)
 
     return compute
 
@@ -62,7 +62,7 @@ def weighted(problem, change):
 
     def compute(x, weight):
         env = everywhere(problem)
-        return change(terms.products(problem, env, x, weight), env).sum(axis=1).reshape(problem.output_shape)
+        return change(letters.products(problem, env, x, weight), env).sum(axis=1).reshape(problem.output_shape)
 
     return compute
 
@@ -80,41 +80,16 @@ def test_terms_add_up_to_the_oracle(problem):
 
 
 @pytest.mark.parametrize(
-    ("problem", "letters", "text"),
+    ("problem", "changes", "text"),
     [
-        (GEMM, {"n": lambda e: e["n"] // 4 * 4}, "c[0, 1] holds what c[0, 0] should: c[m, n // 4 * 4] in place of"),
-        (GEMM, {"m": lambda e: e["m"] * 0}, "c[1, 0] holds what c[0, 0] should: c[0, n] in place of c[m, n]"),
-        (GEMM, {"n": lambda e: e["n"] % 8}, "c[0, 8] holds what c[0, 0] should: c[m, n % 8] in place of c[m, n]"),
+        (GEMM, {"n": lambda e: e["n"] // 4 * 4}, "c[m, n] holds what c[m, n // 4 * 4] should"),
         (GEMM, {"m": lambda e: np.minimum(e["m"] + 1, 19)}, "shifted: at m stands the value of m + 1"),
         (Gemm(M=8, N=8, K=5), {"m": lambda e: e["n"], "n": lambda e: e["m"]}, "transposed"),
-        (PLANE, {"n": lambda e: e["n"] * 0}, "y[1, 0, 0, 0] holds what y[0, 0, 0, 0] should: y[0, k, p, q] in"),
-        (PLANE, {"k": lambda e: e["k"] // 2 * 2}, "y[n, k // 2 * 2, p, q] in place of y[n, k, p, q]"),
+        (PLANE, {"n": lambda e: e["n"] * 0}, "y[n, k, p, q] holds what y[0, k, p, q] should"),
     ],
 )  # fmt: skip
-def test_an_element_that_holds_another_s_value_is_told_whose(problem, letters, text):
-    assert text in said(problem, moved(problem, **letters))
-
-
-def test_one_row_is_told_with_its_place():
-    def compute(x, weight):
-        y = x @ weight
-        y[1] = y[0]
-        return y
-
-    found = said(GEMM, compute)
-    assert "c[1, 0] holds what c[0, 0] should" in found
-    assert "true of" not in found
-
-
-def test_the_share_is_said_where_it_is_not_all():
-    def compute(x, weight):
-        y = x @ weight
-        y[:15] = np.roll(y, -1, 0)[:15]
-        y[15:] += np.random.default_rng(1).integers(1, 99, (5, 24))
-        return y
-
-    assert said(GEMM, compute).startswith("shifted: at m stands the value of m + 1, as from an offset wrong by one")
-    assert re.search("; true of (3[56].) of (4[78].) wrong elements$", said(GEMM, compute))
+def test_an_element_that_holds_another_s_value_is_told_whose(problem, changes, text):
+    assert text in said(problem, moved(problem, **changes))
 
 
 # --- terms ---
@@ -128,15 +103,15 @@ def keep(test, factor=0.0):
     ("problem", "change", "text"),
     [
         (GEMM, keep(lambda e: e["k"] != 7), "the term k = 7 is missing"),
+        (GEMM, keep(lambda e: e["k"] != 11), "the last term, k = K - 1, is left out"),
         (GEMM, keep(lambda e: e["k"] < 8), "the sum stops at k = 8: the last 4 terms are left out"),
-        (GEMM, keep(lambda e: e["k"] >= 4), "the terms k < 4 are missing"),
+        (GEMM, keep(lambda e: e["k"] == 11), "only the term k = 11 counts"),
         (GEMM, keep(lambda e: e["k"] >= 8), "only the terms k >= 8 count"),
         (GEMM, keep(lambda e: e["k"] != 0, 2), "the term k = 0 is counted twice"),
         (GEMM, keep(lambda e: (e["k"] < 5) | (e["k"] > 8)), "the terms 5 <= k <= 8 are missing"),
-        (PLANE, keep(lambda e: (e["r"] != 1) | (e["s"] != 0) | (e["c"] != 2)), "(c = 2, r = 1, s = 0) is missing"),
-        (PLANE, keep(lambda e: e["p"] + e["r"] < 7), "x at h >= 7 counts as 0"),
-        (PLANE, keep(lambda e: e["p"] % 4 + e["r"] < 4), "x at h beyond a tile of 4 (its halo) counts as 0"),
+        (PLANE, keep(lambda e: (e["r"] != 1) | (e["s"] != 0) | (e["c"] != 2)), "the term gemm_k = 14 is missing"),
         (PLANE, keep(lambda e: (e["c"] != 1) | (e["p"] != 0)), "channel c = 1 is left out, only p = 0"),
+        (PLANE, keep(lambda e: e["p"] + e["r"] < 7), "x at h >= 7 counts as 0"),
         (SPACE, keep(lambda e: e["t"] == 0), "the last filter tap, t = 1, is left out"),
     ],
 )  # fmt: skip
@@ -145,24 +120,20 @@ def test_terms_missing_or_repeated_are_named(problem, change, text):
 
 
 @pytest.mark.parametrize(
-    ("problem", "operand", "letters", "text"),
+    ("problem", "operand", "changes", "text"),
     [
         (GEMM, "weight", {"k": lambda e: e["k"] + 1}, "the terms pair a[m, k - 1] with b[k, n]"),
-        (GEMM, "x", {"m": lambda e: e["m"] + 4}, "holds what c[4, 0] should: c[m + 4, n] in place of c[m, n]"),
-        (GEMM, "x", {"m": lambda e: e["k"]}, "a[k, k] is read in place of a[m, k]"),
-        (GEMM, "x", {"k": lambda e: e["k"] // 4 * 4}, "the terms pair a[m, k // 4 * 4] with b[k, n]"),
-        (PLANE, "x", {"r": lambda e: e["s"]}, "x[n, c, p + s, q + s] is read in place of x[n, c, p + r, q + s]"),
-        (PLANE, "x", {"c": lambda e: e["c"] * 0}, "x[n, 0, p + r, q + s] is read in place of"),
-        (PLANE, "x", {"r": lambda e: e["r"] * 0}, "x[n, c, p, q + s] is read in place of x[n, c, p + r, q + s]"),
-        (PLANE, "weight", {"c": lambda e: e["c"] * 0}, "filt[k, 0, r, s] is read in place of filt[k, c, r, s]"),
+        (GEMM, "x", {"m": lambda e: e["k"]}, "a is read with k in place of m"),
+        (PLANE, "x", {"r": lambda e: e["s"]}, "x is read with s in place of r"),
+        (PLANE, "weight", {"c": lambda e: e["c"] * 0}, "filt is read with 0 in place of c"),
         (SPACE, "x", {"stride_h": lambda e: 1}, "stride_h is taken as 1"),
         (SPACE, "x", {"pad_w": lambda e: 0}, "pad_w is taken as 0"),
         (SPACE, "x", {"dilation_d": lambda e: 1}, "dilation_d is taken as 1"),
-        (SPACE, "x", {"pad_h": lambda e: 2}, "pad_h * stride_h stands in place of pad_h"),
+        (SPACE, "x", {"pad_h": lambda e: 2}, "pad_h + 1 stands in place of pad_h"),
     ],
 )  # fmt: skip
-def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, letters, text):
-    assert text in said(problem, replaced(problem, operand, **letters))
+def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, changes, text):
+    assert text in said(problem, replaced(problem, operand, **changes))
 
 
 def test_a_row_taken_for_longer_than_it_is():
@@ -185,9 +156,8 @@ def test_a_row_taken_for_longer_than_it_is():
         (lambda y: y * 0, "each is 0"),
         (lambda y: y * 2, "each is twice the right value"),
         (lambda y: y + 1, "each is 1 too large"),
-        (lambda y: np.minimum(y, 127), "the result is clipped at 127 above"),
+        (lambda y: np.clip(y, -127, 127), "the result is clipped to -127 to 127"),
         (lambda y: (y + 128) % 256 - 128, "the result is kept in 8 bits"),
-        (lambda y: y % 256, "the result is kept in 8 bits, unsigned"),
     ],
 )
 def test_what_became_of_a_value_is_said(change, text):
@@ -223,42 +193,6 @@ def test_noise_is_not_explained():
         assert said(problem, lambda x, weight, noise=noise: noise) == ""
 
 
-def test_a_part_that_any_other_index_would_explain_as_well_is_not_told():
-    """Each element reads one of three filters, at random: of each guess a third is true, whatever it says."""
-    for seed in range(3):
-        at = np.random.default_rng(seed).integers(0, PLANE_OF_3.K, (np.prod(PLANE_OF_3.output_shape), 1))
-        found = said(PLANE_OF_3, replaced(PLANE_OF_3, terms.WEIGHT, k=lambda e, at=at: at))
-        assert found == "", found
-
-
-@pytest.mark.parametrize(
-    "problem", [Gemm(M=9, N=11, K=3), on_ladder("wgrad", Conv3d(1, 1, 1, 3, 2, 35, 1, 1, 1))], ids=str
-)
-def test_a_part_that_any_other_term_would_explain_as_well_is_not_told(problem):
-    """Each element leaves out one term, at random: no certain one is missing, and no letter is mistaken."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        gone = rng.integers(0, problem.reduction, np.prod(problem.output_shape))
-
-        def change(table, env, gone=gone):
-            return np.where(np.arange(table.shape[1]) == gone[:, None], 0, table)
-
-        assert "true of" not in said(problem, weighted(problem, change))
-
-
-def test_a_part_that_is_more_than_chance_is_told():
-    """The last term is missing in two of three elements, at random, and nothing of the others fits."""
-    rng = np.random.default_rng(0)
-    which, noise = rng.random(GEMM.M * GEMM.N) < 0.67, rng.integers(-300, 300, GEMM.M * GEMM.N)
-
-    def compute(x, weight):
-        y = (x @ weight).reshape(-1)
-        short = (x[:, :-1] @ weight[:-1]).reshape(-1)
-        return np.where(which, short, y + noise).reshape(GEMM.M, GEMM.N)
-
-    assert said(GEMM, compute).startswith("the last term, k = K - 1, is left out; true of 29")
-
-
 # --- earlier launches ---
 
 
@@ -274,44 +208,6 @@ def test_what_an_output_keeps_of_an_earlier_launch():
     assert kept(old[0] @ new[1].astype(np.float64)) == "a is the first launch's"
     assert kept(expected + first).startswith("they hold the first launch's sums, too: what is added to is to be set")
     assert kept(expected + 1) == ""
-
-
-def test_sums_that_lose_their_last_bits_are_told_so_and_no_term_is_blamed():
-    def squares(x, weight):
-        x, weight = x.astype(np.float32), weight.astype(np.float32)
-        total = np.zeros((GEMM.M, GEMM.N), np.float32)
-        for k in range(GEMM.K):
-            total += (x[:, k, None] + weight[k]) ** 2
-        for k in range(GEMM.K):
-            total -= x[:, k, None] ** 2 + weight[k] ** 2
-        return total / 2
-
-    rng = np.random.default_rng(3)
-    x, weight = (rng.integers(-3000, 3000, shape).astype(np.float32) for shape, _ in GEMM.operands[:2])
-    got = squares(x, weight).astype(np.float64)
-    found = diagnose.explain(GEMM, x, weight, got, right(GEMM)(x, weight))
-    assert "the last bits are lost, as where large terms cancel" in found
-
-
-def test_what_a_race_leaves_is_not_explained_by_terms():
-    whole = moved(GEMM, n=lambda e: np.where(e["m"] % 4 == 0, e["n"], e["n"] // 8 * 8))
-
-    def compute(x, weight):
-        got = right(GEMM)(x, weight)
-        got[:12] = whole(x, weight)[:12]
-        got[12:, :5] += np.random.default_rng(1).integers(1, 9, (8, 5))
-        return got
-
-    assert "; true of " in said(GEMM, compute)
-    assert "; true of " not in said(GEMM, compute, racy=True)
-
-
-def test_a_geometry_kept_of_another_problem():
-    before = Conv3d(**{**SPACE.shape(), "stride_h": 1, "H": 3})
-    old, new = inputs.integers(SPACE, 0), inputs.integers(SPACE, 1)
-    got = replaced(SPACE, "x", stride_h=lambda e: 1)(*new)
-    found = diagnose.kept(SPACE, old, new, right(SPACE)(*old), got, right(SPACE)(*new), before)
-    assert found == "stride, padding and dilation are those of the problem before"
 
 
 def test_launches_that_differ_by_other_elements_values_store_to_one_place():
@@ -358,17 +254,10 @@ def region(problem, *index):
     return wrong
 
 
-def test_where_says_what_is_not_wrong_if_that_is_simpler():
-    assert diagnose.where(GEMM, ~region(GEMM, slice(4, 8), slice(0, 8))) == "all but 4 <= m <= 7 and 0 <= n <= 7"
-    diagonal = np.eye(20, 24, dtype=np.bool_)
-    assert diagnose.where(GEMM, diagonal) == "only m = n"
-    assert diagnose.where(GEMM, ~diagonal) == "only m != n"
-
-
 def test_where_names_remainders():
-    assert diagnose.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
+    assert letters.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
     halves = np.flatnonzero(np.arange(24) % 8 >= 4)
-    assert diagnose.where(GEMM, region(GEMM, slice(None), halves)) == "only n % 8 >= 4"
+    assert letters.where(GEMM, region(GEMM, slice(None), halves)) == "only n % 8 >= 4"
 
 
 # --- gradients ---
@@ -387,14 +276,11 @@ def dropped(problem, test):
         (DGRAD, dropped(DGRAD, lambda e: e["k"] == 3), "filter k = 3 is left out"),
         (DGRAD, replaced(DGRAD, "x", rounds=lambda e: 1), "the rest of the division by the stride is not looked at"),
         (DGRAD, replaced(DGRAD, "x", pad_h=lambda e: 2), "pad_h + 1 stands in place of pad_h"),
-        (DGRAD, replaced(DGRAD, "x", stride_h=lambda e: 1), "stride_h is taken as 1"),
-        (DGRAD, replaced(DGRAD, "x", dilation_d=lambda e: 1), "dilation_d is taken as 1"),
         (WGRAD, lambda x, dy: reference.full(WGRAD, x, dy)[:, ::-1, ::-1, ::-1], "the filter is flipped: dfilt"),
         (WGRAD, dropped(WGRAD, lambda e: np.arange(WGRAD.reduction) // 5 == 1),
          "the terms gemm_k from 5 to 9 (a part of the sum) are missing"),
         (WGRAD, dropped(WGRAD, lambda e: e["p"] == 2), "the term p = 2 is missing"),
         (WGRAD, replaced(WGRAD, "x", stride_h=lambda e: 1), "stride_h is taken as 1"),
-        (WGRAD, replaced(WGRAD, "x", pad_w=lambda e: 0), "pad_w is taken as 0"),
     ],
     ids=lambda v: "" if callable(v) else str(v),  # a function's text has an address, another in each worker
 )  # fmt: skip

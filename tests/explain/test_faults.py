@@ -269,7 +269,7 @@ def test_what_no_pattern_knows_has_no_explanation(write):
 def test_a_finding_names_the_store_it_is_about(write, finding, kind, line):
     kernel = "from numba import cuda\n\n@cuda.jit\ndef k(a, b, c):\n    b[0, 0] += 1\n    c[0, 0] = a[0, 0]\n"
     path = write("gemm_x.py", kernel)
-    fault = faults.of_finding({"kind": finding, "message": "5 of 9"}, [], path, ("a", "b", "c"))
+    fault = faults.of_finding(finding, "5 of 9", [], path, ("a", "b", "c"))
     assert (fault.kind, fault.line) == (kind, line)
 
 
@@ -277,7 +277,7 @@ def test_a_hazard_explains_more_than_the_finding(write):
     path = write("gemm_x.py", "x = 1\ny = 2\n")
     unwritten = faults.Fault("read-before-write", "t[0] is read", 1)
     race = faults.Fault("race", "t[0] is written", 2)
-    of = lambda kind, *hazards: faults.of_finding({"kind": kind, "message": ""}, hazards, path, ("a", "b", "c"))  # noqa: E731
+    of = lambda kind, *hazards: faults.of_finding(kind, "", hazards, path, ("a", "b", "c"))  # noqa: E731
     assert of("wrong", unwritten, race).kind == "race"
     assert of("nan", unwritten).kind == "read-before-write"
     assert of("wrong", unwritten) is None  # shipped kernels read what they then throw away
@@ -323,8 +323,8 @@ def test_what_is_kept_of_another_shape_is_told_with_that_shape(write):
     small, large = problems.Gemm(M=3, N=4, K=5), problems.Gemm(M=30, N=4, K=5)
     first, second = checked(path, small, large, depth="once")
     assert first["status"] == "right"
-    message = second["findings"][0]["message"]
-    assert second["findings"][0]["kind"] == "stale"
+    message = second["findings"][0].message
+    assert second["findings"][0].kind == "stale"
     assert f"right when it is the first shape; here {small} came before it" in message
 
 
@@ -344,15 +344,15 @@ def test_an_ordinary_shape_that_is_refused_is_wrong_with_its_line_however_it_was
     (result,) = checked(path, SHAPE)
     assert result["status"] == "refused"
     told = run.judged(SHAPE, result, asked)
-    assert (told["status"], told["findings"][0]["kind"]) == ("wrong", "refused")
+    assert (told["status"], told["findings"][0].kind) == ("wrong", "refused")
     assert told["faults"][0].code == "raise ValueError('not today')"
 
 
 def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(traced):
     assert "each thread's own" in traced["local_for_shared"]["faults"][0].look_at
     finding = traced["output_read"]["findings"][0]
-    assert finding["kind"] == "nan"
-    assert "the kernel reads c, which holds nothing yet" in finding["message"]
+    assert finding.kind == "nan"
+    assert "the kernel reads c, which holds nothing yet" in finding.message
 
 
 def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):

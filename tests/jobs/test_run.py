@@ -56,8 +56,8 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
     path = write("gemm_raising.py", text(after='if m == 3:\n            raise ValueError("no row 3")'))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     assert result["status"] == "wrong"
-    assert [finding["kind"] for finding in result["findings"]] == ["unsound", "unwritten"]
-    assert result["findings"][0]["message"].startswith("ValueError('no row 3') is raised")
+    assert [finding.kind for finding in result["findings"]] == ["unsound", "unwritten"]
+    assert result["findings"][0].message.startswith("ValueError('no row 3') is raised")
     line = path.read_text().splitlines().index('            raise ValueError("no row 3")') + 1
     assert [(fault.kind, fault.line) for fault in result["faults"]][:1] == [("raises", line)]
 

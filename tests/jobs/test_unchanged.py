@@ -1,7 +1,6 @@
 """What is kept and what is done again: after an edit, on another card, with another driver."""
 
 import dataclasses
-import json
 
 import pytest
 from msgspec import to_builtins
@@ -15,8 +14,8 @@ from common.jobs.run import Outcome
 from common.records import current, entries, recording, records
 from common.records.records import Record
 from common.report import drawing
-from common.report.messages import Draw
-from common.timing import peers, sanitizer, timing
+from common.report.tasks import Draw
+from common.timing import peers, timing, tools
 from common.timing.ceilings import Ceilings
 
 GPU = {
@@ -183,7 +182,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
-        recording.record_sanitizer(record, key, step, dict.fromkeys(sanitizer.TOOLS, 0))
+        recording.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.keep("epilogues", PRESET, {step.name: entry}, key)
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
@@ -276,7 +275,7 @@ def bench(record, monkeypatch):
         def measure(pairs, file, libraries, ceilings, quick=False):
             if ceilings:
                 measured.append("ceilings")
-                yield "ceilings", {"status": "right", "ceilings": CEILINGS}
+                yield "ceilings", CEILINGS
             for step, preset in pairs:
                 measured.append(step.name)
                 problem = problems.preset(preset)
@@ -311,35 +310,21 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 # --- charts ---
 
 
-@pytest.fixture
-def drawn(monkeypatch, tmp_path):
-    monkeypatch.setattr(drawing, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
-    monkeypatch.setattr(drawing, "_key", lambda unit: json.dumps(key))
-    key = ["one"]
-    picture = catalog.ROOT / "README.md"
-
-    def run_groups(groups, *_):
-        for ((task,),) in [[group] for group in groups]:
-            yield task, {"status": "right", "files": [picture.name]}
-
-    monkeypatch.setattr(drawing.isolate, "run_groups", run_groups)
-    return key
-
-
 @pytest.mark.parametrize("shipped", [True, False])
-def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path, shipped):
+def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, shipped):
+    picture, keys = write("picture.png", "one"), ["one"]
+    monkeypatch.setattr(drawing, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
+    monkeypatch.setattr(drawing, "_key", lambda unit: keys[-1] + unit.what)
+    drawn = {"status": "right", "files": [str(picture)]}
+    monkeypatch.setattr(drawing.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
     assert len(drawing.stale(shipped)) == 1
     list(drawing.draw(drawing.stale(shipped)))
     assert drawing.stale(shipped) == []
     assert len(drawing.stale(not shipped)) == 1
     assert len(drawing.stale(shipped, fresh=True)) == 1
-    drawn[0] = "two"
+    keys.append("two")
     assert len(drawing.stale(shipped)) == 1
-    drawn[0] = "one"
-    noted = tmp_path / ("shipped" if shipped else "results") / "charts" / "drawn.json"
-    known = json.loads(noted.read_text())
-    (entry,) = known.values()
-    entry["files"].append("results/charts/not-there.png")
-    noted.write_text(json.dumps(known))
+    keys.pop()
+    assert drawing.stale(shipped) == []
+    picture.write_text("another")
     assert len(drawing.stale(shipped)) == 1
-    assert drawing.missing() == (["results/charts/not-there.png"] if shipped else [])

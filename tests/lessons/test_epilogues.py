@@ -81,19 +81,6 @@ def test_relu_keeps_nan_as_pytorch_does(name):
     assert not np.isnan(np.delete(got, 1, axis=-1)).any()
 
 
-def test_a_student_writes_one():
-    @epilogues.epilogue(slope=epilogues.NUMBER)
-    def leaky_relu(value, m, n, slope):
-        return value if value > 0 else value * slope
-
-    expected = None
-    for name in (FP32, FP16):
-        layer = Layer(name, RAGGED)
-        expected = np.where(layer.sums > 0, layer.sums, layer.sums * 0.125)
-        got = layer.launch(leaky_relu(np.float32(0.125)))
-        np.testing.assert_array_equal(got, expected.astype(layer.dtype))
-
-
 def test_the_first_epilogue_runs_in_both_kernels():
     environment = {**os.environ}
     words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.catalog import catalog, problems, reference
@@ -34,31 +34,6 @@ def require_exact(name, problem, seed=0, **tile):
     bench.launch()
     np.testing.assert_array_equal(bench.y.get(), reference.full(problem, x, weight))
     assert bench.y.trespasses() == []
-
-
-@st.composite
-def layers(draw):
-    """A conv3d with one axis at a time drawn from the whole range of strides, paddings and dilations."""
-    shape = {
-        "N": draw(st.integers(1, 3)),
-        "C": draw(st.sampled_from((1, 2, 3, 4, 5, 8))),
-        "K": draw(st.integers(1, 6)),
-    }
-    for axis, taps, extent in (("d", "T", "D"), ("h", "R", "H"), ("w", "S", "W")):
-        count = draw(st.integers(1, 5 if axis == "w" else 3))
-        stride, pad, dilation = draw(st.integers(1, 3)), draw(st.integers(0, 2)), draw(st.integers(1, 3))
-        reach = (count - 1) * dilation + 1
-        least = max(1, reach - 2 * pad)
-        shape |= {taps: count, extent: least + draw(st.integers(0, 3))}
-        shape |= {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
-    return Conv3d(**shape)
-
-
-@EACH
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-@given(problem=layers(), seed=st.integers(0, 1000))
-def test_exact_at_any_geometry(name, problem, seed):
-    require_exact(name, problem, seed)
 
 
 @EACH

@@ -6,7 +6,6 @@ from numba import cuda
 
 from common.catalog import catalog
 from common.catalog.problems import Conv2d
-from common.check import shapes
 from tests.launched import is_right
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -42,15 +41,6 @@ TAKEN = [
 def test_right_in_parts(module, problem, parts):
     assert planned(module, problem)["PARTS"] == parts
     assert is_right(module, problem)
-
-
-def test_blocks_draw_tickets_at_the_shape_for_a_small_card(module):
-    (problem,) = shapes.on_small_card("conv2d")
-    plan = planned(module, problem)
-    shape = problem.H, problem.W, problem.K, problem.R, problem.S
-    resident = module.whole_rows.specialise(*shape, **plan, multiplier=module.multiplier)[1]
-    parts = problem.N * plan["PARTS"]
-    assert 2 * shapes.FEW * resident < parts < 3 * shapes.FEW * resident
 
 
 @pytest.mark.parametrize("first", [0, 1])

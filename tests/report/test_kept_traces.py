@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 from common.catalog import catalog, schema, store
 from common.report import traces
@@ -19,59 +20,45 @@ def test_packed_places_come_back(places):
     assert traces.unpacked(traces.packed(places)) == places
 
 
-def test_what_is_kept_is_current():
-    """``python -m common charts`` writes them."""
-    assert [step.name for step in traces.stale()] == []
+def test_there_is_one_for_every_step_as_it_is_and_none_has_a_fault():
+    """``python -m common charts --record`` writes them."""
+    names = {path.stem for path in traces.FOLDER.glob("*.json")}
+    found = traces.fitting()
+    assert names == {step.name for step in catalog.steps()} == set(found)
+    assert not [fault for one in found.values() for kernel in one.kernels for fault in kernel.faults]
 
 
-def test_there_is_one_for_every_step_and_none_more():
-    found = {path.stem for path in traces.FOLDER.glob("*.json")} - {"made"}
-    assert found == {step.name for step in catalog.steps()} == set(traces.fitting())
-
-
-def test_no_step_has_a_fault():
-    assert not [fault for found in traces.fitting().values() for kernel in found.kernels for fault in kernel.faults]
-
-
-@pytest.mark.parametrize("name", ["gemm_naive", "gemm_shared_tile", "conv2d_constant_weights", "hgemm_shared"])
+@pytest.mark.parametrize("name", ["gemm_shared_tile", "conv2d_constant_weights", "hgemm_shared"])
 def test_a_kept_trace_is_the_step_s_trace(name):
     step = catalog.find(name)
     (found,) = trace.results([trace.task(step, traces.problem(step), kept=traces.KEPT)])
-    assert traces.of(found, traces.problem(step)) == traces.load(step)
+    kept = traces.load(step)
+    assert replaced(traces.of(found, traces.problem(step)), source=kept.source) == kept
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """One step's trace, taken anew."""
+def taken(tmp_path, monkeypatch):
+    """One step, and a folder with its trace taken anew."""
     step = catalog.find("conv2d_naive")
     monkeypatch.setattr(catalog, "steps", lambda: [step])
-    assert list(traces.renew([step], tmp_path, workers=1)) == [(step, "")]
+    assert traces.write(step, tmp_path) == tmp_path / "conv2d_naive.json"
+    assert traces.load(step, tmp_path) == traces.load(step)
     return tmp_path, step
 
 
-def test_it_is_stale_when_the_tracer_or_a_file_changes(folder, monkeypatch):
-    folder, step = folder
-    assert traces.stale(folder=folder) == []
-    assert traces.stale(fresh=True, folder=folder) == [step]
-    with monkeypatch.context() as patch:
-        patch.setattr(traces.cache, "key", lambda *_, **options: "a" * 64)
-        assert traces.stale(folder=folder) == [step]
-        assert traces.fitting(folder)  # its lines are those of the file all the same
-    (folder / "conv2d_naive.json").unlink()
-    assert traces.stale(folder=folder) == [step]
-    assert traces.fitting(folder) == {}
-
-
-def test_a_changed_step_is_not_shown_by_its_old_lines(folder, monkeypatch, tmp_path):
-    folder, step = folder
+def test_a_changed_step_is_not_shown_by_its_old_lines(taken, monkeypatch, tmp_path):
+    folder, step = taken
+    assert list(traces.fitting(folder)) == [step.name]
     other = tmp_path / "conv2d_naive.py"
     other.write_text("# one line more\n" + step.path.read_text())
     monkeypatch.setattr(catalog, "steps", lambda: [replace(step, path=other)])
     assert traces.fitting(folder) == {}
+    (folder / "conv2d_naive.json").unlink()
+    assert traces.fitting(folder) == {}
 
 
-def test_a_trace_that_is_none_is_named(folder):
-    folder, step = folder
+def test_a_trace_that_is_none_is_named(taken):
+    folder, step = taken
     path = folder / "conv2d_naive.json"
     data = json.loads(path.read_text())
     data["kernels"][0]["fma"] = -1

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from common.catalog import catalog, problems
-from common.jobs import messages
+from common.jobs import messages, timetasks
 from common.run import isolate, process
 from common.run.messages import at
 
@@ -343,7 +343,11 @@ def test_watched_ends_what_the_tool_started(task, tmp_path):
 def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
     step = catalog.find("gemm_naive")
     place = at(step, problems.FIRST["gemm"])
-    found = list(isolate.run([messages.Check(**place, engine="gpu"), messages.Device()], False, PATIENCE))
+    found = list(
+        isolate.run(
+            [messages.Check(**place, engine="gpu"), messages.Ask(function=timetasks.this_device)], False, PATIENCE
+        )
+    )
     assert [result["status"] for _, result in found] == ["right", "right"]
     assert isolate._owner is not None
     assert isolate._owner.waits

@@ -7,8 +7,8 @@ from typing import get_type_hints
 import pytest
 
 from common.catalog import catalog, device
-from common.jobs import messages
-from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
+from common.jobs import messages, run, timetasks
+from common.jobs.messages import Check, Compile, Pair, Prepare, Rival
 from common.run import child
 from common.run import messages as run_messages
 from common.run.messages import FileTask, ShapeTask, Task, typed
@@ -53,7 +53,7 @@ def test_every_function_has_a_struct_and_every_struct_a_function():
         Pair(**FILE, shape=SHAPE, against={"best": Rival(path="/b.py", helpers={"wide": "/c.py"})}),
         Prepare(**FILE, shapes=[SHAPE], device=GPU, kernels="/kernels"),
         Trace(**FILE, shape=SHAPE, options=TraceOptions(block=(1, 2, 0), watched=("patch",), tile={"PAD": 1})),
-        messages.Device(),
+        messages.Ask(function=timetasks.this_device),
     ],
     ids=lambda task: task.kind,
 )
@@ -64,7 +64,7 @@ def test_a_task_arrives_as_it_was_sent(task):
 @pytest.mark.parametrize(
     ("task", "result", "says"),
     [
-        (messages.Device(), {}, "status must be one of right, wrong, "),
+        (messages.Ask(function=timetasks.this_device), {}, "status must be one of right, wrong, "),
         (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "shape.M must be an integer, is 1.5"),
         (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "engine must be one of "),
         (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "timing."),
@@ -95,14 +95,21 @@ def explain(problem, weights): return f"{NAME} {__file__}"
 """
 
 
-@pytest.mark.parametrize("kind", [Tunables, messages.Explain])
-def test_a_copy_has_its_own_helpers(kind, write):
+def test_a_copy_has_its_own_helpers(write):
     helpers = {"wide": str(write("wide.py", "NAME = 'OWN'\n"))}
     home = str(catalog.LESSONS / "01_naive" / "gemm_helped.py")
     path = str(write("gemm_helped.py", HELPED))
-    result = child.attempt(kind(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
+    result = child.attempt(messages.Explain(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
     assert result["status"] == "right", result
-    if kind is Tunables:
-        assert (result["tunables"], result["shipped"]) == ({"OWN": [1, 2]}, {"OWN": len(home)})
-    else:
-        assert result["text"] == f"OWN {home}"
+    assert result["text"] == f"OWN {home}"
+
+
+def test_what_a_function_returns_arrives_with_its_type(monkeypatch):
+    monkeypatch.setattr(timetasks, "this_device", card)
+    assert run.ask("failed", timetasks.this_device, 3, on_gpu=False) == (GPU, 3)
+    with pytest.raises(run.DeviceError, match=r"^failed: TypeError"):
+        run.ask("failed", timetasks.this_device, on_gpu=False)
+
+
+def card(number: int) -> tuple[device.Gpu, int]:
+    return GPU, number

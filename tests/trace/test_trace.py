@@ -28,9 +28,9 @@ from common.explain.faults import UNSOUND, Fault
 from common.jobs.messages import Launch
 from common.records import records
 from common.records.records import Record
-from common.report import agreement, canvas, tables, tracewords
+from common.report import agreement, canvas, tracetables
 from common.run import child, isolate
-from common.timing import profiler, sanitizer
+from common.timing import tools
 from common.trace import executor, trace
 from common.trace.messages import TracedAccess, TracedKernel
 from common.trace.state import TraceError
@@ -1014,9 +1014,9 @@ def racechecked(tmp_path_factory):
     def hazards(case):
         path, problem = case
         task = Launch(path=str(path), ladder="gemm", shape=problem.shape())
-        results, output = isolate.watched([task], sanitizer.command("racecheck"), 120.0)
+        results, output = isolate.watched([task], tools.sanitizer("racecheck"), 120.0)
         assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
-        return sanitizer.errors(output)
+        return tools.errors(output)
 
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(cases, pool.map(hazards, cases.values()), strict=True))
@@ -2092,16 +2092,14 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
 
     def watched(tasks, command, seconds):
         launched = [names[task.step] for task in tasks]
-        rows = [
-            [str(i), name, *["1,000"] * len(profiler.COUNTED)] for i, name in enumerate(itertools.chain(*launched))
-        ]
-        table = [["ID", "Kernel Name", *profiler.COUNTED.values()], ["", "", *["u"] * len(profiler.COUNTED)], *rows]
+        rows = [[str(i), name, *["1,000"] * len(tools.COUNTED)] for i, name in enumerate(itertools.chain(*launched))]
+        table = [["ID", "Kernel Name", *tools.COUNTED.values()], ["", "", *["u"] * len(tools.COUNTED)], *rows]
         output = "==PROF== ...\n" + "\n".join(",".join(f'"{cell}"' for cell in line) for line in table)
         return [{"status": "right", "kernels": kernels} for kernels in launched], output
 
     monkeypatch.setattr(isolate, "watched", watched)
     monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(profiler.shutil, "which", lambda name: "/usr/bin/" + name)
+    monkeypatch.setattr(tools.shutil, "which", lambda name: "/usr/bin/" + name)
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
@@ -2182,7 +2180,7 @@ def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
     (kernel,) = json.loads(out)["kernels"]
 
     def text(width):
-        return "".join(printed(table, width) for table in tables.traced(kernel))
+        return "".join(printed(table, width) for table in tracetables.traced(kernel))
 
     told = re.findall(r"A terminal of (\d+) columns shows lanes per address and source too\.", text(80))
     enough = max(map(int, told))
@@ -2227,21 +2225,21 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
+    sentence, command = tracetables.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
     assert re.match(r"line \d+: out of bounds: axis 0 of a is read at 5", sentence)
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
-    assert tracewords.suspicion(step, problem) is None
-    assert tracewords.suspicion(step, problem, mutants.path("gemm_transposed")) is None
-    assert tracewords.suspicion(step, problem, mutants.path("gemm_raises")) is None
+    assert " --block 1,0,0 --file " in tracetables.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
+    assert tracetables.suspicion(step, problem) is None
+    assert tracetables.suspicion(step, problem, mutants.path("gemm_transposed")) is None
+    assert tracetables.suspicion(step, problem, mutants.path("gemm_raises")) is None
 
 
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
     for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0)).as_dict()
-        assert tracewords.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
+        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
+        assert tracetables.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
 
 
 # --- pictures ---

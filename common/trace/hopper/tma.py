@@ -287,34 +287,22 @@ def _wait(state: State, pending: int) -> None:
             state.engines.stores[lane].wait(state, lane, pending)
 
 
-@on_engines
-def tma_load2(
-    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, row: Value,
-    column: Value,
-) -> None:  # fmt: skip
-    _load(state, line, tiles, i, map, bars, b, (row, column))
+def _register_load(name: str, axes: int, multicast: bool) -> None:
+    def load(
+        state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
+    ) -> None:
+        where, mask = (place[:-1], place[-1]) if multicast else (place, None)
+        if len(where) != axes:
+            raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(where)} are given")
+        _load(state, line, tiles, i, map, bars, b, where, mask)
+
+    on_engines(load, name)
+    READS[name] = 2
 
 
-@on_engines
-def tma_load2_multicast(
-    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, row: Value,
-    column: Value, mask: Value,
-) -> None:  # fmt: skip
-    _load(state, line, tiles, i, map, bars, b, (row, column), mask)
-
-
-@on_engines
-def tma_load_im2col(
-    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
-) -> None:
-    _load(state, line, tiles, i, map, bars, b, place)
-
-
-@on_engines
-def tma_load_im2col_multicast(
-    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
-) -> None:
-    _load(state, line, tiles, i, map, bars, b, place[:-1], place[-1])
+for _name, _axes in (("tma_load2", 2), ("tma_load_im2col", 8)):
+    _register_load(_name, _axes, False)
+    _register_load(f"{_name}_multicast", _axes, True)
 
 
 @on_engines
@@ -325,9 +313,6 @@ def tma_wait_read(state: State, line: int, pending: Value) -> None:
 @on_engines
 def tma_wait(state: State, line: int, pending: Value) -> None:
     _wait(state, one_number(state, line, "tma_wait", pending))
-
-
-READS.update(dict.fromkeys(("tma_load2", "tma_load2_multicast", "tma_load_im2col", "tma_load_im2col_multicast"), 2))
 
 
 def end(state: State) -> None:
