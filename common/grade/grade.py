@@ -34,7 +34,7 @@ from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
-from common.check import check, drawn
+from common.check import budget, check, shapes
 from common.check.check import Finding
 from common.edit import shipped
 from common.grade import answers, folders, frame, limits
@@ -49,9 +49,9 @@ from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
-TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
+TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-COUNTED_BYTES, COUNTED_K = 64 << 20, 256  # of a problem that is compiled for, one of whose blocks is traced
+COUNTED_BYTES, COUNTED_K = 112 << 20, 256  # of a problem that is compiled for, one of whose blocks is traced
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
 # the rest as it is.
@@ -219,7 +219,7 @@ class _Kernel:
         """Shapes that no author of a file could know: of an exercise the same for all who hand in."""
         if self.exercise:
             return fresh_shapes(self.shapes, self.grader.seed)
-        return list(drawn.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
+        return list(shapes.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
 
     @property
     def preset(self) -> str:
@@ -291,7 +291,7 @@ class _Kernel:
             )
             for one in self.shapes
         ]  # fmt: skip
-        timed = problems.fit_batch(problems.preset(self.preset), TIMED_BYTES)
+        timed = budget.fitted(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
             tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
         for task, result in zip(tasks, self._done(tasks, False), strict=False):
@@ -377,7 +377,7 @@ def _counted_problem(preset: str) -> Problem:
     problem = problems.preset(preset)
     if isinstance(problem, problems.Gemm):
         return replace(problem, K=min(problem.K, COUNTED_K))
-    return problems.fit_batch(problem, COUNTED_BYTES)
+    return budget.fitted(problem, COUNTED_BYTES)
 
 
 _EXTENTS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65, 72, 96, 128, 130)
