@@ -33,7 +33,7 @@ from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
 from common.jobs import compiling, run
 from common.run import isolate, process
-from common.timing import profiler, sanitizer
+from common.timing import tools
 from common.trace.state import TraceError
 
 _COMMANDS = (everything, steps, bench, profiling, inspecting, tracing, edits, exercising, pictures)
@@ -41,7 +41,7 @@ _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
-    profiler.ProfileError, sanitizer.SanitizerError, TraceError, history.HistoryError,
+    tools.ToolError, TraceError, history.HistoryError,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import classes
 from common.catalog import problems
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
 from common.check import inputs, shapes
-from common.check.drawn import drawn
+from common.check.shapes import drawn
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,20 @@ class Candidate:
     def work(self) -> int:
         """About what it costs, to sort by."""
         run = [shapes.narrow(one) if self.wide else one for one in self.shapes]
-        terms = sum(shapes.multiply_adds(one) + 500 * one.reduction + 50_000 for one in run)
+        terms = sum(_traced(one) + 500 * one.reduction + 50_000 for one in run)
         return terms * (8 if self.depth == "thorough" else 1)
+
+
+def _traced(problem: Problem) -> int:
+    """Multiply-adds that take the tracer as long as this problem's: of a gradient in whole tiles of 128 x 128, which
+    an implicit GEMM works out whatever is in them; a warp's side by side."""
+    if problem.form == "dgrad":
+        rows, columns, depth = math.prod(problem.x_shape[:4]), problem.C, problem.reduction
+    elif problem.form == "wgrad":
+        rows, columns, depth = problem.K, math.prod(problem.filt_shape[1:]), problem.reduction
+    else:
+        return shapes.multiply_adds(problem)
+    return -(-rows // 128) * -(-columns // 128) * 128 * 128 * depth // 32
 
 
 # Another shape for a thorough check: more filters, images and columns than FIRST has, and fewer of the others.
@@ -68,7 +80,7 @@ def candidates(ladder: str) -> list[Candidate]:
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
         *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
-        *shapes.familiar(ladder), *shapes.drawn(ladder, 2, 40, 1 << 15), *drawn(ladder, 1, 120),
+        *shapes.familiar(ladder), *shapes.drawn(ladder, 2, 40, 1 << 15, 1 << 7), *drawn(ladder, 1, 120),
         *(on_ladder(ladder, one) for one in _far_out(form)),
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]

@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from common.catalog import catalog, device, exercises
 from common.catalog.problems import Problem
-from common.check import drawn as anew
-from common.check import inputs, plan
+from common.check import inputs, plan, shapes
 from common.jobs import run
 from common.jobs.messages import Check
 from common.run import isolate
@@ -59,7 +58,7 @@ def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:
     own = seed + sum(map(ord, kernel.name))
     return [
         (problem, {"engine": "traced", "depth": "once", "seed": own + number, "special": kinds[number % len(kinds)]})
-        for number, problem in enumerate(anew.drawn(kernel.ladder, own, count))
+        for number, problem in enumerate(shapes.drawn(kernel.ladder, own, count))
     ]
 
 

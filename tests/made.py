@@ -7,7 +7,7 @@ from common.machine_code import cards, codegen, sass
 from common.machine_code.messages import Fits, Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
-from common.timing.profiler import METRICS, Counters
+from common.timing.tools import METRICS, Counters
 
 GPU = {
     "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,

@@ -16,7 +16,7 @@ from common.jobs.messages import Check
 from common.records import records
 from common.records.records import Record
 from common.run import isolate
-from common.timing import peers, tensorcores, timing
+from common.timing import ceilings, peers, timing
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -62,9 +62,9 @@ def test_a_copy_takes_as_long_as_recorded():
     # other tests may use the card meanwhile, so the best of three
     measured = []
     for _ in range(3):
-        gpu, ceilings = measuring.measure_device()
+        gpu, rates = measuring.measure_device()
         assert gpu == described
-        measured.append(ceilings)
+        measured.append(rates)
         if ceilings.copy_gbs > 0.9 * recorded.copy_gbs:
             break
     best = max(measured, key=lambda ceilings: ceilings.copy_gbs)
@@ -179,13 +179,13 @@ def test_errors_are_those_of_the_precision():
 
 
 def test_tensor_cores_are_faster_than_the_fp32_units():
-    gpu, ceilings = measuring.measure_device()
-    found = tensorcores.instructions(gpu.compute_capability)
-    rates = {name: getattr(ceilings, f"{name}_f16_gflops") for name in found}
+    gpu, found_rates = measuring.measure_device()
+    found = ceilings.instructions(gpu.compute_capability)
+    rates = {name: getattr(found_rates, f"{name}_f16_gflops") for name in found}
     for name in found:
-        assert rates[name] > 2 * ceilings.fma_gflops
+        assert rates[name] > 2 * found_rates.fma_gflops
         # half the depth for TF32, so half the rate; on some cards a quarter
-        assert 0.2 < getattr(ceilings, f"{name}_tf32_gflops") / rates[name] < 0.7
+        assert 0.2 < getattr(found_rates, f"{name}_tf32_gflops") / rates[name] < 0.7
     if "wgmma" in found:
         assert rates["wgmma"] > rates["mma"]
 

@@ -15,7 +15,7 @@ from common.records import current, records
 from common.records.entries import StepRow
 from common.report import traces
 from common.report.traces import Kernel, StepTrace
-from common.timing import profiler
+from common.timing import tools
 
 # Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
 # "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
@@ -221,7 +221,7 @@ def _now_limited(before: Shown, after: Shown) -> list[str]:
     profile = _reference().profile(problems.DEFAULT_PRESET[after.step.ladder], after.step.name)
     if profile is None:
         return [said]
-    main = profiler.main_kernel(profile.kernels)
+    main = tools.main_kernel(profile.kernels)
     (most, name), (next_most, other) = sorted(((getattr(main, k) or 0.0, what) for k, what in _BUSY.items()))[:-3:-1]
     when = "" if current.is_current(profile, after.path) else ", when they were read on an older version of the file"
     return [

@@ -8,7 +8,7 @@ convolution have its letters, and its shape.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -403,18 +403,3 @@ def timed_presets(ladder: str) -> list[str]:
     """The large presets of the ladder, but for another ladder's layers."""
     others = CHANNELS_LAST.values()
     return [name for name in presets_of(ladder) if not name.startswith("tiny-") and name not in others]
-
-
-def fit_batch(problem: Problem, budget_bytes: int) -> Problem:
-    """The problem with N halved until its operands fit ``budget_bytes``.
-
-    Raises ValueError when it has no batch to reduce or one image is still too large.
-    """
-    while problem.least_bytes > budget_bytes:
-        batch = getattr(problem, problem.batch_key) if problem.batch_key else 1
-        if batch == 1:
-            raise ValueError(
-                f"{problem}: needs {problem.least_bytes / 1e9:.2f} GB, and {budget_bytes / 1e9:.2f} GB are free"
-            )
-        problem = replace(problem, **{str(problem.batch_key): batch // 2})
-    return problem

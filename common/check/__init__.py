@@ -6,12 +6,10 @@ Module by module:
     findings      what is wrong with an output, in words
     arrays        arrays between margins, and what an element holds that nobody has written
     plan          what a check of a step consists of, engine by engine; its shapes are data, shapes.toml
-    drawn         shapes drawn from a seed, far out on any axis
-    shapes        the shapes of `check --full`, among which every pair of conditions occurs; lists in full.toml
+    shapes        shapes drawn from a seed; those of `check --full`, with every pair of conditions; lists in full.toml
     inputs        seeded operands
     fullsize      problems at full size, and arrays of more than 2^31 elements: a check that stays on the GPU
     budget        how large a problem this card takes: bytes, and seconds of a launch
-    arraykernels  five kernels that look at large arrays where they are
     oracle        the right answers where they are quickest
-    gpuoracle     those by plain kernels on a GPU, a thread for each output
+    kernels       plain kernels on a GPU: the right answers, and looks at large arrays
 """

@@ -101,26 +101,15 @@ def _wait() -> None:
     cuda.synchronize()
 
 
-def check(
-    module: ModuleType,
-    problem: Problem,
-    seed: int = 0,
-    repeats: int = REPEATS,
-    precision: str = "fp32",
-    algorithm: str | None = None,
-) -> Verdict:
-    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
-
-    ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
-    one of :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
-    """
-    return check_bench(Bench(module, problem), seed, repeats, precision, algorithm)
-
-
 def check_bench(
     bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32", algorithm: str | None = None
 ) -> Verdict:
-    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
+
+    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``. ``precision``, one
+    of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``: one of
+    :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    """
     problem = bench.problem
     verdict = Verdict(problem)
 
@@ -310,7 +299,7 @@ def _differs(
 def check_once(
     bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32", algorithm: str | None = None
 ) -> Verdict:
-    """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
 

@@ -2,7 +2,7 @@
 
 What :func:`common.check.check.sample_bench` asks is asked here as strictly: every element of the output written and
 finite, sampled elements and the corners exact, inputs and margins as they were. But the arrays, gigabytes of them,
-are looked at by four small kernels. Only if something is amiss does the host look, to say what.
+are looked at by small kernels. Only if something is amiss does the host look, to say what.
 
 Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
 GPU writes and the host works out where a sample needs it (:func:`check_large`).
@@ -91,13 +91,13 @@ class Operands:
 
     def blank(self) -> None:
         """Fill the output with the unwritten pattern."""
-        from common.check import arraykernels
+        from common.check import kernels
 
-        arraykernels.blank(self.y)
+        kernels.blank(self.y)
 
     def sound(self) -> bool:
         """After a launch on the integers: is all as it must be?"""
-        from common.check import arraykernels as kernels
+        from common.check import kernels
 
         inputs_as_before = zip((self.x, self.weight), self._integers, strict=True)
         return (
@@ -150,7 +150,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     """Every element of the output written and finite, sampled ones and the corners exact."""
     from numba import cuda
 
-    from common.check import arraykernels as kernels
+    from common.check import kernels
 
     bench = Bench(module, problem)
     verdict = Verdict(problem)

@@ -21,10 +21,10 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
         if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
             from numba.cuda.cudadrv.driver import CudaAPIError
 
-            from common.check import gpuoracle
+            from common.check import kernels
 
             try:
-                return gpuoracle.full(problem, x, weight)
+                return kernels.full(problem, x, weight)
             except CudaAPIError as error:
                 if "OUT_OF_MEMORY" not in str(error):
                     raise

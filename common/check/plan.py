@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from common.catalog import problems, store
 from common.catalog.problems import FLOAT16, Problem
-from common.check import drawn, inputs, shapes
+from common.check import inputs, shapes
 
 Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large", "measured"]
@@ -123,7 +123,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     if full:
         return _pairwise(ladder, gpu, seed)
     planned = [case for case, _ in chosen(ladder)]
-    planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
+    planned += [Case(problem, "traced") for problem in shapes.drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
         # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
@@ -131,7 +131,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
         on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
         count = DRAWN_COMPILED if compiled else DRAWN
-        on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
+        on_gpu += [Case(problem, "gpu") for problem in shapes.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
         found += _operands(on_gpu, seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
     return found
@@ -166,7 +166,8 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
-    found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
+    most = shapes.LARGEST_DRAWN
+    found += _once("traced", shapes.drawn(ladder, seed, DRAWN, most, most >> 8), seed)
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
     long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in shapes.long_sums(ladder)]
     found += [*long, *(Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder))]
@@ -180,7 +181,8 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += [Case(problem, "gpu", "usual") for problem in ragged]
         form = problems.LADDERS[ladder].form
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
-        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
+        most = LARGEST_ON_GPU
+        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], most, most >> 8), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
         rounded = (*shapes.tiled(ladder), *shapes.long_sums(ladder))
         found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in rounded]

@@ -25,12 +25,11 @@ from common.jobs.run import Outcome
 from common.records import current, records
 from common.records.records import Record
 from common.report import tables
-from common.timing import peers, profiler, sanitizer, timing
+from common.timing import peers, timing, tools
 from common.trace.state import TraceError
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
-_FAILURES = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, TraceError, TimeoutError)
-_UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
+_FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
 
 
 def commands(known: arguments.Commands) -> None:
@@ -101,7 +100,7 @@ def _measure(part: parts.Part, opened: Opened, end: float) -> Iterator[tuple[str
             return
         try:
             part.measure(group, opened)
-        except _UNAVAILABLE as error:  # for all of them
+        except tools.UnavailableError as error:  # for all of them
             yield ", ".join(parts.named(one) for one in chain(group, *groups)), str(error)
             return
         except _FAILURES as error:

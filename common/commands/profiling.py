@@ -18,7 +18,7 @@ from common.jobs.messages import StepResult, Tile
 from common.records import current, records
 from common.records.entries import Point, Profile, Sweep
 from common.report import pages, tables
-from common.timing import peers, profiler, sanitizer
+from common.timing import peers, tools
 
 
 def commands(known: arguments.Commands) -> None:
@@ -54,7 +54,7 @@ def profile(pairs: list[tuple[Step, str]], opened: Opened) -> None:
     for one in measuring.profile_steps(pairs):
         for entry in one.kernels:
             title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(tables.counters(title, profiler.sentences(entry)))
+            console.say().print(tables.counters(title, tools.sentences(entry)))
         found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
         record.keep("profile", one.preset, {one.step.name: found}, key)
 
@@ -68,7 +68,7 @@ def _sanitize(options: argparse.Namespace) -> int:
 def sanitize(steps: list[Step], opened: Opened) -> int:
     """Print what compute-sanitizer's tools find in the steps, and record it; returns the exit code."""
     record, key = opened
-    expected = [step for _ in sanitizer.TOOLS for step in steps]
+    expected = [step for _ in tools.TOOLS for step in steps]
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, _sanitized_line))
     say = console.say()
     say.print(tables.sanitized(found))

@@ -60,7 +60,8 @@ def _trace(options: argparse.Namespace) -> int:
     compared = tracetables.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **one} for name, one in named.items()]
-        print(json.dumps({"steps": entries, "comparison": compared} if compared else entries[0], indent=1))
+        told = {"steps": entries, "comparison": compared} if compared else entries[0]
+        print(json.dumps(to_builtins(told), indent=1))
     else:
         for (step, problem), one in zip(pairs, found, strict=True):
             _print_trace(step, problem, one, shape is None)
@@ -95,7 +96,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     for fault in faults:
-        text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault['code'])}"
+        text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)
     if not faults:
         what = "nothing out of bounds, no race, no uninitialised value stored"

@@ -23,7 +23,7 @@ from common.records import records
 from common.report import cardtables, tables, tracetables
 from common.report.table import Table
 from common.timing import ceilings as measured
-from common.timing import clocks
+from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 _SUSPECTS = 3  # failed steps that are traced for the reason
@@ -142,7 +142,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
     fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
-    behind = clocks.slow([o.result["timing"].sm_mhz for o in fp32])
+    behind = timing.slow([o.result["timing"].sm_mhz for o in fp32])
     slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]

@@ -12,7 +12,20 @@ import numpy as np
 
 from common.catalog import reference
 from common.catalog.problems import Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
-from common.explain.letters import LAYOUTS, ROUNDS, WEIGHT, Array, Env, Positions, X, environment, extents, products
+from common.explain.letters import (
+    LAYOUTS,
+    ROUNDS,
+    WEIGHT,
+    Array,
+    Env,
+    Positions,
+    X,
+    coordinates,
+    environment,
+    extents,
+    products,
+    sides,
+)
 
 OUTPUT = "output"
 _TILES = (2, 4, 8, 16, 32, 64, 128)
@@ -255,6 +268,7 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
     """Terms that a loop or a guard leaves out or repeats: ranges of a letter summed over, or of all terms."""
     problem, off = evidence.problem, evidence.got - evidence.expected
     axes = [(u, 0.0) for u in LAYOUTS[problem.form].summed if extents(problem)[u] > 1]
+    axes += [(u, 1.0) for u in sides(problem)]
     for u, cost in axes + ([("gemm_k", 0.4)] if problem.form != "gemm" else []):
         first, last, odd = _ranges(_extent(problem, u))
         sums = _between(evidence, u, first, last)
@@ -291,11 +305,22 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
 def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
     """The sums of the terms from ``first`` to ``last`` of a letter, (positions, ranges)."""
     table, extent = evidence.table, _extent(evidence.problem, u)
-    label = np.arange(table.shape[1]) if u == "gemm_k" else evidence.env[u][0]
-    totals = np.zeros((extent + 1, len(table)))
-    np.add.at(totals, label + 1, table.T)
-    totals = totals.cumsum(axis=0)
-    return np.asarray((totals[last + 1] - totals[first]).T)
+    label = np.broadcast_to(_label(evidence, u), table.shape)
+    inside = (label >= 0) & (label < extent)
+    rows = np.arange(len(table))[:, None] * (extent + 1) + label + 1
+    totals = np.bincount(rows[inside], table[inside], len(table) * (extent + 1))
+    totals = totals.reshape(len(table), extent + 1).cumsum(axis=1)
+    return np.asarray(totals[:, last + 1] - totals[:, first])
+
+
+def _label(evidence: Evidence, u: str) -> Any:
+    """The index along ``u`` of each term: a letter summed over, the place among all terms, or where x is read."""
+    problem = evidence.problem
+    if u == "gemm_k":
+        return np.arange(problem.reduction)
+    if u in sides(problem):
+        return coordinates(problem, X, evidence.env)[LAYOUTS[problem.form].x.index(u)]
+    return evidence.env[u]
 
 
 def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
@@ -321,6 +346,10 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
     text = f"{u} >= {first}" if last == end else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
     if u == "gemm_k":
         text = f"gemm_k from {first} to {last} (a part of the sum)"
+    if u in sides(problem):
+        place = f"{LAYOUTS[problem.form].names[0]} at {f'{u} = {first}' if one else text}"
+        counts = "counts as 0" if what == "missing" else "counts twice"
+        return f"only {place} counts" if what == "alone" else f"{place} {counts}"
     subject = f"the term {u} = {first}" if one else f"the terms {text}"
     if what == "alone":
         return f"only {subject} count{'s' if one else ''}"

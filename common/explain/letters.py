@@ -67,12 +67,20 @@ def environment(problem: Problem, positions: Positions) -> Env:
     return env | geometry._asdict()
 
 
-def _coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
+def sides(problem: Problem) -> dict[str, tuple[str, str]]:
+    """The axes of x whose index follows from a letter of pixels and one of taps: those two."""
+    if problem.form == "gemm":
+        return {}
+    pairs = _BACK if isinstance(problem, Dgrad) else _FORWARD
+    return {u: pairs[u] for u in LAYOUTS[problem.form].x if u in pairs}
+
+
+def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
     """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
     layout = LAYOUTS[problem.form]
     if operand == WEIGHT:
         return tuple(env[u] for u in layout.weight)
-    pairs = {} if problem.form == "gemm" else _BACK if isinstance(problem, Dgrad) else _FORWARD
+    pairs = sides(problem)
     return tuple(_along(problem, u, *pairs[u], env) if u in pairs else env[u] for u in layout.x)
 
 
@@ -90,7 +98,7 @@ def addresses(problem: Problem, operand: str, env: Env) -> tuple[Any, Array | No
     shape = problem.weight_shape if operand == WEIGHT else problem.input_shape
     offset: Any = 0
     inside: Any = True
-    for axis, (at, extent) in enumerate(zip(_coordinates(problem, operand, env), shape, strict=True)):
+    for axis, (at, extent) in enumerate(zip(coordinates(problem, operand, env), shape, strict=True)):
         offset = offset + at * math.prod(shape[axis + 1 :])
         inside = inside & (at >= 0) & (at < extent)
     return (offset, None) if np.all(inside) else (np.where(inside, offset, 0), inside)

@@ -19,7 +19,7 @@ from common.jobs.run import TIME_SECONDS, Outcome, beyond
 from common.machine_code import kernelcache
 from common.run import isolate
 from common.run.messages import at
-from common.timing import clocks, profiler, sanitizer, timing
+from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
 from common.timing.timing import Timing
 
@@ -69,7 +69,7 @@ def measure(
         peer = messages.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
-    slow = clocks.slow([timing.sm_mhz for _, timing in timed])
+    slow = timing.slow([time.sm_mhz for _, time in timed])
     again = [task for (task, _), behind in zip(timed, slow, strict=True) if behind]
     for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
         yield "step", _timed(catalog.find(task.step), task, result)
@@ -193,7 +193,7 @@ class Profiled:
 
     step: Step
     preset: str
-    kernels: list[profiler.Counters]
+    kernels: list[tools.Counters]
     shape: dict[str, int]
     code: Code
 
@@ -201,7 +201,7 @@ class Profiled:
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     """Each pair, launched once under ncu.
 
-    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read, TimeoutError.
+    Raises NoGpuError without a GPU, ToolError when the counters cannot be read, TimeoutError.
     """
     device.require_gpu("profiling")
     room = run.inspect_device()[1]
@@ -210,40 +210,40 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     tasks = []
     for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
         if size["status"] != "right":
-            raise profiler.ProfileError(f"{step.name}: {size['message']}")
+            raise tools.ToolError(f"{step.name}: {size['message']}")
         tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size["shape"]))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result["shape"])
         tensor = catalog.on_tensor_cores(step, problem)
         launched = zip(result["kernels"], read, strict=True)
-        kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
+        kernels = [tools.named(name, launch, problem, tensor) for name, launch in launched]
         code = Code(source=result["source"], helpers=result["helpers"])
         profiles.append(Profiled(step, preset, kernels, result["shape"], code))
     return profiles
 
 
 def profiled(
-    tasks: Sequence[messages.Launch], counters: dict[str, str] = profiler.METRICS
-) -> list[tuple[messages.LaunchResult, list[profiler.Launch]]]:
+    tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
+) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
 
-    Raises ProfileError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
+    Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
     """
-    command = profiler.command(None if counters is profiler.METRICS else counters)
+    command = tools.ncu(None if counters is tools.METRICS else counters)
     results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
-    profiler.require_permission(output)
+    tools.require_permission(output)
     for task, result in zip(tasks, results, strict=False):
         if result["status"] != "right":
-            raise profiler.ProfileError(f"{task.step}: {result['message']}")
+            raise tools.ToolError(f"{task.step}: {result['message']}")
     if len(results) < len(tasks):
         said = " ".join(output.split())[-300:] or "no output"
-        raise profiler.ProfileError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
-    found = iter(profiler.parse(output, counters))
+        raise tools.ToolError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
+    found = iter(tools.parse(output, counters))
     read = [list(itertools.islice(found, len(result["kernels"]))) for result in results]
     for task, result, mine in zip(tasks, results, read, strict=True):
         if not mine or len(mine) < len(result["kernels"]):
-            raise profiler.ProfileError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
+            raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
     return list(zip(results, read, strict=True))
 
 
@@ -254,13 +254,13 @@ def _watched_seconds(steps: int) -> float:
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
 
-    Raises NoGpuError without a GPU, SanitizerError when a tool does not run, TimeoutError.
+    Raises NoGpuError without a GPU, ToolError when a tool does not run, TimeoutError.
     """
     device.require_gpu("the sanitizer run")
-    with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
+    with ThreadPoolExecutor(len(tools.TOOLS)) as pool:
         # most of the time is compilation, so the tools run side by side
-        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
-    for tool, total in zip(sanitizer.TOOLS, totals, strict=True):
+        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], tools.TOOLS))
+    for tool, total in zip(tools.TOOLS, totals, strict=True):
         for step in steps:
             # all at once is quick; only errors are traced to their step
             count, report = _sanitize(tool, [step]) if total else (0, "")
@@ -269,15 +269,15 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    results, output = isolate.watched(tasks, sanitizer.command(tool), _watched_seconds(len(steps)))
+    results, output = isolate.watched(tasks, tools.sanitizer(tool), _watched_seconds(len(steps)))
     failed = [r for r in results if r["status"] not in ("right", "refused")]
-    count = sanitizer.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
+    count = tools.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):
         message = failed[0]["message"] if failed else "the process ended early"
         if not count and len(steps) == 1:  # what the tool has nothing against, it has not seen
-            raise sanitizer.SanitizerError(f"{steps[0].name}: {tool}: {message}")
-        return max(1, count), f"{message}; {sanitizer.first_report(output)}"
-    return count, sanitizer.first_report(output) if count else ""
+            raise tools.ToolError(f"{steps[0].name}: {tool}: {message}")
+        return max(1, count), f"{message}; {tools.first_report(output)}"
+    return count, tools.first_report(output) if count else ""
 
 
 def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:

@@ -19,7 +19,7 @@ from common.records import records
 from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepCode, StepRow
 from common.records.records import Record
 from common.timing import ceilings as measured
-from common.timing import peers, sanitizer, timing
+from common.timing import peers, timing, tools
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
 
@@ -89,8 +89,8 @@ def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, 
 
 def sanitized(record: Record, steps: list[Step]) -> list[Step]:
     """Those of the steps that every tool of compute-sanitizer has seen as they are."""
-    seen, tools = record.data.sanitizer, sanitizer.TOOLS
-    return [step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in tools)]
+    seen = record.data.sanitizer
+    return [step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in tools.TOOLS)]
 
 
 def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:

@@ -21,8 +21,8 @@ from common.timing import ceilings
 from common.timing.accuracy import Errors
 from common.timing.fusing import Fused
 from common.timing.peers import Beside
-from common.timing.profiler import Counters, Counts
 from common.timing.timing import Timing
+from common.timing.tools import Counters, Counts
 
 SCHEMA = "numba-cuda-workbook/1"
 Preset = Annotated[str, one_of(PRESETS)]

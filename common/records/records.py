@@ -31,7 +31,7 @@ from common.machine_code.messages import Kernel
 from common.records import entries
 from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 from common.timing import ceilings as measured
-from common.timing import tensorcores, timing
+from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
@@ -192,9 +192,9 @@ class Record:
         for precision in (full, rounded) if rounded in dict(used) else (full,):
             name = "floor" if precision == full else f"{precision.upper()} floor"
             found[name] = first = derive(problem, 1.0, self.ceilings, precision)
-            other = derive(problem, 1.0, self.ceilings, precision, tensorcores.INSTRUCTIONS[1])
+            other = derive(problem, 1.0, self.ceilings, precision, measured.INSTRUCTIONS[1])
             if first and other and other.floor_ms != first.floor_ms:
-                found[f"{name} by {tensorcores.INSTRUCTIONS[1]}"] = other
+                found[f"{name} by {measured.INSTRUCTIONS[1]}"] = other
         if split in dict(used):
             found["3×TF32 floor"] = derive(problem, 1.0, self.ceilings, split, dict(used)[split])
         return [(name, one) for name, one in found.items() if one]
@@ -277,7 +277,7 @@ def derive(
     median_ms: float,
     ceilings: Ceilings,
     precision: str = catalog.PRECISIONS[0],
-    instruction: str = tensorcores.INSTRUCTIONS[0],
+    instruction: str = measured.INSTRUCTIONS[0],
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
 

@@ -18,8 +18,8 @@ from common.records import current
 from common.records.entries import Agreement, Counted
 from common.report.table import Table, needed
 from common.run.messages import at
-from common.timing import profiler
-from common.timing.profiler import Counts
+from common.timing import tools
+from common.timing.tools import Counts
 from common.trace import trace
 from common.trace.messages import TracedKernel
 
@@ -54,16 +54,16 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
 def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     """The hardware's counters of each pair's kernels, by name, launches of one kernel summed.
 
-    All in one process under ncu. Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    All in one process under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read.
     """
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []
-    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, profiler.COUNTED), strict=True):
+    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=True):
-            sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
-            products = profiler.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            sums = kernels.setdefault(name, dict.fromkeys(tools.COUNTED, 0))
+            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
             counters = {**launch.counters, "ffma_threads": products}
             for key in sums:
                 sums[key] += counters[key] or 0

@@ -38,7 +38,6 @@ from common.report.canvas import (
 )
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.timing import ceilings as measured
-from common.timing import tensorcores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -264,7 +263,7 @@ def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
     if half:
         found["wgmma"] = measured.peak(ceilings, problem, instruction="wgmma")
     elif any(isinstance(row, StepRow) and row.precision for row in rows):
-        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", one) for one in tensorcores.INSTRUCTIONS}
+        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", one) for one in measured.INSTRUCTIONS}
     return {said: rate for said, rate in found.items() if rate}
 
 

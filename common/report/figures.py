@@ -16,7 +16,7 @@ from common.machine_code.loops import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, Row, StepRow
 from common.records.records import Derived, Record
-from common.timing import profiler
+from common.timing import tools
 
 
 @dataclass(frozen=True)
@@ -232,17 +232,17 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
     entry = record.profile(preset, step)
     if entry is None:
         return None
-    main = profiler.main_kernel(entry.kernels)
+    main = tools.main_kernel(entry.kernels)
     ratios = {
-        "perfma": (profiler.per(main.instructions, main.ffma_threads), 32),
-        "load_ratio": (profiler.per(main.load_sectors, main.load_requests), 1),
-        "store_ratio": (profiler.per(main.store_sectors, main.store_requests), 1),
-        "conflict_pct": (profiler.per(main.shared_conflicts, main.shared_wavefronts), 100),
+        "perfma": (tools.per(main.instructions, main.ffma_threads), 32),
+        "load_ratio": (tools.per(main.load_sectors, main.load_requests), 1),
+        "store_ratio": (tools.per(main.store_sectors, main.store_requests), 1),
+        "conflict_pct": (tools.per(main.shared_conflicts, main.shared_wavefronts), 100),
     }
     if key in ratios:
         ratio, factor = ratios[key]
         return None if ratio is None else of(factor * ratio, ".1f")
-    value: float | None = getattr(main, key) if key in profiler.METRICS else None
+    value: float | None = getattr(main, key) if key in tools.METRICS else None
     return None if value is None else of(value, ".0f")
 
 

@@ -20,7 +20,7 @@ from common.records.records import Record
 from common.report import agreement, figures, speeds
 from common.report.figures import Figure, kind, with_preset
 from common.report.table import OLDER, Table
-from common.timing import profiler, sanitizer
+from common.timing import tools
 
 TABLES: dict[str, Callable[..., Table | str]] = {}
 
@@ -284,7 +284,7 @@ def profile(record: Record, *words: str) -> Table:
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
             cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            stalls = profiler.main_kernel(entry.kernels).stalls
+            stalls = tools.main_kernel(entry.kernels).stalls
             cells["stall"] = max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
             rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     where = " and ".join(f"`{preset}`" for preset in presets)
@@ -303,10 +303,10 @@ def sanitizers(record: Record) -> Table:
     for name in names:
         seen = found[name]
         old = any(current.older(one, name) for one in seen.values())
-        counts = [str(seen[tool].errors) if tool in seen else "" for tool in sanitizer.TOOLS]
+        counts = [str(seen[tool].errors) if tool in seen else "" for tool in tools.TOOLS]
         rows.append([aged(f"`{name}`", old), *counts])
     where = machine(record, [one for name in names for one in found[name].values()])
-    return Table(["step", *sanitizer.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
+    return Table(["step", *tools.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
 
 
 @kind("agreement", TABLES)

@@ -21,7 +21,7 @@ from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
 from common.timing import ceilings as measured
-from common.timing import sanitizer
+from common.timing import tools
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
@@ -178,8 +178,8 @@ def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
     """Errors by step and tool."""
     counts = {(tool, step.name): count for tool, step, count, _ in found}
     names = dict.fromkeys(step.name for _, step, _, _ in found)
-    rows = [[name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS)] for name in names]
-    return Table(["step", *sanitizer.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in sanitizer.TOOLS.items()))
+    rows = [[name, *(str(counts[tool, name]) for tool in tools.TOOLS)] for name in names]
+    return Table(["step", *tools.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in tools.TOOLS.items()))
 
 
 def failed(found: list[tuple[str, str, str]]) -> Table:

@@ -130,7 +130,7 @@ def _kernel(kernel: TracedKernel) -> Kernel:
         "loads": {space: each for space, each in loads.items() if each},
         "says": list(tracetables.sentences(kernel)),
         "accesses": [_access(access) for access in kernel["accesses"] if access["space"] in _MEMORIES],
-        "faults": [Fault(fault["line"], tracetables.fault_sentence(fault)) for fault in kernel["faults"]],
+        "faults": [Fault(fault.line, tracetables.fault_sentence(fault)) for fault in kernel["faults"]],
         "pipeline": [Span(**span) for span in kernel["pipeline"] if span["start"] < TICKS],
     }
     return msgspec.convert(told, Kernel)

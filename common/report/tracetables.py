@@ -12,7 +12,7 @@ from rich.text import Text
 
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.explain.faults import UNSOUND, Fault, FaultFields, telling
+from common.explain.faults import UNSOUND, Fault, telling
 from common.report.table import Cell, Table
 from common.run import isolate
 from common.trace import trace
@@ -62,11 +62,11 @@ def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *stages.drawn(spans, width)]
 
 
-def fault_sentence(fault: FaultFields) -> str:
+def fault_sentence(fault: Fault) -> str:
     """A fault in one line, with the thread that met it first."""
-    thread, where = (", ".join(map(str, place or ())) for place in (fault["thread"], fault["block"]))
-    times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
-    said = f"line {fault['line']}: {UNSOUND[fault['kind']]}: {fault['what']}"
+    thread, where = (", ".join(map(str, place or ())) for place in (fault.thread, fault.block))
+    times = f"{fault.count:,} times, first " if fault.count > 1 else ""
+    said = f"line {fault.line}: {UNSOUND[fault.kind]}: {fault.what}"
     return f"{said} ({times}by thread ({thread}) of block ({where}))"
 
 
@@ -81,9 +81,9 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     faults = [fault for kernel in kernels for fault in kernel["faults"]]
     if not faults:
         return None
-    worst = min(faults, key=lambda fault: telling(Fault.of(fault)))
+    worst = min(faults, key=telling)
     named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
-    place = ",".join(named.groups() if named else map(str, worst["block"] or ()))
+    place = ",".join(named.groups() if named else map(str, worst.block or ()))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
     return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
 

@@ -1,7 +1,15 @@
-"""This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach."""
+"""This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach.
+
+Tensor cores multiply random data as fast as the card can and do nothing else; random, as zeros take less power and so
+run faster. ``mma.sync`` multiplies fragments that stay in registers, from compute capability 8.0 on; ``wgmma`` tiles
+that stay in shared memory, on 9.0 alone. Instructions, fragments and descriptors: PTX ISA, "Warp Level Matrix
+Multiply-Accumulate Instructions" and "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +17,6 @@ from msgspec import Struct
 
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Count, Positive
-from common.timing import tensorcores
 from common.timing.timing import Stopwatch, Timing
 
 COPY_BYTES = 1 << 31  # read; as many are written
@@ -20,11 +27,25 @@ FMA_BLOCKS_PER_MULTIPROCESSOR = 8
 FMA_ROUNDS = 2048
 FMA_UNROLL = 16
 FMA_CHAINS = 8
+INSTRUCTIONS = ("mma", "wgmma")
+WGMMA_ON = "9.0a"  # what a step says that requires it
+MMA_THREADS = 256
+MMA_BLOCKS_PER_MULTIPROCESSOR = 2
+MMA_ROUNDS = 4096
+ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
+WGMMA_THREADS = 256  # two warpgroups take turns
+WGMMA_ROUNDS = 4096
+WGMMA_STEPS = 4  # instructions in a round: along a row of 128 bytes, 32 bytes each
+WGMMA_SUMS = 128  # of a thread, for 64 x 256 of a warpgroup
+A_BYTES, B_BYTES = 64 * 128, 256 * 128
+# 64-bit descriptor of a K-major tile of rows of 128 bytes, swizzled (2^62): groups of 8 rows are 1024 bytes apart
+# (bits 45-32, in units of 16 bytes); the leading offset (bits 29-16) counts for nothing there.
+DESCRIPTOR = (1 << 62) | (64 << 32) | (1 << 16)
 
 
 class Ceilings(Struct, kw_only=True, omit_defaults=True):
     """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings; those
-    of tensor cores by instruction and kind (:func:`common.timing.tensorcores.measure`)."""
+    of tensor cores by instruction and kind."""
 
     copy_gbs: Positive
     fma_gflops: Positive
@@ -91,16 +112,16 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 
 
 def instruction(requires: str | None) -> str:
-    """The one of :data:`common.timing.tensorcores.INSTRUCTIONS` that bounds a step on tensor cores.
+    """The one of :data:`INSTRUCTIONS` that bounds a step on tensor cores.
 
     ``wgmma`` for one that requires the compute capability which has it, and is written for it; else ``mma``.
     """
-    slower, faster = tensorcores.INSTRUCTIONS
-    return faster if requires == tensorcores.WGMMA_ON else slower
+    slower, faster = INSTRUCTIONS
+    return faster if requires == WGMMA_ON else slower
 
 
 def peak(
-    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instruction: str = tensorcores.INSTRUCTIONS[0]
+    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instruction: str = INSTRUCTIONS[0]
 ) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
@@ -116,7 +137,7 @@ def peak(
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}" for one in tensorcores.instructions(capability) for kind in tensorcores.KINDS]
+    names = [f"{one}_{kind.name}" for one in instructions(capability) for kind in KINDS]
     return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
 
 
@@ -160,5 +181,234 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         fma_gflops=flops / fma_time.median_ms / 1e6,
         fma_flops=flops,
         fma=fma_time,
-        **tensorcores.measure(stopwatch, multiprocessors, capability),
+        **_tensor_cores(stopwatch, multiprocessors, capability),
     )
+
+
+# --- tensor cores ---
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of multiplication: ``depth`` is along k of one instruction, ``types`` are its operands' in PTX."""
+
+    name: str
+    depth: int
+    types: str
+
+
+KINDS = (Kind("f16", 16, "f16.f16"), Kind("tf32", 8, "tf32.tf32"))
+
+
+def instructions(capability: str) -> tuple[str, ...]:
+    """Which of ``mma`` and ``wgmma`` a GPU of this compute capability has."""
+    major, minor = (int(part) for part in capability.split("."))
+    has = {"mma": major >= 8, "wgmma": (major, minor) == (9, 0)}
+    return tuple(name for name in INSTRUCTIONS if has[name])
+
+
+def kernel(instruction: str, kind: Kind) -> Any:
+    """The kernel ``(words, rounds, out)``: ``words`` are random bits of float16 or float32 numbers, as uint32."""
+    return _mma(kind) if instruction == "mma" else _wgmma(kind)
+
+
+def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
+    """Floating-point operations of a launch on :func:`grid`."""
+    if instruction == "mma":
+        warps = multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR * MMA_THREADS // 32
+        return 2 * 16 * 8 * kind.depth * ROWS * COLUMNS * MMA_ROUNDS * warps
+    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * WGMMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
+
+
+def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
+    """Blocks, and threads in each."""
+    if instruction == "mma":
+        return multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
+    return multiprocessors, WGMMA_THREADS
+
+
+def random_words(kind: Kind, count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """``count`` words of normal numbers: two of float16, or one that TF32 has."""
+    rng = np.random.default_rng(seed)
+    if kind.name == "f16":
+        return rng.standard_normal(2 * count).astype(np.float16).view(np.uint32)
+    return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+
+
+def _tensor_cores(stopwatch: Stopwatch, multiprocessors: int, capability: str) -> dict[str, Any]:
+    """For each instruction and kind that the card has: ``mma_f16_gflops`` and, with its timing, ``mma_f16``."""
+    from numba import cuda
+
+    found: dict[str, Any] = {}
+    for instruction in instructions(capability):
+        blocks, threads = grid(instruction, multiprocessors)
+        out = cuda.device_array(blocks * threads, np.float32)
+        rounds = MMA_ROUNDS if instruction == "mma" else WGMMA_ROUNDS
+        for kind in KINDS:
+            words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
+            run = _launch(kernel(instruction, kind)[blocks, threads], words, rounds, out)
+            run()
+            time = stopwatch.measure(run)
+            rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
+            found |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
+    return found
+
+
+def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
+    return lambda: configured(*arguments)
+
+
+def _assembly(builder: Any, result: Any, text: str, constraints: str, operands: list[Any]) -> Any:
+    from llvmlite import ir  # type: ignore[import-untyped]
+
+    kind = ir.FunctionType(result, [operand.type for operand in operands])
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
+
+
+def _pointers(context: Any, builder: Any, kind: Any, value: Any, count: int) -> list[Any]:
+    """The addresses of an array's first elements."""
+    from llvmlite import ir
+    from numba.cuda import cgutils
+
+    data = cgutils.create_struct_proxy(kind)(context, builder, value=value).data
+    return [builder.gep(data, [ir.IntType(32)(i)]) for i in range(count)]
+
+
+def _multiplied(builder: Any, sums: list[Any], text: str, constraints: str, operands: list[Any]) -> None:
+    """Emit an instruction that adds to ``sums``, addresses of float32 numbers, which come first in its text."""
+    from llvmlite import ir
+
+    result = ir.LiteralStructType([ir.FloatType()] * len(sums))
+    tied = [str(i) for i in range(len(sums))]
+    every = ",".join([*["=f"] * len(sums), constraints, *tied, "~{memory}"])
+    found = _assembly(builder, result, text, every, [*operands, *(builder.load(one) for one in sums)])
+    for i, one in enumerate(sums):
+        builder.store(builder.extract_value(found, i), one)
+
+
+def _mma(kind: Kind) -> Any:
+    from numba import cuda, float32, types, uint32
+    from numba.cuda.extending import intrinsic
+
+    a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
+    text = (
+        f"mma.sync.aligned.m16n8k{kind.depth}.row.col.f32.{kind.types}.f32 "
+        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
+    )
+
+    @intrinsic
+    def multiply(_: Any, acc: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            into, left, right = (
+                _pointers(context, builder, kind, value, count)
+                for kind, value, count in zip(signature.args, arguments, (sums, a_words, b_words), strict=True)
+            )
+            for place in range(ROWS * COLUMNS):
+                row, column = divmod(place, COLUMNS)
+                operands = [*left[4 * row : 4 * row + 4], *right[2 * column : 2 * column + 2]]
+                loaded = [builder.load(one) for one in operands]
+                _multiplied(builder, into[4 * place : 4 * place + 4], text, "r,r,r,r,r,r", loaded)
+            return context.get_dummy_value()
+
+        return types.void(acc, a, b), generate
+
+    @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
+    def mma_sync(words: Any, rounds: Any, out: Any) -> None:
+        a = cuda.local.array(a_words, uint32)
+        b = cuda.local.array(b_words, uint32)
+        acc = cuda.local.array(sums, float32)
+        lane = cuda.threadIdx.x
+        for i in range(a_words):
+            a[i] = words[lane + i * MMA_THREADS]
+        for i in range(b_words):
+            b[i] = words[lane + (a_words + i) * MMA_THREADS]
+        for i in range(sums):
+            acc[i] = float32(0.0)
+        for _ in range(rounds):
+            multiply(acc, a, b)
+        total = float32(0.0)
+        for i in range(sums):
+            total += acc[i]
+        out[cuda.grid(1)] = total
+
+    return mma_sync
+
+
+def _wgmma(kind: Kind) -> Any:
+    from llvmlite import ir
+    from numba import cuda, float32, types, uint32, uint64
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    words_shared = (A_BYTES + B_BYTES + 1024) // 4  # a tile starts at a multiple of 1024 bytes
+    listed = ", ".join(f"${i}" for i in range(WGMMA_SUMS))
+    order = ", 0, 0" if kind.name == "f16" else ""  # both K-major, which TF32 always is
+    text = (
+        f"wgmma.mma_async.sync.aligned.m64n256k{kind.depth}.f32.{kind.types} "
+        f"{{{listed}}}, ${WGMMA_SUMS}, ${WGMMA_SUMS + 1}, 1, 1, 1{order};"
+    )
+
+    def plain(said: str) -> Any:
+        @intrinsic
+        def instruction(_: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                _assembly(builder, ir.VoidType(), said, "~{memory}", [])
+                return context.get_dummy_value()
+
+            return types.void(), generate
+
+        return instruction
+
+    visible = plain("fence.proxy.async;")  # what ordinary stores wrote
+    begin = plain("wgmma.fence.sync.aligned;")
+    commit = plain("wgmma.commit_group.sync.aligned;")
+    wait_all_but_one = plain("wgmma.wait_group.sync.aligned 1;")
+    wait = plain("wgmma.wait_group.sync.aligned 0;")
+
+    @intrinsic
+    def address(_: Any, array: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
+            shared = builder.addrspacecast(data, data.type.pointee.as_pointer(3))
+            return builder.ptrtoint(shared, ir.IntType(32))
+
+        return types.uint32(array), generate
+
+    @intrinsic
+    def multiply(_: Any, acc: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            into = _pointers(context, builder, signature.args[0], arguments[0], WGMMA_SUMS)
+            tiles = [context.cast(builder, arguments[i], signature.args[i], types.uint64) for i in (1, 2)]
+            for step in range(WGMMA_STEPS):
+                along = [builder.add(tile, ir.IntType(64)(2 * step)) for tile in tiles]  # 32 bytes
+                _multiplied(builder, into, text, "l,l", along)
+            return context.get_dummy_value()
+
+        return types.void(acc, a, b), generate
+
+    @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
+    def wgmma(words: Any, rounds: Any, out: Any) -> None:
+        shared = cuda.shared.array(words_shared, uint32)
+        acc = cuda.local.array(WGMMA_SUMS, float32)
+        start = (address(shared) + uint32(1023)) // uint32(1024) * uint32(1024)
+        skipped = (start - address(shared)) // uint32(4)
+        for i in range(cuda.threadIdx.x, (A_BYTES + B_BYTES) // 4, WGMMA_THREADS):
+            shared[skipped + i] = words[i]
+        visible()
+        cuda.syncthreads()
+        a = uint64(start >> uint32(4)) | uint64(DESCRIPTOR)
+        b = uint64((start + uint32(A_BYTES)) >> uint32(4)) | uint64(DESCRIPTOR)
+        for i in range(WGMMA_SUMS):
+            acc[i] = float32(0.0)
+        for _ in range(rounds):
+            begin()
+            multiply(acc, a, b)
+            commit()
+            wait_all_but_one()
+        wait()
+        total = float32(0.0)
+        for i in range(WGMMA_SUMS):
+            total += acc[i]
+        out[cuda.grid(1)] = total
+
+    return wgmma

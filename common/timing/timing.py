@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from common.catalog import device
 from common.catalog.schema import Amount, Count, Name, Positive
 from common.check import budget
-from common.timing import clocks
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
@@ -27,6 +29,14 @@ SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
 BATCH = 5
 BATCH_SECONDS = 1.0  # of launches that are queued together
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
+_LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+_SM = 1  # NVML_CLOCK_SM
+_PCI_ID = 64  # characters
+# nvmlClocksThrottleReason*, in nvml.h; what is no sign of trouble (idle, the application's own clocks) is left out
+_REASONS = {
+    0x04: "power", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat", 0x80: "power brake",
+}  # fmt: skip
+SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
@@ -135,8 +145,8 @@ class Stopwatch:
 
         self._cuda = cuda
         self._scratch = cuda.device_array(budget.flush_bytes(l2_bytes), np.uint8)
-        self._nvml = clocks.Nvml()
-        self._clocks: list[clocks.Clock] = []
+        self._nvml = Nvml()
+        self._clocks: list[Clock] = []
         self._queue: list[tuple[Any, Any]] = [
             (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
         ]
@@ -233,3 +243,57 @@ class Stopwatch:
 
         pairs = collect_pairs(sample, **limits)
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
+
+
+# --- the clock, by NVML, which comes with the driver ---
+
+
+class Clock(NamedTuple):
+    """Megahertz of the multiprocessors, and why they are no more."""
+
+    mhz: int
+    reasons: tuple[str, ...]
+
+
+class Nvml:
+    """Reads the clock of Numba's current GPU; without NVML, or where it does not say, :meth:`clock` is None."""
+
+    def __init__(self) -> None:
+        self._device: Any = None
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+            found = ctypes.c_void_p()
+            if self._library.nvmlInit_v2() == 0 and (
+                self._library.nvmlDeviceGetHandleByPciBusId_v2(_pci_bus_id(), ctypes.byref(found)) == 0
+            ):
+                self._device = found
+        except (OSError, AttributeError):  # an NVML that lacks a function counts as none
+            pass
+
+    def clock(self) -> Clock | None:
+        """The clock of this moment: read it while kernels run."""
+        if self._device is None:
+            return None
+        mhz, bits = ctypes.c_uint(), ctypes.c_ulonglong()
+        if self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz)) != 0:
+            return None
+        if self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device, ctypes.byref(bits)) != 0:
+            bits.value = 0
+        return Clock(mhz.value, tuple(dict.fromkeys(name for bit, name in _REASONS.items() if bits.value & bit)))
+
+
+def _pci_bus_id() -> bytes:
+    """That of Numba's current GPU: NVML counts others than CUDA_VISIBLE_DEVICES names."""
+    from numba import cuda
+
+    driver, handle, name = device.loaded(), ctypes.c_int(), ctypes.create_string_buffer(_PCI_ID)
+    driver.cuDeviceGet(ctypes.byref(handle), int(cuda.get_current_device().id))
+    driver.cuDeviceGetPCIBusId(name, _PCI_ID, handle)
+    return name.value
+
+
+def slow(clocks: Sequence[int | None]) -> list[bool]:
+    """Which of a run's rows were timed at a clock far below the median of all."""
+    known = [mhz for mhz in clocks if mhz]
+    least = SLOW * statistics.median(known) if known else 0.0
+    return [mhz is not None and 0 < mhz < least for mhz in clocks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from common.explain.faults import FaultFields
+from common.explain.faults import Fault
 from common.run.messages import Message, Result, ShapeTask
 
 
@@ -90,7 +90,7 @@ class TracedKernel(TypedDict):
     fma: int
     fma_lines: dict[str, int]
     branches: dict[str, tuple[int, int]]
-    faults: list[FaultFields]
+    faults: list[Fault]
     notes: dict[str, int]
     events: list[TracedEvent]
     pipeline: list[TracedSpan]

@@ -107,7 +107,7 @@ class KernelTrace:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
 
     def totals(self) -> dict[str, int]:
-        """Sums over all lines, named as in :data:`common.timing.profiler.METRICS` where the hardware counts them."""
+        """Sums over all lines, named as in :data:`common.timing.tools.METRICS` where the hardware counts them."""
         # the hardware counts an asynchronous copy as a load
         read, write = self.select("global", "read", "copy"), self.select("global", "write")
         loads, stores = self.select("shared", "read"), self.select("shared", "write")
@@ -144,7 +144,6 @@ class KernelTrace:
     def as_dict(self) -> TracedKernel:
         told = {
             **vars(self),
-            "faults": [fault.as_dict() for fault in self.faults],
             "branches": {str(line): counts for line, counts in self.branches.items()},
             "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
             "accesses": [access.as_dict() for access in self.accesses],

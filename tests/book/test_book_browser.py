@@ -195,9 +195,9 @@ def test_a_fault_is_shown_first(tmp_path, visit, root):
     path.write_text(explorer.page([explorer.shown(step, traces.of(found, traces.problem(step)), file)]))
     page = visit(path)
     fault = found["kernels"][0]["faults"][0]
-    assert page.locator("button.row[aria-pressed=true]").get_attribute("data-line") == str(fault["line"])
-    assert page.locator(".panel .bad-text").first.text_content().startswith(f"line {fault['line']}: ")
-    assert page.locator(".said .bad-text").nth(1).text_content().startswith(f"line {fault['line']}: ")
+    assert page.locator("button.row[aria-pressed=true]").get_attribute("data-line") == str(fault.line)
+    assert page.locator(".panel .bad-text").first.text_content().startswith(f"line {fault.line}: ")
+    assert page.locator(".said .bad-text").nth(1).text_content().startswith(f"line {fault.line}: ")
 
 
 def test_an_asynchronous_step_shows_its_pipeline(made, visit):

@@ -7,13 +7,8 @@ from common.catalog import reference
 from common.catalog.problems import PRESETS, RAGGED, Conv2d, Gemm, Wgrad
 from common.check import inputs
 
-FLOAT32_LADDERS = ("gemm", "conv2d", "conv3d", "dgrad", "wgrad")
 SMALL = [
-    *(
-        p
-        for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad")
-        for p in (*RAGGED[ladder], PRESETS[f"tiny-{ladder}"])
-    ),
+    *(p for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad") for p in RAGGED[ladder]),
     Gemm(M=3, N=3, K=4096),
     Gemm(M=2, N=2, K=300_000),
     Wgrad(N=200, C=1, D=1, H=33, W=35, K=2, T=1, R=2, S=2, pad_h=1),  # of 231,200 terms
@@ -29,15 +24,8 @@ def test_integers_are_whole_and_never_zero(problem):
         assert array.dtype == np.float32
         assert (array == np.round(array)).all()
         assert (array != 0).all()
-
-
-@pytest.mark.parametrize("problem", SMALL, ids=str)
-def test_sums_of_integers_are_exact_in_float32_in_any_order(problem):
-    x, weight = inputs.integers(problem, 0)
-    # no partial sum can exceed the sum of all magnitudes
-    most = float(np.abs(x).max()) * float(np.abs(weight).max()) * problem.reduction
-    assert most <= 2**24
-    assert np.float32(most) == most
+    # exact in float32 in any order: no partial sum can exceed the sum of all magnitudes
+    assert float(np.abs(x).max()) * float(np.abs(weight).max()) * problem.reduction <= 2**24
 
 
 @pytest.mark.parametrize("kind", inputs.SPECIAL)
@@ -83,15 +71,3 @@ def test_the_photograph_fits_its_preset():
     assert image.min() >= 0
     assert image.max() <= 1
     assert float(image.max()) - float(image.min()) > 0.9  # a picture, not a grey card
-
-
-def test_there_are_twelve_distinct_filters_of_the_preset():
-    bank = inputs.filter_bank()
-    preset = PRESETS["photo"]
-    assert len(bank) == preset.K == 12
-    for name, taps in bank.items():
-        assert taps.shape == (preset.R, preset.S), name
-        assert taps.dtype == np.float32, name
-        assert np.abs(taps).max() > 0, name
-    stacked = np.stack(list(bank.values())).reshape(12, -1)
-    assert len(np.unique(stacked.round(5), axis=0)) == 12

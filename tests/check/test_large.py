@@ -44,11 +44,3 @@ def test_a_right_kernel_is_right_and_a_wrong_one_is_not(ladder):
     assert [finding.kind for finding in fullsize.check_large(module, problem, samples=20).findings] == ["wrong"]
     module.launch = lambda *_: None
     assert "unwritten" in [finding.kind for finding in fullsize.check_large(module, problem, samples=20).findings]
-
-
-@pytest.mark.parametrize("ladder", FIRST)
-def test_each_large_shape_has_an_array_beyond_31_bits_and_fits_a_card(ladder):
-    for problem in shapes.large(ladder):
-        sizes = [np.prod(shape) for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)]
-        assert max(sizes) > 2**31
-        assert problem.least_bytes < 12e9

@@ -22,17 +22,17 @@ TRACED = """
 import numpy as np
 from common.catalog import reference
 from common.catalog.problems import RAGGED
-from common.check import gpuoracle, inputs
+from common.check import kernels, inputs
 
 from common.trace.trace import Tracer
 
-gpuoracle.THREADS, gpuoracle._ROWS = 8, 2
+kernels.THREADS, kernels._ROWS = 8, 2
 tracer = Tracer()
 tracer.__enter__()
 for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]:
     x, weight = inputs.integers(problem, 1)
-    gpuoracle.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
-    found = gpuoracle.full(problem, x, weight)
+    kernels.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
+    found = kernels.full(problem, x, weight)
     np.testing.assert_array_equal(found, reference.full(problem, x, weight), str(problem))
     print(problem.ladder)
 """
@@ -49,14 +49,14 @@ def test_the_kernels_agree_with_numpy_in_the_tracer():
 
 COMPILED = """
 from numba import cuda, float32, float64, int64, types
-from common.check import gpuoracle
+from common.check import kernels
 
 for name, axes in (("gemm", 2), ("conv3d", 5), ("dgrad", 5), ("wgrad", 5)):
     operand = types.Array(float32, axes, "C")
     geometry = (types.UniTuple(int64, 3),) * 4 if axes == 5 else ()
     signature = types.void(operand, operand, types.Array(float64, 1, "C"), int64, *geometry)
     for cc in ((7, 5), (9, 0)):
-        kernel = gpuoracle._KERNELS[name].py_func
+        kernel = kernels._KERNELS[name].py_func
         ptx, _ = cuda.compile(kernel, signature, cc=cc, output="ptx", device=False, abi="numba")
         assert "fma.rn.f64" in ptx
 """
@@ -92,15 +92,15 @@ import sys
 
 import numpy as np
 from common.catalog import reference
-from common.check import gpuoracle, inputs
-sys.path.insert(0, "tests/measure")
+from common.check import kernels, inputs
+sys.path.insert(0, "tests/check")
 from test_oracle import LARGE
 
 problem = LARGE[int(sys.argv[1])]
 for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
-    np.testing.assert_array_equal(gpuoracle.full(problem, x, weight), reference.full(problem, x, weight))
+    np.testing.assert_array_equal(kernels.full(problem, x, weight), reference.full(problem, x, weight))
 x, weight = inputs.normals(problem, 2)
-found, right = gpuoracle.full(problem, x, weight), reference.full(problem, x, weight)
+found, right = kernels.full(problem, x, weight), reference.full(problem, x, weight)
 np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
 """
 

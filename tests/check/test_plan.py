@@ -6,7 +6,7 @@ import pytest
 
 from common.catalog import problems
 from common.catalog.problems import LADDERS
-from common.check import drawn, inputs, plan, shapes
+from common.check import inputs, plan, shapes
 
 MOST = 80  # cases of a ladder without a GPU
 
@@ -63,12 +63,12 @@ def test_a_line_that_cannot_be_read_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("ladder", LADDERS)
 def test_drawn_shapes_keep_to_their_work_and_go_far_out_on_every_axis(ladder):
-    found = drawn.drawn(ladder, 7, 300)
-    assert found == drawn.drawn(ladder, 7, 300)
-    assert found[:4] != drawn.drawn(ladder, 8, 4)
+    found = shapes.drawn(ladder, 7, 300)
+    assert found == shapes.drawn(ladder, 7, 300)
+    assert found[:4] != shapes.drawn(ladder, 8, 4)
     for one in found:
-        assert shapes.multiply_adds(one) <= drawn.MOST
-        assert one.reduction <= drawn.MOST_TERMS
+        assert shapes.multiply_adds(one) <= shapes.MOST
+        assert one.reduction <= shapes.MOST_TERMS
         assert shapes.ordinary(one)
         assert math.prod(one.output_shape) >= 1
     for key in ("M", "N", "C", "H", "W"):

@@ -7,7 +7,7 @@ import mutants
 import pytest
 
 from common.catalog import catalog, problems
-from common.check import inputs, plan, shapes
+from common.check import plan, shapes
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
 from common.machine_code import capture
@@ -66,19 +66,6 @@ def test_what_a_step_may_refuse():
     assert max(shapes.narrow(problem).N for problem in shapes.wide("gemm")) == 1025
 
 
-def test_a_large_shape_has_more_time_on_the_tracer():
-    cases = [case for case in plan.cases("hgemm", False, 3, full=True) if not case.wide]
-    limits = {case.problem: case.fields()["seconds"] for case in cases}
-    many = {limits[problem] for problem in shapes.copied("hgemm") if problem.M == shapes.MANY}
-    assert many == {plan.TRACED_SECONDS}
-    assert limits[shapes.copied("hgemm")[0]] is None
-
-
-def test_a_path_of_its_own_that_rounds_more_is_seen():
-    special = {case.problem: case.special for case in plan.cases("conv3d", False, 3, full=True)}
-    assert {special[problem] for problem in shapes.familiar("conv3d")} == {inputs.NORMALS}
-
-
 @contextlib.contextmanager
 def on_small_card(name):
     """A module of a lesson, imported anew, and the card of few multiprocessors that it asks."""
@@ -129,12 +116,6 @@ def test_a_small_card_has_few_filters_with_all_that_its_kernel_knows():
     filled = kernel.line_of(padded.Q, padded.S, padded.dilation_w) - padded.Q - (padded.S - 1) * padded.dilation_w
     assert filled + padded.pad_w > 15
     assert any(problem.K > kernel.MMA_M and problem.S > 1 for problem in rest)
-
-
-def test_a_step_that_does_not_ask_how_large_the_card_is(write):
-    with capture.no_device(shapes.FEW) as gpu:
-        catalog.load_file(write("gemm_x.py", "def launch(a, b, c):\n    pass\n"))
-    assert not gpu.asked
 
 
 def test_a_finding_on_a_small_card_says_so(monkeypatch):

@@ -25,7 +25,7 @@ from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.timing import sanitizer
+from common.timing import tools
 from common.timing.ceilings import Ceilings
 from common.trace import trace
 
@@ -231,7 +231,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "sweep", nothing)
 
     def clean(steps):
-        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+        return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
     code = sources.provenance(catalog.find("gemm_naive").path)
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
@@ -344,7 +344,7 @@ def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, f
 @pytest.mark.parametrize(("source", "says"), [(None, False), ("0" * 64, True)], ids=["as it is", "older"])
 def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
     def clean(steps):
-        return iter([(tool, step, 0, "") for tool in sanitizer.TOOLS for step in steps])
+        return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])

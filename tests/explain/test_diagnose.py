@@ -111,6 +111,7 @@ def keep(test, factor=0.0):
         (GEMM, keep(lambda e: (e["k"] < 5) | (e["k"] > 8)), "the terms 5 <= k <= 8 are missing"),
         (PLANE, keep(lambda e: (e["r"] != 1) | (e["s"] != 0) | (e["c"] != 2)), "the term gemm_k = 14 is missing"),
         (PLANE, keep(lambda e: (e["c"] != 1) | (e["p"] != 0)), "channel c = 1 is left out, only p = 0"),
+        (PLANE, keep(lambda e: e["p"] + e["r"] < 7), "x at h >= 7 counts as 0"),
         (SPACE, keep(lambda e: e["t"] == 0), "the last filter tap, t = 1, is left out"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from sampling import some
 
 from common.catalog import catalog, problems
-from common.explain.faults import Fault, telling
+from common.explain.faults import telling
 from common.jobs import run
 from common.jobs.messages import Check
 from common.run import isolate
@@ -34,7 +34,7 @@ def told():
     asked = [Trace(**place(kernel), options=TraceOptions(every=True)) for kernel in KERNELS]
     traced = {}
     for kernel, (_, result) in zip(KERNELS, isolate.run(asked, True, PATIENCE), strict=True):
-        seen = [Fault.of(one) for each in result.get("trace", {}).get("kernels", []) for one in each["faults"]]
+        seen = [one for each in result.get("trace", {}).get("kernels", []) for one in each["faults"]]
         if seen:
             traced[kernel.name] = min(seen, key=telling)
     kernels = [kernel for kernel in KERNELS if kernel.name in traced]

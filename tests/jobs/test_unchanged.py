@@ -15,7 +15,7 @@ from common.records import current, entries, records
 from common.records.records import Record
 from common.report import drawing
 from common.report.tasks import Draw
-from common.timing import peers, sanitizer, timing
+from common.timing import peers, timing, tools
 from common.timing.ceilings import Ceilings
 
 GPU = {
@@ -182,7 +182,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
-        records.record_sanitizer(record, key, step, dict.fromkeys(sanitizer.TOOLS, 0))
+        records.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.keep("epilogues", PRESET, {step.name: entry}, key)
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}

@@ -140,10 +140,10 @@ class TestConstantMemory:
     def test_a_filter_that_does_not_fit_is_refused_with_its_size(self):
         problem = Conv2d(N=1, C=8, H=5, W=5, K=100, R=5, S=5)  # 100 * 8 * 25 * 4 bytes
         with pytest.raises(ValueError, match=r"K=100 C=8 R=5 S=5 takes 80000 bytes.* holds 65536"):
-            check.check(module(self.step), problem)
+            check.check_bench(check.Bench(module(self.step), problem))
 
     def test_one_element_decides(self):
         # 16384 weights of 4 bytes fill constant memory
         sound(self.step, Conv2d(N=1, C=16384, H=1, W=1, K=1, R=1, S=1))
         with pytest.raises(ValueError, match="takes 65540 bytes"):
-            check.check(module(self.step), Conv2d(N=1, C=16385, H=1, W=1, K=1, R=1, S=1))
+            check.check_bench(check.Bench(module(self.step), Conv2d(N=1, C=16385, H=1, W=1, K=1, R=1, S=1)))

@@ -29,16 +29,16 @@ from pathlib import Path
 from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
 from common.jobs import codetasks
-from common.check import plan
+from common.check import budget, plan
 
-ROOM, THREADS, BYTES = 16 << 10, 256, 300_000_000
+ROOM, THREADS, BYTES = 16 << 10, 256, 525_000_000
 count, compiled = 0, set()
 
 def shapes(step):
     planned = [case.problem for case in plan.cases(step.ladder, True, 1) if case.depth != "large"]
     timed = [problems.preset(name) for name in catalog.presets(step)]
     for problem in dict.fromkeys([*planned, *timed]):
-        yield problems.fit_batch(problem, BYTES) if problem.batch_key else problem
+        yield budget.fitted(problem, BYTES) if problem.batch_key else problem
 
 def look(step, module, problem, names):
     global count

@@ -23,7 +23,7 @@ from common.machine_code.loops import HotLoop
 from common.records import entries, records
 from common.report import cardtables, pages
 from common.run import isolate
-from common.timing import profiler
+from common.timing import tools
 from common.trace import trace
 
 SECONDS = 180.0
@@ -485,7 +485,7 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
 
     launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
     launches = [counters(name, time_ns=ns, ffma_threads=fma) for name, ns, fma in launches]
-    assert profiler.main_kernel(launches) == launches[2]
+    assert tools.main_kernel(launches) == launches[2]
     assert trace.main_kernel({"kernels": [{"fma": 0}, {"fma": 8, "name": "a"}, {"fma": 8}]})["name"] == "a"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext, sources
+from common.catalog import catalog, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
 from common.records import records
@@ -71,23 +71,6 @@ def test_errors_are_over_the_root_mean_square_of_the_exact_results():
     assert accuracy.errors(np.full((2, 2), np.inf), exact, 8) == accuracy.Errors(K=8, lost=1.0)
 
 
-def test_sums_in_float16_get_worse_with_k_and_sums_in_float32_do_not(few):
-    def rms(depth):
-        a, b = accuracy.KINDS[accuracy.USUAL].draw(np.random.default_rng(1), 32, depth)
-        exact = a.astype(np.float64) @ b.astype(np.float64)
-        one = rounded(a, b, np.float16).astype(np.float16)
-        return [accuracy.errors(got, exact, depth).rms for got in (accuracy.half_sums(a, b), one)]
-
-    (few_terms, few_fp32), (many, many_fp32) = rms(64), rms(4096)
-    assert many > 2.5 * few_terms
-    assert many_fp32 < 1.3 * few_fp32
-
-
-def test_the_steps_that_are_measured_are_named_by_lessons_and_multiply_matrices():
-    names = lessontext.accuracy(catalog.LESSONS)
-    assert {catalog.find(name).ladder for name in names} == {"gemm", "hgemm"}
-
-
 # --- records and pages ---
 
 
@@ -113,14 +96,6 @@ def record(tmp_path):
     result: messages.AccuracyResult = {"status": "right", "products": products, "code": {"gemm_naive": code}}
     records.record_accuracy(record, record.start_run(), result)
     return Record.load(record.path)
-
-
-def test_errors_are_recorded_with_the_code_or_the_library(record):
-    found = record.data.accuracy
-    assert found["normals"]["gemm_naive"].code == sources.provenance(catalog.find("gemm_naive").path)
-    assert found["normals"]["cuBLAS FP16"].library == "CUDA 13"
-    assert found["large"]["cuBLAS FP16"].points == [accuracy.Errors(K=4096, lost=1.0)]
-    assert {one.run for mine in found.values() for one in mine.values()} == set(record.data.runs)
 
 
 def test_pages_show_errors_over_k_and_what_float16_does_not_hold(record):

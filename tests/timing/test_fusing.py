@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext, problems, sources
+from common.catalog import catalog, problems, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
 from common.records import records
@@ -101,14 +101,6 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     with pytest.raises(RuntimeError, match="bias: fused it differs from a kernel of its own by up to"):
         fusing._require_same("bias", way, problem)
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
-
-
-def test_lessons_name_steps_that_take_epilogues_and_presets_of_theirs():
-    named = lessontext.epilogues(catalog.LESSONS)
-    assert {step for step, _, _ in named} == {"conv3d_implicit_gemm_precomputed", "hconv3d_mma"}
-    for step, preset, ways in named:
-        assert problems.preset(preset).ladder == catalog.find(step).ladder
-        assert hasattr(importlib.import_module(ways), "ways")
 
 
 # --- records and pages ---

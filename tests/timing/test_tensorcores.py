@@ -9,19 +9,19 @@ from msgspec import structs
 from sampling import some
 
 from common.catalog import catalog, device, problems
-from common.timing import ceilings, tensorcores
+from common.timing import ceilings
 
 COMPILE = """
 import json, sys
 from numba import types
 from common.machine_code import codegen, sass
-from common.timing import tensorcores
+from common.timing import ceilings
 word, real = (types.Array(kind, 1, "C") for kind in (types.uint32, types.float32))
 found = []
 for instruction, architectures in (("mma", sys.argv[1:]), ("wgmma", ["9.0a"])):
-    threads = tensorcores.grid(instruction, 1)[1]
-    for kind in tensorcores.KINDS:
-        kernel = tensorcores.kernel(instruction, kind)
+    threads = ceilings.grid(instruction, 1)[1]
+    for kind in ceilings.KINDS:
+        kernel = ceilings.kernel(instruction, kind)
         launch = codegen.Launch(instruction, kernel, (1, 1, 1), (threads, 1, 1), types.void(word, types.int64, real))
         for architecture, text in codegen.ptx(launch, architectures).items():
             code = codegen.machine_code(launch, architecture, text)
@@ -53,10 +53,10 @@ def compiled():
 def test_the_machine_code_multiplies_on_tensor_cores(compiled, name, architecture, kind):
     spilt, registers, multiplied = compiled[name, kind, architecture]
     assert spilt == 0
-    assert registers <= 65536 // (tensorcores.grid(name, 1)[0] * tensorcores.grid(name, 1)[1])
+    assert registers <= 65536 // (ceilings.grid(name, 1)[0] * ceilings.grid(name, 1)[1])
     assert all(text.startswith(TEXTS[name, kind]) for text in multiplied), multiplied[:3]
     # a whole number of rounds: the loop is written out a few times
-    assert len(multiplied) % (tensorcores.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)
+    assert len(multiplied) % (ceilings.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_the_machine_code_multiplies_on_tensor_cores(compiled, name, architectur
     ],
 )
 def test_only_what_the_card_has_is_measured(capability, has):
-    assert tensorcores.instructions(capability) == has
+    assert ceilings.instructions(capability) == has
 
 
 def test_work_counts_each_instruction_of_each_warp():
-    half, tf32 = tensorcores.KINDS
+    half, tf32 = ceilings.KINDS
     # 2 * 16 * 8 * 16 for an instruction, 8 of them in a round, 4096 rounds, two blocks of 8 warps
-    assert tensorcores.flops("mma", half, 1) == 4096 * 8 * 4096 * 16
-    assert tensorcores.flops("mma", tf32, 3) == 3 * tensorcores.flops("mma", half, 1) // 2
+    assert ceilings.flops("mma", half, 1) == 4096 * 8 * 4096 * 16
+    assert ceilings.flops("mma", tf32, 3) == 3 * ceilings.flops("mma", half, 1) // 2
     # 2 * 64 * 256 * 16, 4 in a round, two warpgroups
-    assert tensorcores.flops("wgmma", half, 1) == 524_288 * 4 * 4096 * 2
+    assert ceilings.flops("wgmma", half, 1) == 524_288 * 4 * 4096 * 2
 
 
 MEASURED = ceilings.Ceilings(

@@ -1,12 +1,10 @@
-"""What is read from NVIDIA's tools, from texts such as they print, and the launch limits."""
+"""What is read from NVIDIA's tools, from texts such as they print."""
 
 import pytest
 
-from common.catalog import limits
 from common.catalog.problems import PRESETS
-from common.timing import profiler, sanitizer
-from common.timing.profiler import METRICS, ProfileError
-from common.timing.sanitizer import SanitizerError
+from common.timing import tools
+from common.timing.tools import METRICS, ToolError
 
 MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
 GEMM, HALF = PRESETS["gemm-4096"], PRESETS["hgemm-4096"]
@@ -26,7 +24,7 @@ def launch(number, name=MANGLED, stall="1.5", **values):
 
 def test_counters_are_read_per_launch_and_in_order():
     output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, name="plain(float*)", time_ns="5"))
-    first, second = profiler.parse(output)
+    first, second = tools.parse(output)
     assert (first.kernel, second.kernel) == ("gemm_naive", "plain")
     assert (first.counters["time_ns"], second.counters["time_ns"]) == (1_234_567, 5)
     assert first.counters["instructions"] == 2000
@@ -34,11 +32,11 @@ def test_counters_are_read_per_launch_and_in_order():
 
 
 def test_sentences_say_what_the_figures_mean():
-    (entry,) = profiler.parse(
+    (entry,) = tools.parse(
         csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
                    ffma_threads="640", instructions="100", hmma="0"))
     )  # fmt: skip
-    said = {name: (value, text) for name, value, text in profiler.sentences(profiler.named("k", entry, GEMM))}
+    said = {name: (value, text) for name, value, text in tools.sentences(tools.named("k", entry, GEMM))}
     assert said["time"][0] == "2.50 ms"
     assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
     assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
@@ -50,12 +48,12 @@ def test_sentences_say_what_the_figures_mean():
 
 @pytest.mark.parametrize(("problem", "each"), [(HALF, 16 * 8 * 16), (GEMM, 16 * 8 * 8)])
 def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
-    (entry,) = profiler.parse(
+    (entry,) = tools.parse(
         csv(launch(0, hmma="10", ffma_threads="32", instructions="100", tensor_pipe_pct="80", fma_pipe_pct="1"))
     )
-    found = profiler.named("k", entry, problem)
+    found = tools.named("k", entry, problem)
     assert (found.ffma_threads, found.hmma) == (32 + 10 * each, 10)
-    said = {name: (value, text) for name, value, text in profiler.sentences(found)}
+    said = {name: (value, text) for name, value, text in tools.sentences(found)}
     assert said["tensor pipe used"] == ("80.0%", "multiply-adds are the limit, as they should be")
     assert "FP32 pipe used" not in said
     assert said["multiply-adds per instruction"][0] == f"{(32 + 10 * each) / 3200:.2f}"
@@ -70,17 +68,14 @@ def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
     ],
 )
 def test_output_without_counters_says_why(output, says):
-    with pytest.raises(ProfileError, match=says):
-        profiler.parse(output)
+    with pytest.raises(ToolError, match=says):
+        tools.parse(output)
 
 
-@pytest.mark.parametrize(("module", "call", "error"), [
-    (profiler, profiler.command, ProfileError),
-    (sanitizer, lambda: sanitizer.command("memcheck"), SanitizerError),
-])  # fmt: skip
-def test_a_tool_that_is_missing_is_named_with_where_it_comes_from(monkeypatch, module, call, error):
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    with pytest.raises(error, match="was not found: it comes with the CUDA toolkit"):
+@pytest.mark.parametrize("call", [tools.ncu, lambda: tools.sanitizer("memcheck")])
+def test_a_tool_that_is_missing_is_named_with_where_it_comes_from(monkeypatch, call):
+    monkeypatch.setattr(tools.shutil, "which", lambda name: None)
+    with pytest.raises(ToolError, match="was not found: it comes with the CUDA toolkit"):
         call()
 
 
@@ -99,57 +94,14 @@ MEMCHECK = """========= COMPUTE-SANITIZER
     [
         (MEMCHECK, 3),
         ("========= ERROR SUMMARY: 0 errors\n", 0),
-        ("========= ERROR SUMMARY: 1 error\n", 1),
         ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
         ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
     ],
 )
 def test_the_summary_is_counted(output, count):
-    assert sanitizer.errors(output) == count
+    assert tools.errors(output) == count
 
 
-@pytest.mark.parametrize("output", ["", "killed", "========= COMPUTE-SANITIZER\n"])
-def test_no_summary_is_no_clean_bill(output):
-    with pytest.raises(SanitizerError, match="no summary"):
-        sanitizer.errors(output)
-
-
-@pytest.mark.parametrize(
-    ("capability", "most"),
-    [("7.5", 64), ("8.0", 163), ("8.6", 99), ("8.9", 99), ("9.0", 227), ("10.0", 227), ("12.0", 99), (None, 227)],
-)
-def test_shared_memory_by_compute_capability(capability, most):
-    # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", in KiB
-    limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024, capability)
-    limits.require_shared(1024, (most - 1) * 1024, capability)
-    where = f" on compute capability {capability}" if capability else ""
-    with pytest.raises(limits.LaunchLimitError) as caught:
-        limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024 + 1, capability)
-    asked = f"the launch asks for {most * 1024 + 1} bytes of dynamic shared memory"
-    assert str(caught.value) == f"{asked}: a block has at most {most * 1024}{where}"
-    with pytest.raises(limits.LaunchLimitError, match="together"):
-        limits.require_shared(1025, (most - 1) * 1024, capability)
-    # arrays of a fixed shape have 48 KiB everywhere
-    with pytest.raises(limits.LaunchLimitError, match="arrays take 49153 bytes: a block has at most 49152"):
-        limits.require_shared(49153, 0, capability)
-
-
-@pytest.mark.parametrize(
-    ("grid", "block", "says"),
-    [
-        ((1, 1, 1), (1024, 1, 1), None),
-        ((2**31 - 1, 65535, 65535), (32, 32, 1), None),
-        ((1, 1, 1), (1, 1, 64), None),
-        ((1, 1, 1), (32, 33, 1), "1056 threads: a block holds at most 1024"),
-        ((1, 1, 1), (1, 1, 65), "z must be from 1 to 64"),
-        ((1, 65536, 1), (1, 1, 1), "y must be from 1 to 65535"),
-        ((1, 1, 65536), (1, 1, 1), "z must be from 1 to 65535"),
-        ((0, 1, 1), (1, 1, 1), "x must be from 1 to 2147483647"),
-    ],
-)
-def test_launch_limits(grid, block, says):
-    if says is None:
-        limits.require_launch(grid, block)
-    else:
-        with pytest.raises(limits.LaunchLimitError, match=says):
-            limits.require_launch(grid, block)
+def test_no_summary_is_no_clean_bill():
+    with pytest.raises(ToolError, match="no summary"):
+        tools.errors("========= COMPUTE-SANITIZER\n")

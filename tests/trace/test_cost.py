@@ -8,7 +8,7 @@ import pytest
 from common.catalog import catalog, problems
 from common.jobs.messages import Launch
 from common.run import isolate
-from common.timing import profiler
+from common.timing import tools
 from common.trace.cost import Cost, Ledger, sectors, served_together, wavefronts
 
 PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
@@ -177,14 +177,14 @@ def test_a_remembered_cost_is_that_of_the_request(space):
 @pytest.mark.xdist_group("gpu")
 def test_the_hardware_counts_these_wavefronts():
     try:
-        command = profiler.command(profiler.COUNTED)
-    except profiler.ProfileError as error:
+        command = tools.ncu(tools.COUNTED)
+    except tools.ToolError as error:
         pytest.skip(str(error))
     module = catalog.load(PATTERNS, "gemm")
     task = Launch(path=str(PATTERNS), ladder="gemm", shape={"M": 4, "N": 8, "K": 1})
     results, output = isolate.watched([task], command, 300)
     assert [result["status"] for result in results] == ["right"], (results, output)
-    counted = profiler.parse(output, profiler.COUNTED)
+    counted = tools.parse(output, tools.COUNTED)
     assert len(counted) == len(module.PATTERNS)
     fill = module.SIZE // 32
     wrong = []

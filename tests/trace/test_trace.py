@@ -30,7 +30,7 @@ from common.records import records
 from common.records.records import Record
 from common.report import agreement, canvas, tracetables
 from common.run import child, isolate
-from common.timing import profiler, sanitizer
+from common.timing import tools
 from common.trace import executor, trace
 from common.trace.messages import TracedAccess, TracedKernel
 from common.trace.state import TraceError
@@ -1014,9 +1014,9 @@ def racechecked(tmp_path_factory):
     def hazards(case):
         path, problem = case
         task = Launch(path=str(path), ladder="gemm", shape=problem.shape())
-        results, output = isolate.watched([task], sanitizer.command("racecheck"), 120.0)
+        results, output = isolate.watched([task], tools.sanitizer("racecheck"), 120.0)
         assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
-        return sanitizer.errors(output)
+        return tools.errors(output)
 
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(cases, pool.map(hazards, cases.values()), strict=True))
@@ -2092,16 +2092,14 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
 
     def watched(tasks, command, seconds):
         launched = [names[task.step] for task in tasks]
-        rows = [
-            [str(i), name, *["1,000"] * len(profiler.COUNTED)] for i, name in enumerate(itertools.chain(*launched))
-        ]
-        table = [["ID", "Kernel Name", *profiler.COUNTED.values()], ["", "", *["u"] * len(profiler.COUNTED)], *rows]
+        rows = [[str(i), name, *["1,000"] * len(tools.COUNTED)] for i, name in enumerate(itertools.chain(*launched))]
+        table = [["ID", "Kernel Name", *tools.COUNTED.values()], ["", "", *["u"] * len(tools.COUNTED)], *rows]
         output = "==PROF== ...\n" + "\n".join(",".join(f'"{cell}"' for cell in line) for line in table)
         return [{"status": "right", "kernels": kernels} for kernels in launched], output
 
     monkeypatch.setattr(isolate, "watched", watched)
     monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(profiler.shutil, "which", lambda name: "/usr/bin/" + name)
+    monkeypatch.setattr(tools.shutil, "which", lambda name: "/usr/bin/" + name)
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
     record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
@@ -2240,7 +2238,7 @@ def test_a_failed_check_points_to_the_trace_that_shows_why(here):
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
     for kind in UNSOUND:
-        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0)).as_dict()
+        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
         assert tracetables.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
 
 

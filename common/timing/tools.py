@@ -1,4 +1,8 @@
-"""Hardware counters of a step's kernels, read by Nsight Compute (ncu), each with what it says of the bottleneck."""
+"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), and compute-sanitizer.
+
+Each counter comes with what it says of the bottleneck. The sanitizer looks for memory errors, races, uninitialised
+reads and misuse of barriers.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,13 @@ COUNTED = {
     "ffma_threads": METRICS["ffma_threads"],
     "hmma": METRICS["hmma"],
 }
+# of compute-sanitizer: what each looks for
+TOOLS = {
+    "memcheck": "accesses outside arrays, misaligned accesses",
+    "racecheck": "shared-memory races",
+    "initcheck": "reads of global memory that nothing wrote",
+    "synccheck": "barriers that not all threads reach",
+}
 _STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
 NO_PERMISSION = (
@@ -70,12 +81,12 @@ NO_PERMISSION = (
 )
 
 
-class ProfileError(RuntimeError):
-    """The counters could not be read."""
+class ToolError(RuntimeError):
+    """A tool is missing or did not run, or its counters could not be read."""
 
 
-class UnavailableError(ProfileError):
-    """None will be, as things are on this machine."""
+class UnavailableError(ToolError):
+    """It will not run, as things are on this machine."""
 
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
@@ -134,7 +145,7 @@ class Launch(NamedTuple):
     stalls: dict[str, float]
 
 
-def command(counters: dict[str, str] | None = None) -> list[str]:
+def ncu(counters: dict[str, str] | None = None) -> list[str]:
     """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
 
     Raises UnavailableError without ncu.
@@ -160,13 +171,13 @@ def require_permission(output: str) -> None:
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     """One entry per kernel launch in ncu's CSV.
 
-    Raises ProfileError when the output holds no table, saying why if ncu did.
+    Raises ToolError when the output holds no table, saying why if ncu did.
     """
     require_permission(output)
     start = output.find('"ID"')
     if start < 0:
         tail = " ".join(output.split())[-300:]
-        raise ProfileError(f"ncu gave no counters: {tail or 'no output'}")
+        raise ToolError(f"ncu gave no counters: {tail or 'no output'}")
     rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row.get("ID") or "").isdigit()]
     entries = []
     for row in rows:
@@ -191,12 +202,12 @@ def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor
 
 
 def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> Counters:
-    """The METRICS of a launch of the kernel of this name; raises ProfileError if its time is missing."""
+    """The METRICS of a launch of the kernel of this name; raises ToolError if its time is missing."""
     counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem, tensor)}
     try:
         return schema.read({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
     except schema.SchemaError as error:
-        raise ProfileError(f"ncu's counters: {error}") from None
+        raise ToolError(f"ncu's counters: {error}") from None
 
 
 def main_kernel(launches: list[Counters]) -> Counters:
@@ -267,3 +278,29 @@ def _number(text: str | None) -> float | None:
         return float((text or "").replace(",", ""))
     except ValueError:
         return None
+
+
+# --- compute-sanitizer ---
+
+
+def sanitizer(tool: str) -> list[str]:
+    """The call to put before the checked program. Raises UnavailableError without compute-sanitizer."""
+    path = shutil.which("compute-sanitizer")
+    if path is None:
+        raise UnavailableError("compute-sanitizer was not found: it comes with the CUDA toolkit; put it on PATH")
+    return [path, "--tool", tool, "--target-processes", "all", "--print-limit", "3"]
+
+
+def errors(output: str) -> int:
+    """The number of errors the tool's summary counts. Raises ToolError when there is no summary."""
+    counts = [int(n) for n in re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)", output)]
+    if not counts:
+        raise ToolError(f"no summary from compute-sanitizer: {' '.join(output.split())[-300:] or 'no output'}")
+    return max(counts)
+
+
+def first_report(output: str) -> str:
+    """The first lines of the first error, joined."""
+    lines = [line.lstrip("= ").strip() for line in output.splitlines() if line.startswith("=========")]
+    told = [line for line in lines if line and not line.startswith(("COMPUTE-SANITIZER", "ERROR SUMMARY"))]
+    return "; ".join(told[:4])
