@@ -15,7 +15,7 @@ from common.edit.loop import Stage
 from common.explain.faults import Fault, cut
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
-from common.machine_code import loops
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
 from common.records import records
 from common.report import figures
@@ -145,15 +145,16 @@ def _resources(result: StepResult) -> str:
 
 
 def _machine_code(kernel: Kernel) -> str:
-    return f"{loops.shown(loop.per_multiply_add(kernel))} instructions per multiply-add, {kernel.registers} registers"
+    each = summaries.shown(loop.per_multiply_add(kernel))
+    return f"{each} instructions per multiply-add, {kernel.registers} registers"
 
 
 def _beside(step: str, best: Event | None) -> str:
     """What the shipped version and the best so far need for a multiply-add."""
     shipped = records.main_kernel(records.load_code(), step)
-    parts = [f"the shipped version {loops.shown(loop.per_multiply_add(shipped))}"] if shipped else []
+    parts = [f"the shipped version {summaries.shown(loop.per_multiply_add(shipped))}"] if shipped else []
     if best is not None and best.figures.loop_per_fma is not None:
-        parts.append(f"your best so far, run {best.number}, {loops.shown(best.figures.loop_per_fma)}")
+        parts.append(f"your best so far, run {best.number}, {summaries.shown(best.figures.loop_per_fma)}")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
@@ -214,7 +215,7 @@ def _figure(event: Event) -> str:
     if event.figures.median_ms is not None:
         return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
     if event.figures.loop_per_fma is not None:
-        return f"{loops.shown(event.figures.loop_per_fma)} instructions per multiply-add"
+        return f"{summaries.shown(event.figures.loop_per_fma)} instructions per multiply-add"
     return ""
 
 

@@ -15,7 +15,7 @@ from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.machine_code import sass
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, Row, StepRow
 from common.records.records import Derived, Record
