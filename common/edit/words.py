@@ -124,8 +124,7 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
             lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
     elif found.name == loop.CODE:
         kernel = loop.heaviest(found.outcomes[0].result)
-        beside = _beside(step, best)
-        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel)}{beside}  {after}"] if kernel else []
+        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel, step)}  {after}"] if kernel else []
     else:
         lines = [f"{step}: {line}  {after}" for line in _pairs(found.outcomes[0], best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
@@ -144,18 +143,12 @@ def _resources(result: StepResult) -> str:
     return f" for compute capability {kernel.architecture} ({kernel.registers} registers{spilled}{shared})"
 
 
-def _machine_code(kernel: Kernel) -> str:
+def _machine_code(kernel: Kernel, step: str) -> str:
+    """Instructions for a multiply-add and registers, and what the shipped version needs."""
     each = summaries.shown(loop.per_multiply_add(kernel))
-    return f"{each} instructions per multiply-add, {kernel.registers} registers"
-
-
-def _beside(step: str, best: Event | None) -> str:
-    """What the shipped version and the best so far need for a multiply-add."""
+    text = f"{each} instructions per multiply-add, {kernel.registers} registers"
     shipped = records.main_kernel(records.load_code(), step)
-    parts = [f"the shipped version {summaries.shown(loop.per_multiply_add(shipped))}"] if shipped else []
-    if best is not None and best.figures.loop_per_fma is not None:
-        parts.append(f"your best so far, run {best.number}, {summaries.shown(best.figures.loop_per_fma)}")
-    return f"; {'; '.join(parts)}" if parts else ""
+    return f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text
 
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:

@@ -179,24 +179,13 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("length", [1, 2, 19, 70, 1000, 4096])
+@pytest.mark.parametrize("length", [1, 19, 1000, 4096])
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_bound_accepts_float32_sums_in_any_order(order, length):
     products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
     got = ORDERS[order](products)
     assert got.dtype == np.float32
     assert (np.abs(got - exact) <= bound).all()
-
-
-@pytest.mark.parametrize("problem", [p for p in ALL_RAGGED if p.output_dtype == np.float32], ids=str)
-def test_the_bound_rejects_tf32_operands_at_the_ragged_shapes(problem):
-    def tf32(array):
-        return ((array.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
-
-    x, weight = inputs.normals(problem, 4)
-    exact = reference.full(problem, x, weight)
-    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
-    assert (np.abs(reference.full(problem, tf32(x), tf32(weight)) - exact) > bound).any()
 
 
 @pytest.mark.parametrize("length", [2, 19, 70, 1000])
