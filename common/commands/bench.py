@@ -22,7 +22,7 @@ from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring, run
 from common.jobs.run import Outcome
-from common.records import current, recording, records
+from common.records import current, records
 from common.records.records import Record
 from common.report import tables
 from common.timing import peers, timing, tools
@@ -184,13 +184,13 @@ class Bench:
         if kind == "ceilings":
             self._record.set_ceilings(found, key, timing.MEASURE_VERSION)
         elif kind == "step" and found.status == "right":
-            recording.record_step(self._record, key, found)
+            records.record_step(self._record, key, found)
         elif kind == "step" and not found.elsewhere:
             why = "; ".join(found.reasons) or found.result.get("message") or found.status
             self.failed[f"{found.step.name} {found.preset}"] = why
         elif kind == "library":
             preset, result = found
             if result["status"] == "right":
-                recording.record_peers(self._record, key, preset, result)
+                records.record_peers(self._record, key, preset, result)
             if result.get("message"):
                 self.failed[f"the library {preset}"] = result["message"]

@@ -54,7 +54,7 @@ def _grade(options: argparse.Namespace) -> int:
     gpu, ceilings = (None, None) if simulator else measuring.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = _own_sources(files)
-    note = grade.NOT_ISOLATED if folder and not grade.bubblewrap() else ""
+    note = grade.NOT_ISOLATED if folder else ""
     workers = options.workers or device.workers()
     edits.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from common.commands import arguments, choosing, console, verdicts
 from common.commands.console import RIGHT
 from common.jobs import compiling, run
-from common.records import recording
+from common.records import records
 from common.report import cardtables, tables
 
 
@@ -71,7 +71,7 @@ def _record(options: argparse.Namespace) -> int:
     verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,), True), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
-        recording.record_code(outcomes)
+        records.record_code(outcomes)
     else:
         console.complain("[yellow]nothing is recorded: not everything compiles[/]")
     return code

@@ -15,7 +15,7 @@ from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring
 from common.jobs.messages import StepResult, Tile
-from common.records import current, recording
+from common.records import current, records
 from common.records.entries import Point, Profile, Sweep
 from common.report import pages, tables
 from common.timing import peers, tools
@@ -77,7 +77,7 @@ def sanitize(steps: list[Step], opened: Opened) -> int:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
     for step in steps:
         errors = {tool: count for tool, one, count, _ in found if one == step}
-        recording.record_sanitizer(record, key, step, errors)
+        records.record_sanitizer(record, key, step, errors)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -90,7 +90,7 @@ def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
 def accuracy(items: list[tuple[Step]], opened: Opened) -> None:
     """Measure the errors of the steps' products over K, record and print them."""
     record, key = opened
-    recording.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
+    records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
     say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
     say.print(replace(pages.table("accuracy", record), title=title))
@@ -105,7 +105,7 @@ def epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> None:
     say = console.say()
     for step, preset, ways in items:
         for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
-            recording.record_epilogues(record, key, step, preset, ways, result)
+            records.record_epilogues(record, key, step, preset, ways, result)
             found = pages.table("epilogues", record, step.name, preset)
             say.print(replace(found, title=f"{step.name} on {preset}"))
     if not peers.available():

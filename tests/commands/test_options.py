@@ -21,7 +21,7 @@ from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
-from common.records import recording, records
+from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
@@ -223,8 +223,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "inspect_device", (CARD, 2**30))
     note(measuring, "time_steps", nothing)
     note(compiling, "compile_steps", compiled)
-    note(recording, "record_code")
-    note(recording, "record_sanitizer")
+    note(records, "record_code")
+    note(records, "record_sanitizer")
     note(compiling, "cards", nothing)
     note(measuring, "explain", "because")
     note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})

@@ -136,15 +136,9 @@ class CudaAPIError(Exception):
     ("error", "kind", "says"),
     [
         (CudaAPIError("[700] CUDA_ERROR_ILLEGAL_ADDRESS"), "illegal-address", "does not own"),
-        (CudaAPIError("[716] CUDA_ERROR_MISALIGNED_ADDRESS"), "misaligned", "width does not divide"),
-        (CudaAPIError("[701] CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "registers", "registers"),
-        (CudaAPIError("[1] CUDA_ERROR_INVALID_VALUE"), "launch-limits", "refused the launch"),
         (CudaAPIError("[2] CUDA_ERROR_OUT_OF_MEMORY"), "memory", "less free memory"),
-        (CudaAPIError("[720] CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"), "grid-barrier", "more than the card holds"),
         (RuntimeError("File uses too much global constant data (0xc3500 bytes, 0x10000 max)"), "constant-memory",
          "take 800000 bytes of constant memory: it holds 65536"),
-        (CudaAPIError("[702] CUDA_ERROR_LAUNCH_TIMEOUT"), "watchdog", "ran too long"),
-        (CudaAPIError("[719] CUDA_ERROR_LAUNCH_FAILED"), "launch-failed", "hardware"),
         (IndexError("a[4294967295, 0]: index 4294967295 on axis 0 is out of bounds: a has shape (2, 2)"), "outside",
          "4294967295"),
         (UnboundLocalError("cannot access local variable 'acc' where it is not associated with a value"),
@@ -175,33 +169,6 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     assert child.failure(raised.value, path)["message"].startswith(f"{helper.name}:2: syntax error, ")
 
 
-@pytest.mark.parametrize(
-    ("data", "line", "says"),
-    [(b"x = 1\r\ny = 2\0\n", 2, "holds a NUL byte"), (b"# x\n# coding: klingon\n", 2, "unknown encoding: klingon"),
-     (b"x = 1\ry = 2\rz = '\xff\xfe'\r", 3, "can't decode byte 0xff"), (b"\x1f\x8b\x08\0", 1, "holds a NUL byte")],
-    ids=["nul", "coding", "utf-8", "packed"],
-)  # fmt: skip
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path, data, line, says):
-    path = tmp_path / "gemm_x.py"
-    path.write_bytes(data)
-    with pytest.raises(SyntaxError) as raised:
-        catalog.load(path, "gemm")
-    fault = errors.of_error(raised.value, path)
-    assert (fault.kind, fault.line) == ("bytes", line)
-    assert says in fault.what
-    assert f"gemm_x.py:{line}: " in child.failure(raised.value, path)["message"]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_form_feed_ends_no_line(tmp_path, end):
-    path = tmp_path / "gemm_x.py"
-    path.write_bytes(end.join(["x = 1", "\f", "def f():", "    wrong_name", "\f", "f()", ""]).encode())
-    with pytest.raises(NameError) as raised:
-        catalog.load(path, "gemm")
-    fault = errors.of_error(raised.value, path)
-    assert (fault.line, fault.code) == (4, "wrong_name")
-
-
 def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
     path = write("gemm_x.py", f"x = y + '{'z' * 200_000}'\n")
     with pytest.raises(NameError) as raised:
@@ -221,14 +188,6 @@ def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
     assert len(told["message"]) < 700
 
 
-def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
-    path = write("gemm_x.py", "x = 1\ny = " + "1 + " * 20_000 + "1\n")
-    with pytest.raises((RecursionError, MemoryError)) as raised:
-        catalog.load(path, "gemm")
-    fault = errors.of_error(raised.value, path)
-    assert (fault.kind, fault.line) == ("too-deep", 2)
-
-
 def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write):
     path = write("gemm_x.py", "import os\nos._exit(3)\n")
     log = [
@@ -243,18 +202,6 @@ def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write)
     assert faults.of_end("the process ended with exit code 3 and no result", path).line == 2
     assert faults.of_end("the process ended with exit code 3 and no result", write("gemm_y.py", "x = 1\n")) is None
     assert faults.last_words(["a", "b"]) == "b"
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(TypeError("_recording.<locals>.record() got an unexpected keyword argument 'c'"), "argument-count"),
-     (TypeError("'_LaunchConfiguration' object is not subscriptable"), "launch-form"),
-     (NotImplementedError("<intrinsic grid> is not usable in pure-python"), "no-decorator"),
-     (ValueError("Kernel launch configuration was not specified. Use the syntax:"), "launch-form")],
-    ids=["keyword", "twice", "intrinsic", "no-grid"],
-)  # fmt: skip
-def test_errors_of_numba_and_of_kernels_are_explained(write, error, kind):
-    assert errors.of_error(error, write("gemm_x.py", "x = 1\n")).kind == kind
 
 
 def test_what_no_pattern_knows_has_no_explanation(write):
@@ -353,11 +300,6 @@ def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(trac
     finding = traced["output_read"]["findings"][0]
     assert finding.kind == "nan"
     assert "the kernel reads c, which holds nothing yet" in finding.message
-
-
-def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
-    fault = errors.of_error(IndexError("a[9]: index 9 is out of bounds: a has shape (2,)"), tmp_path / "gone.py")
-    assert (fault.kind, fault.line, fault.code) == ("outside", None, "")
 
 
 # --- after a failure on a GPU ---

@@ -11,7 +11,7 @@ from common.catalog import problems, schema
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records.entries import MachineCode, Row
 from common.records.records import Record
-from common.report import layers, pages
+from common.report import pages, speeds
 
 RUN = "2026-01-02T00:00:00Z"
 RECORD = {
@@ -50,7 +50,7 @@ def own(tmp_path):
 
 
 def by_preset(record, step=TILED):
-    return {layer.preset: layer for layer in layers.compare(record, "conv3d", step)}
+    return {layer.preset: layer for layer in speeds.compare(record, "conv3d", step)}
 
 
 def table(text, record, code=None):
@@ -75,7 +75,7 @@ def table(text, record, code=None):
     ],
 )
 def test_the_matrices_of_a_problem(problem, extents):
-    assert layers.matrix(problem) == extents
+    assert speeds.matrix(problem) == extents
     if problem.form == "dgrad":  # taps of no window among them
         assert 2 * math.prod(extents) == 2 * math.prod(problem.output_shape) * problem.reduction
     else:
@@ -112,7 +112,7 @@ def test_a_layer_beside_the_library(own):
     ],
 )  # fmt: skip
 def test_the_method_by_the_names_of_kernels(kernels, what):
-    assert layers.method(kernels) == what
+    assert speeds.method(kernels) == what
 
 
 # --- tables ---

@@ -18,13 +18,13 @@ records = import_module("lessons.08_training.network.record")
 UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
 OPEN = "(not measured yet)"
 _OF_RUN = {
-    "accuracy": lambda run: _figure(100 * run.history[-1].held_out_accuracy, "%", ".1f"),
-    "wrong": lambda run: _figure(len(run.mistakes)),
-    "held_out": lambda run: _figure(run.held_out),
-    "learned": lambda run: _figure(run.learned),
-    "epochs": lambda run: _figure(len(run.history)),
-    "seconds": lambda run: _figure(sum(one.seconds for one in run.history), "s", ".2g"),
-    "launches": lambda run: _figure(run.launches or 0),
+    "accuracy": lambda run: figures.of(100 * run.history[-1].held_out_accuracy, ".1f"),
+    "wrong": lambda run: figures.of(len(run.mistakes), ","),
+    "held_out": lambda run: figures.of(run.held_out, ","),
+    "learned": lambda run: figures.of(run.learned, ","),
+    "epochs": lambda run: figures.of(len(run.history), ","),
+    "seconds": lambda run: figures.of(sum(one.seconds for one in run.history), ".2g"),
+    "launches": lambda run: figures.of(run.launches or 0, ","),
 }
 
 
@@ -50,7 +50,7 @@ def _compared(compared, what, words):
     try:
         if what == "apart":
             (name,) = names
-            return _figure(compared.apart(name), "", ".1e")
+            return figures.of(compared.apart(name), ".1e")
         name, batch, *rest = names
         (other,) = rest or [records.EAGER]
         speed = compared.speed(name, int(batch))
@@ -61,13 +61,9 @@ def _compared(compared, what, words):
         return OPEN
     if what == "images":
         rate = speed.images_per_second
-        return Figure(rate, "images/s", f"{float(f'{rate:.3g}'):,.0f}")
+        return Figure(rate, f"{float(f'{rate:.3g}'):,.0f}")
     ratio = beside.timing.median_ms / speed.timing.median_ms
-    return Figure(ratio, "", _times(ratio))
-
-
-def _figure(value, unit="", form=","):
-    return Figure(value, unit, format(value, form))
+    return Figure(ratio, _times(ratio))
 
 
 def _times(ratio):
@@ -136,7 +132,7 @@ def saved(record, preset, step, epilogue):
     found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
     if found is None or record.ceilings is None:
         return None
-    return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, "%", ".1f")
+    return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
 
 
 @kind("uneven")
@@ -152,7 +148,7 @@ def uneven(bound):
     magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
     transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
     ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
-    return figures.of(ratio, "", ".2g")
+    return figures.of(ratio, ".2g")
 
 
 @kind("picture", kinds.TABLES)
