@@ -12,7 +12,7 @@ from common.commands import arguments, choosing, console, verdicts
 from common.commands.console import RIGHT
 from common.jobs import compiling, run
 from common.records import records
-from common.report import cardtables, tables
+from common.report import kerneltables, tables
 
 
 def commands(known: arguments.Commands) -> None:
@@ -45,14 +45,14 @@ def _inspect(options: argparse.Namespace) -> int:
         print(json.dumps(to_builtins({"architecture": architecture, "results": results}), indent=1))
     elif options.show:
         for name, card in found:
-            print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
+            print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
-            print(text if isinstance(text, str) else "\n".join(cardtables.whole(text)))
+            print(text if isinstance(text, str) else "\n".join(kerneltables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
-            say.print(cardtables.side_by_side(found))
+            say.print(kerneltables.side_by_side(found))
         for name, card in found:
-            for part in cardtables.full(name, card, listing=len(outcomes) == 1):
+            for part in kerneltables.full(name, card, listing=len(outcomes) == 1):
                 say.print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
@@ -68,7 +68,7 @@ def _record(options: argparse.Namespace) -> int:
     choosing.require_shipped(steps)
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
-    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,), True), outcomes)
+    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)

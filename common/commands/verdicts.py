@@ -20,7 +20,7 @@ from common.edit import loop, words
 from common.jobs import unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import cardtables, tables, tracetables
+from common.report import kerneltables, tables, tracetables
 from common.report.table import Table
 from common.timing import ceilings as measured
 from common.timing import timing
@@ -171,7 +171,7 @@ def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None]
         for card in outcome.result.get("cards", [])
     ]
     if rows:
-        say.print(cardtables.short(rows))
+        say.print(kerneltables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)

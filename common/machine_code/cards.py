@@ -1,6 +1,6 @@
 """A kernel's card: what it takes, what fits a multiprocessor, and what its hot loop spends its instructions on.
 
-Data only, ready for JSON; :mod:`common.report.cardtables` makes them readable.
+Data only, ready for JSON; :mod:`common.report.kerneltables` makes them readable.
 """
 
 from __future__ import annotations

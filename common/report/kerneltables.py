@@ -1,8 +1,8 @@
-"""Cards of kernels for the terminal: one in full, several side by side, or a line each; the caller prints them."""
+"""What kernels became, for the terminal: one in full, several side by side, or a line each; the caller prints it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from rich.console import Group, RenderableType
@@ -12,54 +12,42 @@ from rich.text import Text
 
 from common.machine_code import cards, sass
 from common.machine_code.messages import CodeCard, LineMix, SourceLine, WholeGroup
-from common.report import figures
+from common.report.figures import milliseconds
 from common.report.table import Table
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS
 _BAR = 20  # characters
 _INSTRUCTION = 46
+_HOT = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
+
+
+# --- one kernel ---
 
 
 def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[RenderableType]:
-    """A card: what the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
+    """What the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
     yield Text(f"{title(step, card)}, compute capability {card['architecture']}", style="bold")
-    figures = _grid(2)
-    for name, value in resources(card):
-        figures.add_row(name, value)
-    yield figures
+    yield _grid(resources(card))
     hot = card["hot"]
-    yield ""
-    yield Text(f"{hot_name(card)}: {hot['total']} instructions, {hot['multiply_adds']} multiply-adds", style="bold")
-    mix = _grid(5, right=(1, 2))
+    counted = f"{hot['total']} instructions, {hot['multiply_adds']} multiply-adds"
+    yield from ("", Text(f"{_HOT[hot['what']]}: {counted}", style="bold"))
+    rows = []
     for what, count in hot["mix"].items():
-        share = count / hot["total"]
-        style = "green" if what == "multiply-add" else ""
+        share, style = count / hot["total"], "green" if what == "multiply-add" else ""
         bar = Text("█" * round(share * _BAR), style=style)
-        mix.add_row(Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(card, what, " x {} bit"))
-    yield mix
-    words = _grid(1)
-    for sentence in sentences(card):
-        words.add_row(sentence)
-    yield words
-    yield ""
+        rows.append((Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(card, what, " x {} bit")))
+    yield _grid(rows, right=(1, 2))
+    yield from (_grid([(sentence,) for sentence in sentences(card)]), "")
     if any(line["line"] for line in hot["lines"]):
-        yield by_line(hot["lines"])
-        yield ""
+        yield from (by_line(hot["lines"]), "")
     if listing:
-        yield hot_listing(card)
-        yield ""
+        yield from (hot_listing(card), "")
 
 
 def title(step: str, card: CodeCard) -> str:
     """The step, and the kernel if its name is another."""
     return step if card["kernel"] == step else f"{step}: {card['kernel']}"
-
-
-def hot_name(card: CodeCard) -> str:
-    """What the card's figures are of: a loop, or the whole kernel."""
-    names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
-    return names[card["hot"]["what"]]
 
 
 def resources(card: CodeCard) -> list[tuple[str, str]]:
@@ -69,15 +57,17 @@ def resources(card: CodeCard) -> list[tuple[str, str]]:
     spilled = f"{card['spill_bytes']} bytes spilled" if card["spill_bytes"] else "nothing spilled"
     stack = f"a stack frame of {card['stack_bytes']} bytes" if card["stack_bytes"] else "no stack frame"
     dynamic = card["dynamic_shared_bytes"]
-    shared = f"{card['shared_bytes']:,} bytes per block"
-    shared += f" and {dynamic:,} asked for at launch" if dynamic else ""
-    allowed = {**fits["block_limits"]}
-    most = f"at most {allowed.pop('blocks')}"
-    each = [f"{limit} by {name}" for name, limit in allowed.items() if limit is not None]
+    limits = {**fits["block_limits"]}
+    most = f"at most {limits.pop('blocks')}"
+    each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None]
     return [
         ("block", (f"{block} = " if " x " in block else "") + f"{card['threads']} threads; grid {grid}"),
         ("registers", f"{card['registers']} per thread, {spilled}, {stack}"),
-        ("shared memory", shared),
+        (
+            "shared memory",
+            f"{card['shared_bytes']:,} bytes per block"
+            + (f" and {dynamic:,} asked for at launch" if dynamic else ""),
+        ),
         ("occupancy", occupancy_text(card)),
         ("", f"limited by {' and '.join(fits['limited_by'])}"),
         ("", f"blocks that fit: {', '.join(each)}; {most}"),
@@ -89,7 +79,7 @@ def occupancy_text(card: CodeCard) -> str:
     fits = card["occupancy"]
     if not fits["blocks"]:
         return "none: no block fits a multiprocessor"
-    blocks = f"{fits['blocks']} block" + ("s" if fits["blocks"] > 1 else "")
+    blocks = f"{fits['blocks']} block" + "s" * (fits["blocks"] > 1)
     return f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
 
 
@@ -132,9 +122,8 @@ def hot_listing(card: CodeCard) -> Group:
         instructions = group["instructions"]
         cut = total > LISTED_ROWS and len(instructions) > _LONG_GROUP
         source = f"  {_place(group, home):>4}  {group['text']}"
-        for _, text in instructions[: _SHOWN if cut else None]:
-            parts.append(_cut(f"  {text:{_INSTRUCTION}}{source}"))
-            source = ""
+        for i, (_, text) in enumerate(instructions[: _SHOWN if cut else None]):
+            parts.append(_cut(f"  {text:{_INSTRUCTION}}{'' if i else source}"))
         if cut:
             parts.append(Text(f"  ... {len(instructions) - _SHOWN} more of this line", style="dim"))
         rows += (_SHOWN + 1) if cut else len(instructions)
@@ -153,48 +142,61 @@ def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
 
 
+# --- several kernels ---
+
+Columns = Mapping[str, Callable[[CodeCard], str]]
+_USUAL: Columns = {
+    "registers": lambda card: str(card["registers"]),
+    "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
+    "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
+    "useful": lambda card: f"{card['hot']['useful']:.0%}" if card["hot"]["multiply_adds"] else "",
+}
+
+
 def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
     """Figures of several kernels, one column each."""
-    cards = [card for _, card in found]
-    rows: dict[str, Callable[[CodeCard], str]] = {
+    kernels = [card for _, card in found]
+    present = {what for card in kernels for what in card["hot"]["mix"]}
+    rows: Columns = {
         "threads per block": lambda card: str(card["threads"]),
-        "registers": lambda card: str(card["registers"]),
+        "registers": _USUAL["registers"],
         "stack, spilled bytes": lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}",
         "shared bytes per block": lambda card: f"{card['shared_bytes'] + card['dynamic_shared_bytes']:,}",
-        "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
-        "  limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
+        "occupancy": _USUAL["occupancy"],
+        "  limited by": _USUAL["limited by"],
         "hot loop": lambda card: card["hot"]["what"],
         "instructions": lambda card: str(card["hot"]["total"]),
+        **{what: partial(_share, what=what) for what in sass.CLASSES if what in present},
+        "useful": _USUAL["useful"],
+        "FMA per shared load": lambda card: _number(card["hot"]["fma_per_shared_load"]),
+        "shared floats per FMA": lambda card: _number(card["hot"]["floats_per_fma"]),
+        **{
+            f"{one}s x bits": partial(_widths, what=one, form=" x {}")
+            for one in ("shared load", "global load", "store")
+        },
     }
-    present = {what for card in cards for what in card["hot"]["mix"]}
-    rows |= {what: partial(_share, what=what) for what in sass.CLASSES if what in present}
-    rows["useful"] = _useful
-    rows["FMA per shared load"] = lambda card: _number(card["hot"]["fma_per_shared_load"])
-    rows["shared floats per FMA"] = lambda card: _number(card["hot"]["floats_per_fma"])
-    for what in ("shared load", "global load", "store"):
-        rows[f"{what}s x bits"] = partial(_widths, what=what, form=" x {}")
     header = ["", *(title(step, card).replace(": ", "\n") for step, card in found)]
-    body = [[name, *map(value, cards)] for name, value in rows.items()]
-    return Table(header, body, title=f"compute capability {cards[0]['architecture']}")
+    body = [[name, *map(value, kernels)] for name, value in rows.items()]
+    return Table(header, body, title=f"compute capability {kernels[0]['architecture']}")
 
 
 def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
-    """A line per kernel: step, card and, where it was timed, its step's milliseconds.
+    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds.
 
     Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
     """
-    columns: dict[str, Callable[[CodeCard], str]] = {
-        "registers": _registers,
-        "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
-        "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
-        "useful": _useful,
-    }
     extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
-    columns |= {cards.TRAFFIC[key]: partial(_traffic, key=key) for key in extra}
+    columns: Columns = {
+        **_USUAL,
+        "registers": lambda card: (
+            f"{card['registers']}" + ", spilled" * (card["stack_bytes"] + card["spill_bytes"] > 0)
+        ),
+        **{cards.TRAFFIC[key]: partial(_traffic, key=key) for key in extra},
+    }
     body = []
     for step in dict.fromkeys(step for step, _, _ in rows):
         mine = [(card, ms) for name, card, ms in rows if name == step]
-        time = "" if mine[0][1] is None else figures.milliseconds(mine[0][1])
+        time = "" if mine[0][1] is None else milliseconds(mine[0][1])
         if len(mine) > 1:
             body.append([step, time, *[""] * len(columns)])
         for card, _ in mine:
@@ -208,16 +210,11 @@ def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
     return table if any(ms is not None for _, _, ms in rows) else table.only(["step", *columns])
 
 
+# --- cells and places ---
+
+
 def _traffic(card: CodeCard, key: str) -> str:
     return _number(card.get("traffic", {}).get(key))
-
-
-def _registers(card: CodeCard) -> str:
-    return f"{card['registers']}, spilled" if card["stack_bytes"] or card["spill_bytes"] else str(card["registers"])
-
-
-def _useful(card: CodeCard) -> str:
-    return f"{card['hot']['useful']:.0%}" if card["hot"]["multiply_adds"] else ""
 
 
 def _share(card: CodeCard, what: str) -> str:
@@ -248,19 +245,18 @@ def _place(place: SourceLine, home: str) -> str:
 
 def _trimmed(extents: list[int]) -> list[int]:
     """Extents without the ones at their end."""
-    kept = list(extents)
-    while len(kept) > 1 and kept[-1] == 1:
-        kept.pop()
-    return kept
+    return _trimmed(extents[:-1]) if len(extents) > 1 and extents[-1] == 1 else extents
 
 
 def _cut(text: str) -> Text:
     return Text(text.rstrip(), no_wrap=True, overflow="ellipsis")
 
 
-def _grid(columns: int, right: tuple[int, ...] = ()) -> Grid:
-    """A table without lines, indented by two."""
+def _grid(rows: Sequence[Sequence[str | Text]], right: tuple[int, ...] = ()) -> Grid:
+    """Rows without lines, indented by two; columns ``right`` are aligned so."""
     table = Grid(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
-    for i in range(columns):
+    for i in range(len(rows[0]) if rows else 0):
         table.add_column(justify="right" if i in right else "left")
+    for cells in rows:
+        table.add_row(*cells)
     return table
