@@ -379,6 +379,10 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
     ladder: tuple(parse_shape(ladder, shape) for shape in shapes) for ladder, shapes in _DATA["ragged"].items()
 }
 
+EXERCISED: dict[str, tuple[str, ...]] = {
+    ladder: tuple(_DATA["exercises"][kind.form]) for ladder, kind in LADDERS.items()
+}
+
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
 

@@ -28,15 +28,14 @@ from common.edit.history import Figures
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
+from common.machine_code.summaries import HotLoop
 from common.run import isolate
 from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
-_PATIENCE = 2.0  # so that an interrupt is seen everywhere
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -114,7 +113,7 @@ class Run:
         self.source = history.sha(source)
         original = shipped.text(self.step.path)
         own = history.sha(original) if original is not None else ""
-        self.best = history.best(self.step.name, None if self.simulator else self.preset, own)
+        self.best = history.best(self.step.name, self.preset, own)
         try:
             copies = keep_helpers(self.step)
             self.helpers = {name: copy.parent.name for name, copy in copies.items()}
@@ -149,14 +148,14 @@ class Run:
                 begun = checking.submit(self._ran, [first], True)
                 rest = checking.submit(self._ran, cpu, True)
                 yield FIRST, _first(begun, compiled[0])
-                yield CHECK, _told(_result(rest))
+                yield CHECK, _told(rest.result())
             else:
                 begun = checking.submit(self._ran, [replace(first, engine="gpu")], False)
                 rest = checking.submit(self._ran, gpu, False)
                 traced = [tracing.submit(self._ran, tasks, True) for tasks in ([first], cpu)]
                 yield FIRST, _first_on_gpu(begun, traced[0])
                 yield CHECK, self._every_on_gpu(rest, traced[1])
-            code = [outcome for each in compiled for outcome in _result(each)]
+            code = [outcome for each in compiled for outcome in each.result()]
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
                 yield CODE, [outcome for outcome in code if outcome.problem == full]
@@ -187,9 +186,9 @@ class Run:
 
     def _every_on_gpu(self, checked: Outcomes, traced: Outcomes) -> list[Outcome]:
         """The outcomes of the GPU and of the tracer, or the first that fails, traced again."""
-        found = _told(_result(checked))
+        found = _told(checked.result())
         if not found or found[0].fine:
-            return _told([*found, *_result(traced)])
+            return _told([*found, *traced.result()])
         run.retell(self._check(found[0].problem), found[0].problem, found[0].result)
         return found
 
@@ -226,14 +225,6 @@ class Run:
         return {**at(self.step, problem, self._path), "home": str(self.step.path), "helpers": self._stand_ins}
 
 
-def _result(asked: Outcomes) -> list[Outcome]:
-    while True:
-        try:
-            return asked.result(_PATIENCE)
-        except futures.TimeoutError:
-            continue
-
-
 def _told(outcomes: list[Outcome]) -> list[Outcome]:
     """The first that fails, or all."""
     return [outcome for outcome in outcomes if not outcome.fine][:1] or outcomes
@@ -253,10 +244,10 @@ def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
 
 def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
     """The first check; where a trace may know more of what is wrong, with what it says."""
-    found = _result(checked)
+    found = checked.result()
     for outcome in found:
         if not outcome.fine and run.wants_trace(outcome.result):
-            for seen in _result(traced):
+            for seen in traced.result():
                 run.add_faults(outcome.result, seen.result, seen.problem)
     return found
 
@@ -334,7 +325,7 @@ def _present(step: Step) -> tuple[str, dict[str, str]]:
 
 def heaviest(result: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels; None if there is none."""
-    return loops.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
+    return summaries.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
 
 
 def per_multiply_add(kernel: Kernel) -> float:

@@ -1,19 +1,16 @@
-"""Tells when a file's bytes change: an edit was saved.
+"""Tells when a file was saved.
 
 Files are looked at ten times a second: this works on every file system, network's and Windows' included.
 """
 
 from __future__ import annotations
 
-import hashlib
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _LOOK_SECONDS = 0.1
-_SETTLE_SECONDS = 0.02  # an editor's several writes of one save come within this
 
 
 class Saves:
@@ -23,7 +20,7 @@ class Saves:
     """
 
     def __init__(self, files: Iterable[Path], on_save: Callable[[Path], None] = lambda path: None) -> None:
-        self._known = {path: (_stamp(path), _hash(path)) for path in files}
+        self._known = {path: _stamp(path) for path in files}
         self._on_save = on_save
         self._found: queue.Queue[Path] = queue.Queue()
         self._stop = threading.Event()
@@ -37,48 +34,33 @@ class Saves:
         self._stop.set()
         self._thread.join()
 
-    def wait(self, seconds: float | None = None) -> list[Path]:
-        """The files saved since the last call, each once, in order; waits for one, at most ``seconds``."""
-        ends = None if seconds is None else time.monotonic() + seconds
-        while self._found.empty():
-            if ends is not None and time.monotonic() > ends:
-                return []
-            time.sleep(_SETTLE_SECONDS)
-        found = [self._found.get()]
-        while not self._found.empty():
-            found.append(self._found.get())
+    def wait(self) -> list[Path]:
+        """The files saved since the last call, each once, in order; waits for one."""
+        found: list[Path] = []
+        while not found or not self._found.empty():
+            try:
+                found.append(self._found.get(timeout=_LOOK_SECONDS))
+            except queue.Empty:  # so that an interrupt is seen on every system
+                continue
         return list(dict.fromkeys(found))
 
     def _watch(self) -> None:
+        changed: set[Path] = set()  # at the last look: an editor may write several times in one save
         while not self._stop.wait(_LOOK_SECONDS):
-            for path, (stamp, content) in self._known.items():
-                now = _stamp(path)
-                if now == stamp:
-                    continue
-                time.sleep(_SETTLE_SECONDS)
-                if _stamp(path) != now:
-                    continue  # being written just now
-                new = _hash(path)
-                if new:
-                    self._known[path] = now, new
-                if new not in ("", content):
+            for path, known in self._known.items():
+                self._known[path] = _stamp(path)
+                if self._known[path] != known:
+                    changed.add(path)
+                elif path in changed and known:
+                    changed.remove(path)
                     self._on_save(path)
                     self._found.put(path)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced; None while there is none."""
+    """What changes when a file is written or replaced; None while there is none, or an empty one."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _hash(path: Path) -> str:
-    """The hash of a file's bytes; "" while there is no such file, or one that is empty or cannot be read."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return ""
-    return hashlib.sha256(content).hexdigest() if content else ""
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from common.machine_code import cards, sass
-from common.machine_code.messages import CodeCard, LineMix, SourceLine, WholeGroup
+from common.machine_code import sass, summaries
+from common.machine_code.messages import SourceLine, Summary
 from common.report.figures import milliseconds
 from common.report.table import Table
 
@@ -19,73 +19,71 @@ LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS
 _BAR = 20  # characters
 _INSTRUCTION = 46
+_MOVES = ("shared load", "global load", "store")
 _HOT = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
 
 
 # --- one kernel ---
 
 
-def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[RenderableType]:
+def full(step: str, kernel: Summary, listing: bool = True) -> Iterator[RenderableType]:
     """What the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
-    yield Text(f"{title(step, card)}, compute capability {card['architecture']}", style="bold")
-    yield _grid(resources(card))
-    hot = card["hot"]
+    yield Text(f"{title(step, kernel)}, compute capability {kernel['architecture']}", style="bold")
+    yield _grid(resources(kernel))
+    hot = kernel["hot"]
     counted = f"{hot['total']} instructions, {hot['multiply_adds']} multiply-adds"
     yield from ("", Text(f"{_HOT[hot['what']]}: {counted}", style="bold"))
     rows = []
     for what, count in hot["mix"].items():
         share, style = count / hot["total"], "green" if what == "multiply-add" else ""
         bar = Text("█" * round(share * _BAR), style=style)
-        rows.append((Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(card, what, " x {} bit")))
+        rows.append((Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(kernel, what, " x {} bit")))
     yield _grid(rows, right=(1, 2))
-    yield from (_grid([(sentence,) for sentence in sentences(card)]), "")
+    yield from (_grid([(sentence,) for sentence in sentences(kernel)]), "")
     if any(line["line"] for line in hot["lines"]):
         yield from (by_line(hot["lines"]), "")
     if listing:
-        yield from (hot_listing(card), "")
+        yield from (hot_listing(kernel), "")
 
 
-def title(step: str, card: CodeCard) -> str:
+def title(step: str, kernel: Summary) -> str:
     """The step, and the kernel if its name is another."""
-    return step if card["kernel"] == step else f"{step}: {card['kernel']}"
+    return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
 
 
-def resources(card: CodeCard) -> list[tuple[str, str]]:
+def resources(kernel: Summary) -> list[tuple[str, str]]:
     """Name and value of what a kernel takes and what fits."""
-    fits = card["occupancy"]
-    grid, block = (" x ".join(map(str, _trimmed(card[key]))) for key in ("grid", "block"))
-    spilled = f"{card['spill_bytes']} bytes spilled" if card["spill_bytes"] else "nothing spilled"
-    stack = f"a stack frame of {card['stack_bytes']} bytes" if card["stack_bytes"] else "no stack frame"
-    dynamic = card["dynamic_shared_bytes"]
+    fits = kernel["occupancy"]
+    grid, block = (" x ".join(map(str, _trimmed(kernel[key]))) for key in ("grid", "block"))
+    spilled = f"{kernel['spill_bytes']} bytes spilled" if kernel["spill_bytes"] else "nothing spilled"
+    stack = f"a stack frame of {kernel['stack_bytes']} bytes" if kernel["stack_bytes"] else "no stack frame"
+    dynamic = kernel["dynamic_shared_bytes"]
+    asked = f" and {dynamic:,} asked for at launch" if dynamic else ""
     limits = {**fits["block_limits"]}
     most = f"at most {limits.pop('blocks')}"
     each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None]
     return [
-        ("block", (f"{block} = " if " x " in block else "") + f"{card['threads']} threads; grid {grid}"),
-        ("registers", f"{card['registers']} per thread, {spilled}, {stack}"),
-        (
-            "shared memory",
-            f"{card['shared_bytes']:,} bytes per block"
-            + (f" and {dynamic:,} asked for at launch" if dynamic else ""),
-        ),
-        ("occupancy", occupancy_text(card)),
+        ("block", (f"{block} = " if " x " in block else "") + f"{kernel['threads']} threads; grid {grid}"),
+        ("registers", f"{kernel['registers']} per thread, {spilled}, {stack}"),
+        ("shared memory", f"{kernel['shared_bytes']:,} bytes per block{asked}"),
+        ("occupancy", occupancy_text(kernel)),
         ("", f"limited by {' and '.join(fits['limited_by'])}"),
         ("", f"blocks that fit: {', '.join(each)}; {most}"),
     ]
 
 
-def occupancy_text(card: CodeCard) -> str:
+def occupancy_text(kernel: Summary) -> str:
     """The share of a multiprocessor's warps, with the blocks and warps."""
-    fits = card["occupancy"]
+    fits = kernel["occupancy"]
     if not fits["blocks"]:
         return "none: no block fits a multiprocessor"
     blocks = f"{fits['blocks']} block" + "s" * (fits["blocks"] > 1)
     return f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
 
 
-def sentences(card: CodeCard) -> list[str]:
+def sentences(kernel: Summary) -> list[str]:
     """What the mix says, in words."""
-    hot = card["hot"]
+    hot = kernel["hot"]
     if not hot["multiply_adds"]:
         return ["it multiplies nothing: it moves or reorders data"]
     found = [f"useful: {hot['useful']:.1%} of the instructions multiply and add"]
@@ -100,7 +98,7 @@ def sentences(card: CodeCard) -> list[str]:
     return found
 
 
-def by_line(lines: list[LineMix]) -> Group:
+def by_line(lines: list[SourceLine]) -> Group:
     """Each source line of a hot loop, and below it the instructions that it became."""
     home = _home(lines)
     parts: list[RenderableType] = [Text("  line  source, and what it became", style="dim")]
@@ -110,11 +108,11 @@ def by_line(lines: list[LineMix]) -> Group:
     return Group(*parts)
 
 
-def hot_listing(card: CodeCard) -> Group:
+def hot_listing(kernel: Summary) -> Group:
     """The hot loop's instructions, with the source line beside each group; long loops are cut."""
-    groups, total = card["hot"]["groups"], card["hot"]["total"]
+    groups, total = kernel["hot"]["groups"], kernel["hot"]["total"]
     home, rows, shown = _home(groups), 0, 0
-    what = f"instructions of the {'kernel' if card['hot']['what'] == 'kernel' else 'loop'}"
+    what = f"instructions of the {'kernel' if kernel['hot']['what'] == 'kernel' else 'loop'}"
     parts = [Text(f"  {what:{_INSTRUCTION}}  line  source", style="dim")]
     for group in groups:
         if rows >= LISTED_ROWS:
@@ -133,7 +131,7 @@ def hot_listing(card: CodeCard) -> Group:
     return Group(*parts)
 
 
-def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
+def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
     """All of a kernel's instructions as plain lines; ``|`` marks the hot loop."""
     for group in groups:
         if group["line"]:
@@ -144,64 +142,59 @@ def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
 
 # --- several kernels ---
 
-Columns = Mapping[str, Callable[[CodeCard], str]]
+Columns = Mapping[str, Callable[[Summary], str]]
 _USUAL: Columns = {
-    "registers": lambda card: str(card["registers"]),
-    "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
-    "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
-    "useful": lambda card: f"{card['hot']['useful']:.0%}" if card["hot"]["multiply_adds"] else "",
+    "registers": lambda kernel: str(kernel["registers"]),
+    "occupancy": lambda kernel: f"{kernel['occupancy']['fraction']:.0%}",
+    "limited by": lambda kernel: ", ".join(kernel["occupancy"]["limited_by"]),
+    "useful": lambda kernel: f"{kernel['hot']['useful']:.0%}" if kernel["hot"]["multiply_adds"] else "",
 }
 
 
-def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
+def side_by_side(found: list[tuple[str, Summary]]) -> Table:
     """Figures of several kernels, one column each."""
-    kernels = [card for _, card in found]
-    present = {what for card in kernels for what in card["hot"]["mix"]}
+    kernels = [kernel for _, kernel in found]
+    present = {what for kernel in kernels for what in kernel["hot"]["mix"]}
     rows: Columns = {
-        "threads per block": lambda card: str(card["threads"]),
+        "threads per block": lambda kernel: str(kernel["threads"]),
         "registers": _USUAL["registers"],
-        "stack, spilled bytes": lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}",
-        "shared bytes per block": lambda card: f"{card['shared_bytes'] + card['dynamic_shared_bytes']:,}",
+        "stack, spilled bytes": lambda kernel: f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
+        "shared bytes per block": lambda kernel: f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
         "occupancy": _USUAL["occupancy"],
         "  limited by": _USUAL["limited by"],
-        "hot loop": lambda card: card["hot"]["what"],
-        "instructions": lambda card: str(card["hot"]["total"]),
+        "hot loop": lambda kernel: kernel["hot"]["what"],
+        "instructions": lambda kernel: str(kernel["hot"]["total"]),
         **{what: partial(_share, what=what) for what in sass.CLASSES if what in present},
         "useful": _USUAL["useful"],
-        "FMA per shared load": lambda card: _number(card["hot"]["fma_per_shared_load"]),
-        "shared floats per FMA": lambda card: _number(card["hot"]["floats_per_fma"]),
-        **{
-            f"{one}s x bits": partial(_widths, what=one, form=" x {}")
-            for one in ("shared load", "global load", "store")
-        },
+        "FMA per shared load": lambda kernel: _number(kernel["hot"]["fma_per_shared_load"]),
+        "shared floats per FMA": lambda kernel: _number(kernel["hot"]["floats_per_fma"]),
+        **{f"{what}s x bits": partial(_widths, what=what, form=" x {}") for what in _MOVES},
     }
-    header = ["", *(title(step, card).replace(": ", "\n") for step, card in found)]
+    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
     body = [[name, *map(value, kernels)] for name, value in rows.items()]
     return Table(header, body, title=f"compute capability {kernels[0]['architecture']}")
 
 
-def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
+def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
     """A line per kernel: step, kernel and, where it was timed, its step's milliseconds.
 
-    Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
+    Kernels with ``traffic`` (see :data:`summaries.TRAFFIC`) get a column for each of its figures.
     """
-    extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
+    extra = [key for key in summaries.TRAFFIC if any(key in kernel.get("traffic", {}) for _, kernel, _ in rows)]
     columns: Columns = {
         **_USUAL,
-        "registers": lambda card: (
-            f"{card['registers']}" + ", spilled" * (card["stack_bytes"] + card["spill_bytes"] > 0)
-        ),
-        **{cards.TRAFFIC[key]: partial(_traffic, key=key) for key in extra},
+        "registers": _registers,
+        **{summaries.TRAFFIC[key]: partial(_traffic, key=key) for key in extra},
     }
     body = []
     for step in dict.fromkeys(step for step, _, _ in rows):
-        mine = [(card, ms) for name, card, ms in rows if name == step]
+        mine = [(kernel, ms) for name, kernel, ms in rows if name == step]
         time = "" if mine[0][1] is None else milliseconds(mine[0][1])
         if len(mine) > 1:
             body.append([step, time, *[""] * len(columns)])
-        for card, _ in mine:
-            first = [f"  {card['kernel']}", ""] if len(mine) > 1 else [step, time]
-            body.append([*first, *(cell(card) for cell in columns.values())])
+        for kernel, _ in mine:
+            first = [f"  {kernel['kernel']}", ""] if len(mine) > 1 else [step, time]
+            body.append([*first, *(cell(kernel) for cell in columns.values())])
     note = "useful: multiply-adds among the instructions of the hot loop"
     if extra:
         note += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
@@ -213,17 +206,22 @@ def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
 # --- cells and places ---
 
 
-def _traffic(card: CodeCard, key: str) -> str:
-    return _number(card.get("traffic", {}).get(key))
+def _traffic(kernel: Summary, key: str) -> str:
+    return _number(kernel.get("traffic", {}).get(key))
 
 
-def _share(card: CodeCard, what: str) -> str:
-    count, total = card["hot"]["mix"].get(what, 0), card["hot"]["total"]
+def _registers(kernel: Summary) -> str:
+    spilled = kernel["stack_bytes"] or kernel["spill_bytes"]
+    return f"{kernel['registers']}, spilled" if spilled else str(kernel["registers"])
+
+
+def _share(kernel: Summary, what: str) -> str:
+    count, total = kernel["hot"]["mix"].get(what, 0), kernel["hot"]["total"]
     return f"{count} ({count / total:.0%})" if count else "0"
 
 
-def _widths(card: CodeCard, what: str, form: str) -> str:
-    widths = card["hot"]["widths"].get(what, {})
+def _widths(kernel: Summary, what: str, form: str) -> str:
+    widths = kernel["hot"]["widths"].get(what, {})
     return ", ".join(f"{count}{form.format(bits)}" for bits, count in widths.items())
 
 

@@ -163,9 +163,9 @@ def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (TOLD, "", "gemm_x: hints must be a list that is not empty, is missing"),
-        ('hints = ["b"]', "hints = []", "gemm_x: hints must be a list that is not empty, is an empty list"),
-        ('hints = ["b"]', 'hints = ["b"]\nkind = "bug"', "gemm_x: kind is unknown"),
+        (TOLD, "", r"gemm_x\.hints must be a list that is not empty, is missing"),
+        ('hints = ["b"]', "hints = []", r"gemm_x\.hints must be a list that is not empty, is an empty list"),
+        ('hints = ["b"]', 'hints = ["b"]\nkind = "bug"', r"gemm_x\.kind is unknown"),
         (TOLD, TOLD + '[gemm_y]\nhints = ["b"]', "no exercise is called gemm_y"),
         ('hints = ["b"]', 'hints = ["b"]\nslips = { A = { "1" = "" } }', "A.*1.* must be text that is not empty"),
         ("[gemm_x]", "gemm_x = 1", ": "),

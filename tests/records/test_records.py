@@ -138,7 +138,7 @@ def test_runs_nothing_refers_to_are_dropped(record):
     assert list(record.data.runs) == [keys[2]]
 
 
-@pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
+@pytest.mark.parametrize("stage", ["replace", "fsync"])
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, monkeypatch, stage):
     key = record.start_run()
     record.put("gemm-2048", "gemm_naive", row(2.0), key)
