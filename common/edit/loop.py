@@ -28,9 +28,9 @@ from common.edit.history import Figures
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
+from common.machine_code.summaries import HotLoop
 from common.run import isolate
 from common.run.messages import Place, ShapeTask, at
 
@@ -325,7 +325,7 @@ def _present(step: Step) -> tuple[str, dict[str, str]]:
 
 def heaviest(result: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels; None if there is none."""
-    return loops.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
+    return summaries.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
 
 
 def per_multiply_add(kernel: Kernel) -> float:

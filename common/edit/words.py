@@ -15,7 +15,7 @@ from common.edit.loop import Stage
 from common.explain.faults import Fault, cut
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
-from common.machine_code import loops
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
 from common.records import records
 from common.report import figures
@@ -145,9 +145,10 @@ def _resources(result: StepResult) -> str:
 
 def _machine_code(kernel: Kernel, step: str) -> str:
     """Instructions for a multiply-add and registers, and what the shipped version needs."""
-    text = f"{loops.shown(loop.per_multiply_add(kernel))} instructions per multiply-add, {kernel.registers} registers"
+    each = summaries.shown(loop.per_multiply_add(kernel))
+    text = f"{each} instructions per multiply-add, {kernel.registers} registers"
     shipped = records.main_kernel(records.load_code(), step)
-    return f"{text}; the shipped version {loops.shown(loop.per_multiply_add(shipped))}" if shipped else text
+    return f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text
 
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
@@ -207,7 +208,7 @@ def _figure(event: Event) -> str:
     if event.figures.median_ms is not None:
         return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
     if event.figures.loop_per_fma is not None:
-        return f"{loops.shown(event.figures.loop_per_fma)} instructions per multiply-add"
+        return f"{summaries.shown(event.figures.loop_per_fma)} instructions per multiply-add"
     return ""
 
 

@@ -13,7 +13,7 @@ from common.catalog.problems import Problem
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome, allowed
-from common.machine_code.messages import CodeCard
+from common.machine_code.messages import Summary
 from common.run import isolate
 from common.run.messages import at
 from common.trace import trace
@@ -96,7 +96,7 @@ def _cards(
 ) -> StepResult:
     problem, target = problems.preset(preset), allowed(step, [architecture])[0]
     key = card_key(file or step.path, problem, target)
-    found = None if show else cache.get("cards", key, list[CodeCard])
+    found = None if show else cache.get("cards", key, list[Summary])
     if found is not None:
         return {"status": "right", "cards": found}
     task = messages.Card(**at(step, problem, file), architecture=target, show=show)
@@ -116,7 +116,7 @@ def card_key(path: Path, problem: Problem, architecture: str) -> str:
     return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
 
 
-def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event) -> None:
+def _add_traffic(task: messages.Card, found: list[Summary], stop: threading.Event) -> None:
     """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
     problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())

@@ -17,7 +17,7 @@ from msgspec import field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.machine_code.messages import CodeCard, Compiled
+from common.machine_code.messages import Summary
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 from common.timing import accuracy, fusing, peers, timing
 from common.timing.timing import Paired, Timing
@@ -92,10 +92,10 @@ class StepResult(Result, total=False):
     source: str
     helpers: dict[str, str] | None
     imports: dict[str, sources.Code | str]
-    kernels: list[Compiled]
-    other_presets: dict[str, list[Compiled]]
+    kernels: list[Summary]
+    other_presets: dict[str, list[Summary]]
     digest: str
-    cards: list[CodeCard]
+    cards: list[Summary]
     missing_tool: bool
 
 

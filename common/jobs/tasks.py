@@ -46,7 +46,7 @@ _LONGEST = 200  # characters of a line that a file prints
 def warm() -> None:
     """Import what tasks need."""
     from common.check import check, shapes  # noqa: F401
-    from common.machine_code import cards, codegen  # noqa: F401
+    from common.machine_code import codegen, summaries  # noqa: F401
     from common.timing import timing  # noqa: F401
     from common.trace import bench  # noqa: F401
 
@@ -336,9 +336,9 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    from common.machine_code import capture, launching
+    from common.machine_code import capture
 
-    launching.opt_in()
+    capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__

@@ -26,7 +26,7 @@ from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
-from common.machine_code import loops
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
 from common.records import entries
 from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
@@ -348,8 +348,8 @@ def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> lis
 
 
 def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kernel | None:
-    """The main one of a step's recorded kernels (:func:`loops.main_compiled`); None if none is recorded."""
-    return loops.main_compiled(code_kernels(code, step, preset))
+    """The main one of a step's recorded kernels (:func:`summaries.main_compiled`); None if none is recorded."""
+    return summaries.main_compiled(code_kernels(code, step, preset))
 
 
 def save_code(code: MachineCode, folder: Path = RESULTS) -> None:

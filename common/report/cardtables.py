@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from common.machine_code import cards, sass
-from common.machine_code.messages import CodeCard, LineMix, SourceLine, WholeGroup
+from common.machine_code import sass, summaries
+from common.machine_code.messages import SourceLine, Summary
 from common.report import figures
 from common.report.table import Table
 
@@ -21,7 +21,7 @@ _BAR = 20  # characters
 _INSTRUCTION = 46
 
 
-def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[RenderableType]:
+def full(step: str, card: Summary, listing: bool = True) -> Iterator[RenderableType]:
     """A card: what the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
     yield Text(f"{title(step, card)}, compute capability {card['architecture']}", style="bold")
     figures = _grid(2)
@@ -51,18 +51,18 @@ def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[Renderable
         yield ""
 
 
-def title(step: str, card: CodeCard) -> str:
+def title(step: str, card: Summary) -> str:
     """The step, and the kernel if its name is another."""
     return step if card["kernel"] == step else f"{step}: {card['kernel']}"
 
 
-def hot_name(card: CodeCard) -> str:
+def hot_name(card: Summary) -> str:
     """What the card's figures are of: a loop, or the whole kernel."""
     names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
     return names[card["hot"]["what"]]
 
 
-def resources(card: CodeCard) -> list[tuple[str, str]]:
+def resources(card: Summary) -> list[tuple[str, str]]:
     """Name and value of what a kernel takes and what fits."""
     fits = card["occupancy"]
     grid, block = (" x ".join(map(str, _trimmed(card[key]))) for key in ("grid", "block"))
@@ -84,7 +84,7 @@ def resources(card: CodeCard) -> list[tuple[str, str]]:
     ]
 
 
-def occupancy_text(card: CodeCard) -> str:
+def occupancy_text(card: Summary) -> str:
     """The share of a multiprocessor's warps, with the blocks and warps."""
     fits = card["occupancy"]
     if not fits["blocks"]:
@@ -93,7 +93,7 @@ def occupancy_text(card: CodeCard) -> str:
     return f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
 
 
-def sentences(card: CodeCard) -> list[str]:
+def sentences(card: Summary) -> list[str]:
     """What the mix says, in words."""
     hot = card["hot"]
     if not hot["multiply_adds"]:
@@ -110,7 +110,7 @@ def sentences(card: CodeCard) -> list[str]:
     return found
 
 
-def by_line(lines: list[LineMix]) -> Group:
+def by_line(lines: list[SourceLine]) -> Group:
     """Each source line of a hot loop, and below it the instructions that it became."""
     home = _home(lines)
     parts: list[RenderableType] = [Text("  line  source, and what it became", style="dim")]
@@ -120,7 +120,7 @@ def by_line(lines: list[LineMix]) -> Group:
     return Group(*parts)
 
 
-def hot_listing(card: CodeCard) -> Group:
+def hot_listing(card: Summary) -> Group:
     """The hot loop's instructions, with the source line beside each group; long loops are cut."""
     groups, total = card["hot"]["groups"], card["hot"]["total"]
     home, rows, shown = _home(groups), 0, 0
@@ -144,7 +144,7 @@ def hot_listing(card: CodeCard) -> Group:
     return Group(*parts)
 
 
-def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
+def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
     """All of a kernel's instructions as plain lines; ``|`` marks the hot loop."""
     for group in groups:
         if group["line"]:
@@ -153,10 +153,10 @@ def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
 
 
-def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
+def side_by_side(found: list[tuple[str, Summary]]) -> Table:
     """Figures of several kernels, one column each."""
     cards = [card for _, card in found]
-    rows: dict[str, Callable[[CodeCard], str]] = {
+    rows: dict[str, Callable[[Summary], str]] = {
         "threads per block": lambda card: str(card["threads"]),
         "registers": lambda card: str(card["registers"]),
         "stack, spilled bytes": lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}",
@@ -178,19 +178,19 @@ def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
     return Table(header, body, title=f"compute capability {cards[0]['architecture']}")
 
 
-def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
+def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
     """A line per kernel: step, card and, where it was timed, its step's milliseconds.
 
-    Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
+    Cards with ``traffic`` (see :data:`summaries.TRAFFIC`) get a column for each of its figures.
     """
-    columns: dict[str, Callable[[CodeCard], str]] = {
+    columns: dict[str, Callable[[Summary], str]] = {
         "registers": _registers,
         "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
         "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
         "useful": _useful,
     }
-    extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
-    columns |= {cards.TRAFFIC[key]: partial(_traffic, key=key) for key in extra}
+    extra = [key for key in summaries.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
+    columns |= {summaries.TRAFFIC[key]: partial(_traffic, key=key) for key in extra}
     body = []
     for step in dict.fromkeys(step for step, _, _ in rows):
         mine = [(card, ms) for name, card, ms in rows if name == step]
@@ -208,24 +208,24 @@ def short(rows: list[tuple[str, CodeCard, float | None]]) -> Table:
     return table if any(ms is not None for _, _, ms in rows) else table.only(["step", *columns])
 
 
-def _traffic(card: CodeCard, key: str) -> str:
+def _traffic(card: Summary, key: str) -> str:
     return _number(card.get("traffic", {}).get(key))
 
 
-def _registers(card: CodeCard) -> str:
+def _registers(card: Summary) -> str:
     return f"{card['registers']}, spilled" if card["stack_bytes"] or card["spill_bytes"] else str(card["registers"])
 
 
-def _useful(card: CodeCard) -> str:
+def _useful(card: Summary) -> str:
     return f"{card['hot']['useful']:.0%}" if card["hot"]["multiply_adds"] else ""
 
 
-def _share(card: CodeCard, what: str) -> str:
+def _share(card: Summary, what: str) -> str:
     count, total = card["hot"]["mix"].get(what, 0), card["hot"]["total"]
     return f"{count} ({count / total:.0%})" if count else "0"
 
 
-def _widths(card: CodeCard, what: str, form: str) -> str:
+def _widths(card: Summary, what: str, form: str) -> str:
     widths = card["hot"]["widths"].get(what, {})
     return ", ".join(f"{count}{form.format(bits)}" for bits, count in widths.items())
 

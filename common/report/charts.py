@@ -14,7 +14,7 @@ import numpy as np
 
 from common.catalog import catalog, problems
 from common.jobs.messages import Tile
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record

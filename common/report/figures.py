@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from common.catalog import catalog, problems
 from common.machine_code import sass
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, Row, StepRow
 from common.records.records import Derived, Record

@@ -12,8 +12,8 @@ from dataclasses import replace
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
+from common.machine_code import summaries
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Row
 from common.records.records import Record
@@ -218,7 +218,7 @@ def instructions(code: MachineCode, *words: str) -> Table:
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
             cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
-            cells = [*cells, loops.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
+            cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]

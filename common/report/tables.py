@@ -13,8 +13,8 @@ from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
+from common.machine_code import summaries
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Point
 from common.records.records import Record
@@ -148,7 +148,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             cells = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
             counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
             cells += counts if loop.multiplies else (0,) * len(counts)
-            each = loops.shown(loop.per_multiply_add() or 0)[:4]
+            each = summaries.shown(loop.per_multiply_add() or 0)[:4]
             rows.append([item["kernel"], item["architecture"], *map(str, cells), each])
     header = ["kernel", "cc", "registers", "stack bytes", "shared bytes", "loop", "FMA", "loads", "const", "per FMA"]
     note = (

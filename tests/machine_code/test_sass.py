@@ -11,8 +11,8 @@ from sampling import some
 
 from common.catalog import limits
 from common.catalog.limits import LIMITS
-from common.machine_code import cards, loops, sass
-from common.machine_code.loops import HotLoop
+from common.machine_code import sass, summaries
+from common.machine_code.summaries import HotLoop
 from common.report import cardtables
 
 SECONDS = 180.0
@@ -170,8 +170,8 @@ def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     assert hot.per_multiply_add() == 8 / 128
     assert hot.multiply_adds_per_shared_load == 64
     assert hot.floats_per_multiply_add == round(8 / 128, 3)
-    assert loops.shown(8 / 128) == "0.062"
-    assert (loops.shown(1.25), loops.shown(0), loops.shown(28.04)) == ("1.2", "0.0", "28.0")
+    assert summaries.shown(8 / 128) == "0.062"
+    assert (summaries.shown(1.25), summaries.shown(0), summaries.shown(28.04)) == ("1.2", "0.0", "28.0")
 
 
 def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown():
@@ -205,7 +205,7 @@ COPYING = """
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
     listing = sass.parse(COPYING)
     assert listing.loops == ((0, 9),)
-    hot = cards.hot_figures(listing.instructions)
+    hot = summaries.hot_figures(listing.instructions)
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}

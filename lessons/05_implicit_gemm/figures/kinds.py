@@ -4,7 +4,7 @@ import ast
 
 from common.catalog import catalog
 from common.machine_code import sass
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.report import figures, kinds
 from common.report.figures import kind
