@@ -1,9 +1,11 @@
 """The book as a whole: built without a warning, in one folder, with every page that it should have."""
 
 import re
+import sys
 
 import pytest
 
+import common.book
 from common.book import explorer
 from common.catalog import catalog
 from common.cli import main
@@ -91,9 +93,8 @@ def book_main(capsys):
 
 
 def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
-    import sys
-
     monkeypatch.delitem(sys.modules, "common.book.book", raising=False)
+    monkeypatch.delattr(common.book, "book", raising=False)
     monkeypatch.setitem(sys.modules, "sphinx.application", None)
     monkeypatch.setitem(sys.modules, "sphinx", None)
     code, said = book_main("--out", tmp_path / "book")
