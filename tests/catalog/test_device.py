@@ -144,16 +144,6 @@ def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeyp
     assert device.silent() in str(raised.value)
 
 
-def test_a_gpu_that_cannot_be_used_is_ready_for_nothing(monkeypatch):
-    monkeypatch.setattr(device, "loaded", Driver)
-    assert device.ready()
-    device.require_gpu("timing")
-    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
-    for ask in (device.ready, lambda: device.require_gpu("timing")):
-        with pytest.raises(device.NoGpuError, match="nvidia-smi -c DEFAULT"):
-            ask()
-
-
 @pytest.mark.parametrize("words", [["check", "gemm_naive"], ["all"], ["bench"], ["grade", "01"]])
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))

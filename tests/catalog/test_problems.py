@@ -105,16 +105,6 @@ def test_work_and_least_traffic(name, flops, least_bytes):
     assert problem.least_bytes == least_bytes
 
 
-def test_strides_padding_and_dilation_shape_the_output():
-    problem = Conv3d(N=1, C=1, D=7, H=8, W=9, K=1, T=3, R=2, S=3, stride_d=2, pad_h=1, dilation_w=3)
-    # depth (7 - 3) // 2 + 1, height 8 + 2 - 2 + 1, width 9 - (3 - 1) * 3
-    assert problem.output_shape == (1, 3, 9, 3, 1)
-    assert problem.geometry._asdict() == {
-        "stride_d": 2, "stride_h": 1, "stride_w": 1, "pad_d": 0, "pad_h": 1, "pad_w": 0,
-        "dilation_d": 1, "dilation_h": 1, "dilation_w": 3,
-    }  # fmt: skip
-
-
 def test_gradients_have_the_arrays_of_their_convolution():
     options = {"stride_h": 2, "pad_w": 1, "dilation_d": 2}
     forward, dgrad, wgrad = (kind(**CONV3D, **options) for kind in (Conv3d, Dgrad, Wgrad))

@@ -80,12 +80,6 @@ def test_a_write_into_a_margin_is_found(drawn):
     assert not operands.sound()
 
 
-def test_what_is_wrong_only_once_is_said(drawn, write, monkeypatch):
-    monkeypatch.setattr(fullsize.Operands, "sound", lambda _: False)
-    (finding,) = verdict(write, drawn, "c[m, n] = acc", ROOMY).findings
-    assert finding.kind == "unstable"
-
-
 @pytest.mark.parametrize("store", [None, "c[m, n] = acc + 1"], ids=["right", "wrong"])
 def test_a_right_kernel_of_the_edit_loop_brings_no_output_to_the_host(write, monkeypatch, store):
     brought = []

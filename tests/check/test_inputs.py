@@ -49,19 +49,6 @@ def test_a_seed_gives_the_same_operands_and_another_seed_others(draw):
         assert (same != other).mean() > 0.5
 
 
-@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
-def test_what_is_special_about_operands_shows_in_gradients(ladder):
-    problem = RAGGED[ladder][0]
-    x, weight = inputs.special("zeros", problem, 1)
-    dead = {"dgrad": (x[3::4], np.moveaxis(weight, 4, 0)[3::4]), "wgrad": (x[..., 3::4], weight[..., 3::4])}[ladder]
-    for part in dead:  # of the axes that the output has, too
-        assert not part.any()
-    # powers of two that the terms of one sum share, and its output has not
-    x, weight = inputs.special("mixed", problem, 1)
-    exponents = np.log2(np.abs(reference.full(problem, np.abs(x), np.abs(weight))) + 2.0**-60)
-    assert exponents.max() - exponents[exponents > -59].min() > 10
-
-
 def test_the_photograph_fits_its_preset():
     image = inputs.photograph()
     preset = PRESETS["photo"]
