@@ -35,8 +35,8 @@ def _inspect(options: argparse.Namespace) -> int:
         raise ValueError(f"inspect takes one STEP or two, and {len(options.steps)} are named")
     steps = choosing.one_or_two(options)
     pairs = choosing.pairs(steps, choosing.preset_of(steps, options.problem), every_preset=False, named=True)
-    architecture = compiling.card_architecture() if options.cc is None else choosing.architecture(options.cc)
-    making = compiling.cards(pairs, architecture, options.file, options.show)
+    architecture = compiling.summary_architecture() if options.cc is None else choosing.architecture(options.cc)
+    making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
     found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
     say = console.say(options)

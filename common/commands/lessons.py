@@ -71,25 +71,25 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
         verdicts.say_left_out(outcomes)
         return code
     needed = choosing.with_predecessors(chosen, last=True)
-    cards = _cards(choosing.pairs(needed, preset, every_preset=False))
+    found = _summaries(choosing.pairs(needed, preset, every_preset=False))
     if simulator:
         console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
         verdicts.print_recorded(chosen, preset)
-        verdicts.print_cards(cards, {})
+        verdicts.print_summaries(found, {})
         return code
     pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
     bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     bench.run()
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
-    verdicts.print_cards(cards, medians)
+    verdicts.print_summaries(found, medians)
     verdicts.say_left_out(outcomes)
     return verdicts.exit_code(bench.outcomes, asked=True)
 
 
-def _cards(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
+def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
     """Cards of the kernels for this GPU; or why machine code cannot be had."""
     try:
-        return list(console.quietly("compile", compiling.cards(pairs, compiling.card_architecture()), pairs))
+        return list(console.quietly("compile", compiling.summaries(pairs, compiling.summary_architecture()), pairs))
     except compiling.ToolError as error:
         return str(error)
 

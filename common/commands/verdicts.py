@@ -159,7 +159,7 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say_left_out(outcomes)
 
 
-def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+def print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
     """What the kernels take, a line each; or why that is not known."""
     say = console.say()
     if isinstance(cards, str):

@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, problems, schema
 from common.commands import choosing, verdicts
 from common.jobs import compiling
-from common.jobs.messages import Card, Compile
+from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import entries, records
@@ -104,7 +104,7 @@ def compiled(tmp_path_factory):
     problem = {"ladder": "gemm", "shape": shape}
 
     def card(path, show=None):
-        return Card(**problem, path=path, architecture="9.0", show=show)
+        return Summarise(**problem, path=path, architecture="9.0", show=show)
 
     def compile_(path, architectures, **others):
         return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
@@ -278,7 +278,7 @@ def made(monkeypatch):
     trace = isolate.run
 
     def answer(asked, *rest):
-        if not isinstance(asked[0], Card):
+        if not isinstance(asked[0], Summarise):
             yield from trace(asked, *rest)
             return
         for task in asked:
@@ -390,8 +390,8 @@ def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monk
     step = catalog.find("gemm_coarsened")
     last = choosing.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
-    outcomes = list(compiling.cards([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
+    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
