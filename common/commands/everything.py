@@ -107,5 +107,5 @@ def _compile(steps: list[Step], fresh: bool) -> int:
         if outcome.status == "right":
             results.keep([outcome])
     outcomes = [outcome for step in steps for outcome in found[step.name]]
-    verdicts.print_outcomes(tables.compiled(outcomes, architectures, False), outcomes)
+    verdicts.print_outcomes(tables.compiled(outcomes, architectures), outcomes)
     return verdicts.exit_code(outcomes, asked=True)

@@ -17,7 +17,7 @@ from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
 from common.jobs import compiling, run
 from common.records import records
-from common.report import cardtables, tables, traces, tracetables
+from common.report import kerneltables, tables, traces, tracetables
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -51,8 +51,8 @@ def _inspect(options: argparse.Namespace) -> int:
         raise ValueError(f"inspect takes one STEP or two, and {len(options.steps)} are named")
     steps = arguments.one_or_two(options)
     pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), every_preset=False, named=True)
-    architecture = compiling.card_architecture() if options.cc is None else arguments.architecture(options.cc)
-    making = compiling.cards(pairs, architecture, options.file, options.show)
+    architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
+    making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
     found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
     say = console.say(options)
@@ -61,14 +61,14 @@ def _inspect(options: argparse.Namespace) -> int:
         print(json.dumps(to_builtins({"architecture": architecture, "results": results}), indent=1))
     elif options.show:
         for name, card in found:
-            print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
+            print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
-            print(text if isinstance(text, str) else "\n".join(cardtables.whole(text)))
+            print(text if isinstance(text, str) else "\n".join(kerneltables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
-            say.print(cardtables.side_by_side(found))
+            say.print(kerneltables.side_by_side(found))
         for name, card in found:
-            for part in cardtables.full(name, card, listing=len(outcomes) == 1):
+            for part in kerneltables.full(name, card, listing=len(outcomes) == 1):
                 say.print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
@@ -84,7 +84,7 @@ def _record(options: argparse.Namespace) -> int:
     arguments.require_shipped(steps)
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
-    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,), True), outcomes)
+    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)
@@ -110,10 +110,11 @@ def _trace(options: argparse.Namespace) -> int:
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if options.html is not None:
-        from common.book import explorer
+        from common.book import costs, explorer
 
         taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
-        store.write(options.html, explorer.page([explorer.shown(step, one, options.file) for step, one in taken]))
+        shown = [costs.Shown(step, one, options.file or step.path) for step, one in taken]
+        store.write(options.html, explorer.page(shown))
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = tracetables.comparison(named) if len(named) == 2 else None
     if options.json:

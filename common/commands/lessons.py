@@ -19,7 +19,7 @@ from common.edit import saves, shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import cardtables, tables
+from common.report import kerneltables, tables
 from common.run import isolate
 
 
@@ -75,30 +75,30 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
         verdicts.say_left_out(outcomes)
         return code
     needed = arguments.with_predecessors(chosen, last=True)
-    cards = _cards(arguments.pairs(needed, preset, every_preset=False))
+    found = _summaries(arguments.pairs(needed, preset, every_preset=False))
     if simulator:
         console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
         _print_recorded(chosen, preset)
-        _print_cards(cards, {})
+        _print_summaries(found, {})
         return code
     pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
     bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     bench.run()
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
-    _print_cards(cards, medians)
+    _print_summaries(found, medians)
     verdicts.say_left_out(outcomes)
     return verdicts.exit_code(bench.outcomes, asked=True)
 
 
-def _cards(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
+def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
     """Cards of the kernels for this GPU; or why machine code cannot be had."""
     try:
-        return list(console.quietly("compile", compiling.cards(pairs, compiling.card_architecture()), pairs))
+        return list(console.quietly("compile", compiling.summaries(pairs, compiling.summary_architecture()), pairs))
     except compiling.ToolError as error:
         return str(error)
 
 
-def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
     """What the kernels take, a line each; or why that is not known."""
     say = console.say()
     if isinstance(cards, str):
@@ -110,7 +110,7 @@ def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None
         for card in outcome.result.get("cards", [])
     ]
     if rows:
-        say.print(cardtables.short(rows))
+        say.print(kerneltables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
