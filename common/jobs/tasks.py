@@ -24,7 +24,7 @@ from common.check import budget, plan
 from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.jobs import loading, messages, timetasks
-from common.jobs.codetasks import card_task, compile_task, prepare_task
+from common.jobs.codetasks import compile_task, prepare_task, summarise_task
 from common.jobs.messages import StepResult
 from common.jobs.timetasks import launch_task, pair_task, peer_task, size_task, sweep_task, time_task
 from common.trace.cost import MOST_PRINTED
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ask_task", "card_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task",
-    "peer_task", "prepare_task", "size_task", "sweep_task", "time_task", "trace_task",
+    "ask_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task", "peer_task",
+    "prepare_task", "size_task", "summarise_task", "sweep_task", "time_task", "trace_task",
 ]  # fmt: skip
 
 

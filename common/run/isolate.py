@@ -25,24 +25,11 @@ from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, messages, process
 from common.run.messages import FileTask, Found, Result, ShapeTask, Task
-from common.run.process import Stopped, end, obituary, warm
+from common.run.process import Stopped, close, end, obituary, reopen, warm
 
 __all__ = ["Pool", "close", "cool", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
 
 _DEATHS = 2  # of one file's processes in a row: no more are started for it
-
-
-def close() -> None:
-    """From now on nothing is started and whatever runs is ended, by whoever waits for it; until :func:`reopen`.
-
-    Safe in a signal's handler.
-    """
-    process.closed.set()
-
-
-def reopen() -> None:
-    """Take back :func:`close`."""
-    process.closed.clear()
 
 
 class Pool(ThreadPoolExecutor):
@@ -115,8 +102,8 @@ def _run(
                 if task.on_gpu and not without_gpu:
                     answer = _on_gpu(timed, stopped)
                 else:
-                    own = own if own and not own.over else process.Child(without_gpu)
-                    answer = own.do(timed, stopped)
+                    own = own if own and not own.over else process.started(without_gpu, stopped)
+                    answer = own.do(timed, stopped) if own else None
                 if answer is None:
                     return
                 hopeless.note(task, answer, answer.pop("fatal", False))
@@ -234,8 +221,10 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
         owner = _owner
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or not _same(owner, code):
             _own(None)
-            owner = process.Child(False)
+            owner = process.started(False, stopped)
             _own(owner)
+        if owner is None:
+            return None
         owner.code |= code
         result = owner.do(task, stopped)
         # what was wrong may have written anywhere

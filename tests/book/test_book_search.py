@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.book import texts
+from common.book import scripts
 
 pytestmark = pytest.mark.xdist_group("book")
 
@@ -16,7 +16,7 @@ PAGE = """<html><nav>no</nav><article role="main"><section id="a"><h1>Title<a cl
 
 
 def read(folder):
-    script = (folder / "_static" / texts.FILE).read_text(encoding="utf-8")
+    script = (folder / "_static" / scripts.TEXTS).read_text(encoding="utf-8")
     return json.loads(script.removeprefix("window.WORKBOOK_TEXTS = ").removesuffix(";\n"))
 
 
@@ -24,7 +24,7 @@ def test_texts_are_those_of_the_pages(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "page.html").write_text(PAGE, encoding="utf-8")
     (tmp_path / "none.html").write_text("<p>no article</p>", encoding="utf-8")
-    texts.write(tmp_path)
+    scripts.write_texts(tmp_path)
     ((name, (text, places)),) = read(tmp_path).items()
     assert name == "in/page.html"
     assert text == "One <b> of gemm_naive. Two Part three four"
