@@ -152,8 +152,8 @@ def _compiler(
     return kernels
 
 
-def card_task(task: messages.Card) -> StepResult:
-    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+def summarise_task(task: messages.Summarise) -> StepResult:
+    """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
     from numba import cuda
 
     from common.machine_code import codegen, summaries

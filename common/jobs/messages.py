@@ -62,7 +62,7 @@ class StepResult(Result, total=False):
     ``kernels``        for each architecture
     ``other_presets``  the kernels of those presets that compile to something else
     ``digest``         of the machine code of all launches, with their grids and blocks, for each preset
-    ``cards``          of the kernels
+    ``cards``          summaries of the kernels
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
 
@@ -268,8 +268,8 @@ class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.compil
     others: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
-class Card(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.card"):
-    """A card for every kernel of a file.
+class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.summarise"):
+    """What is said of every kernel of a file?
 
     ``architecture``  the compute capability, ``9.0``
     ``show``          the text to show besides

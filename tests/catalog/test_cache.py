@@ -27,7 +27,7 @@ def forget():
 
 KEYS = {
     "check": lambda: unchanged.Outcomes("check", "simulator")._key(NAIVE),
-    "card": lambda: compiling.card_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
+    "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: drawing._key(Draw(what="code", name="machine code")),
     "picture": lambda: drawing._key(Draw(what="lesson", name="01_naive")),
     "trace": lambda: drawing._key(Draw(what="trace", name=NAIVE.name)),
@@ -112,11 +112,14 @@ def test_a_file_of_ones_own_has_those_beside_it_and_each_byte_counts_where_lines
     step, beside = write("gemm_mine.py", "import helper\n"), write("helper.py", "x = 1\n")
     assert cache.files([step]) == sorted([step.resolve(), beside.resolve()])
     problem = problems.FIRST["gemm"]
-    before = compiling.card_key(step, problem, "9.0")
-    others = {compiling.card_key(step, problem, "8.6"), compiling.card_key(step, problems.RAGGED["gemm"][1], "9.0")}
+    before = compiling.summary_key(step, problem, "9.0")
+    others = {
+        compiling.summary_key(step, problem, "8.6"),
+        compiling.summary_key(step, problems.RAGGED["gemm"][1], "9.0"),
+    }
     assert len({before, *others}) == 3
     beside.write_text("x = 1  # a comment moves lines\n")
-    assert compiling.card_key(step, problem, "9.0") != before
+    assert compiling.summary_key(step, problem, "9.0") != before
     (broken := write("gemm_broken.py", "def launch(:\n")).touch()
     assert cache.files([broken]) == [broken.resolve()]
 

@@ -16,7 +16,7 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.commands import bench, choosing, edits, everything, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, edits, everything, exercising, lessons, parts, pictures
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
@@ -87,14 +87,14 @@ CASES = {
     "bench --part counters": lambda s: "profile" in s.asked and "Bench" not in s.asked,
     "bench --list --part rows": lambda s: "rows: gemm_tuned gemm-2048" in s.out and "Bench" not in s.asked,
     "inspect gemm_naive gemm_tuned": lambda s: (
-        names(step for step, _ in s.cards.pairs) == ["gemm_naive", "gemm_tuned"]
+        names(step for step, _ in s.summaries.pairs) == ["gemm_naive", "gemm_tuned"]
     ),
-    "inspect gemm_naive --file {file} --json": lambda s: s.cards.file == s.folder / "mine.py" and s.json,
+    "inspect gemm_naive --file {file} --json": lambda s: s.summaries.file == s.folder / "mine.py" and s.json,
     "inspect gemm_naive --problem gemm-2048 --cc 8.6": lambda s: (
-        (presets(s.cards.pairs), s.cards.architecture) == ({"gemm-2048"}, "8.6")
+        (presets(s.summaries.pairs), s.summaries.architecture) == ({"gemm-2048"}, "8.6")
     ),
-    "inspect gemm_naive --ptx": lambda s: s.cards.show == "ptx",
-    "inspect gemm_naive --sass": lambda s: s.cards.show == "sass",
+    "inspect gemm_naive --ptx": lambda s: s.summaries.show == "ptx",
+    "inspect gemm_naive --sass": lambda s: s.summaries.show == "sass",
     "inspect gemm_naive --record": lambda s: "record_code" in s.asked and s.compile_steps.every_preset,
     "profile gemm_naive --problem gemm-2048 --record": lambda s: (
         presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
@@ -214,7 +214,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(device, "ready", True)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
-    note(choosing, "open_record", (record, "key"))
+    note(arguments, "open_record", (record, "key"))
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, None)
@@ -225,7 +225,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(compiling, "compile_steps", compiled)
     note(records, "record_code")
     note(records, "record_sanitizer")
-    note(compiling, "cards", nothing)
+    note(compiling, "summaries", nothing)
     note(measuring, "explain", "because")
     note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
     note(measuring, "sweep", nothing)
@@ -332,7 +332,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(ask, words):
     assert not {"results", "refresh", "sweep", "compile_steps", "check_steps", "explain"} & set(seen.asked)
 
 
-@pytest.mark.parametrize(("command", "found"), [("inspect", "cards"), ("profile", "profile_steps")])
+@pytest.mark.parametrize(("command", "found"), [("inspect", "summaries"), ("profile", "profile_steps")])
 def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, found):
     default = problems.DEFAULT_PRESET
     one = next(one for one in catalog.steps() if catalog.usual_preset(one) != default[one.ladder])
@@ -348,7 +348,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
-    record, _ = choosing.open_record(shipped=False)
+    record, _ = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")
     assert ("measured on an older version of the file" in seen.out) == says

@@ -15,13 +15,13 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.commands import choosing, verdicts
+from common.commands import arguments, verdicts
 from common.jobs import compiling
-from common.jobs.messages import Card, Compile
+from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import entries, records
-from common.report import cardtables, pages
+from common.report import kerneltables, pages
 from common.run import isolate
 from common.timing import tools
 from common.trace import trace
@@ -104,7 +104,7 @@ def compiled(tmp_path_factory):
     problem = {"ladder": "gemm", "shape": shape}
 
     def card(path, show=None):
-        return Card(**problem, path=path, architecture="9.0", show=show)
+        return Summarise(**problem, path=path, architecture="9.0", show=show)
 
     def compile_(path, architectures, **others):
         return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
@@ -212,7 +212,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(cardtables.resources(fetch))["shared memory"]
+    assert "512 bytes per block and 512 asked for at launch" in dict(kerneltables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
@@ -222,7 +222,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     }  # fmt: skip
     # the source line stands beside the first instruction of its group
     assert re.search(
-        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(cardtables.hot_listing(product)), re.MULTILINE
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(kerneltables.hot_listing(product)), re.MULTILINE
     )
     hot = [group for group in product["text"] if group["hot"]]
     assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
@@ -278,7 +278,7 @@ def made(monkeypatch):
     trace = isolate.run
 
     def answer(asked, *rest):
-        if not isinstance(asked[0], Card):
+        if not isinstance(asked[0], Summarise):
             yield from trace(asked, *rest)
             return
         for task in asked:
@@ -388,10 +388,10 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = choosing.with_predecessors([step], last=True)
+    last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
-    outcomes = list(compiling.cards([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
+    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)

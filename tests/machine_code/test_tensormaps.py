@@ -60,7 +60,7 @@ def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     (outcome,) = compiling.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.result["kernels"]] == ["9.0a"]
-    ((card,),) = (one.result["cards"] for one in compiling.cards([(step, "hgemm-4096")], "9.0"))
+    ((card,),) = (one.result["cards"] for one in compiling.summaries([(step, "hgemm-4096")], "9.0"))
     assert (card["kernel"], card["architecture"]) == ("product", "9.0a")
 
 
