@@ -365,7 +365,7 @@ def full_disk(monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store, "_created_beside", write)
+    monkeypatch.setattr(store.os, "fsync", write)
 
 
 @GIT

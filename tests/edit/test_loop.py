@@ -66,7 +66,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     }
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
+    assert (event.verdict, event.what, event.source) == ("right", "run", this.version.source)
     assert event.figures.loop_per_fma == 36.0
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
@@ -125,7 +125,7 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     ran = threading.Thread(target=lambda: list(stages))
     ran.start()
     deadline = time.monotonic() + 30
-    while not this.source and time.monotonic() < deadline:
+    while not this.version and time.monotonic() < deadline:
         time.sleep(0.01)
     source = step.path.read_bytes()
     step.path.write_text("no longer Python(")
