@@ -16,7 +16,7 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.commands import bench, choosing, edits, everything, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, edits, everything, exercising, lessons, parts, pictures
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
@@ -214,7 +214,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(device, "ready", True)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
-    note(choosing, "open_record", (record, "key"))
+    note(arguments, "open_record", (record, "key"))
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, None)
@@ -348,7 +348,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
     code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
-    record, _ = choosing.open_record(shipped=False)
+    record, _ = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")
     assert ("measured on an older version of the file" in seen.out) == says

@@ -15,7 +15,7 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.commands import choosing, verdicts
+from common.commands import arguments, verdicts
 from common.jobs import compiling
 from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
@@ -388,7 +388,7 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = choosing.with_predecessors([step], last=True)
+    last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
     verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
