@@ -14,7 +14,7 @@ from common.catalog.catalog import Step
 from common.check import plan
 from common.check.check import Finding
 from common.commands import edits
-from common.edit import history, loop, saves, shipped, words
+from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
 from common.jobs import run
@@ -345,14 +345,14 @@ class Saved:
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(saves, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
 
 
 def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
-    monkeypatch.setattr(saves, "Saves", Saved())
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
@@ -366,7 +366,7 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
 def test_a_save_is_seen(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
     seen = []
-    with saves.Saves([first, second], seen.append) as files:
+    with loop.Saves([first, second], seen.append) as files:
         first.write_text("22\n")
         assert files.wait() == [first]
         other = write("b.py.tmp", "2\n")  # many editors write beside and move
