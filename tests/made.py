@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from common.catalog import catalog, schema, sources
-from common.machine_code import cards, codegen, sass
+from common.machine_code import codegen, sass, summaries
 from common.machine_code.messages import Fits, Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
@@ -53,4 +53,4 @@ def kernel_card(cc="9.0", **changes):
     """What inspect shows of that kernel, launched as gemm_coarsened is."""
     launch = codegen.Launch("gemm_coarsened", None, (128, 128, 1), (32, 4, 1), None)
     code = codegen.MachineCode("gemm_coarsened", cc, 66, 0, 0, 8192, disassembly(cc))
-    return {**cards.card(launch, code), **changes}
+    return {**summaries.summary(launch, code), **changes}

@@ -4,14 +4,11 @@ Sphinx is brought by ``book`` and ``extension`` alone:
 
     sources       what the book is built from
     extension     steps and terms become links
-    book          the build
-    links         does every link lead somewhere
-    texts         the glossary's words; the pages' words, for the search
+    book          the build, and does every link lead somewhere
+    scripts       what charts are drawn from, and what the search shows
     story         a ladder from its first step to its last
-    charts        what the charts are drawn from
-    explorer      one trace, one page
+    explorer      one trace, one page; and the book's such pages
     costs         what a trace costs, in sentences
-    explorations  the microscope pages of all steps
 """
 
 from pathlib import Path

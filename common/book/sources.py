@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from common.book import charts, story
+from common.book import scripts, story
 from common.catalog import catalog, problems
 from common.records import records
 
@@ -149,7 +149,7 @@ def _chart(match: re.Match[str], picture: Path) -> str:
     own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
     if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
-    return _chart_of(charts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
+    return _chart_of(scripts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
 
 
 def _chart_of(card: str, preset: str) -> str:

@@ -41,21 +41,7 @@ from common.catalog.schema import Amount, Count, Name
 Kind = Literal["write", "bug", "predict", "tune"]
 BLANK, END = "# >>> your code", "# <<<"
 
-# Small, and off the edges of tiles of 8, 16 and 32 in every direction.
-SHAPES = {
-    "gemm": ("M=17 N=35 K=18", "M=18 N=3 K=35"),
-    "conv2d": ("N=1 C=2 H=19 W=18 K=2 R=3 S=2", "N=3 C=1 H=6 W=12 K=2 R=5 S=5"),
-    "conv3d": (
-        "N=2 C=3 D=3 H=6 W=4 K=5 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
-        "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
-    ),
-}
-SHAPES["wgrad"] = SHAPES["conv3d"]
-SHAPES["dgrad"] = (
-    "N=2 C=5 D=3 H=6 W=4 K=3 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
-    "N=1 C=18 D=1 H=5 W=7 K=2 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
-)
-SHAPES |= {ladder: SHAPES[kind.form] for ladder, kind in LADDERS.items()}
+SHAPES = problems.EXERCISED
 PRESETS = {**problems.DEFAULT_PRESET, "gemm": "gemm-2048"}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 
@@ -89,7 +75,7 @@ class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Entries(Struct):
-    exercise: list[dict[str, object]] = field(default_factory=list)
+    exercise: list[Entry] = field(default_factory=list)
 
 
 class Exercise(Entry, frozen=True, kw_only=True):
@@ -182,17 +168,17 @@ def chosen(text: str, root: Path = catalog.LESSONS) -> list[Exercise]:
 
 
 def _read(folder: Path) -> list[Exercise]:
-    source = folder / "exercises" / "exercises.toml"
+    source, spoilers = folder / "exercises" / "exercises.toml", folder / "solutions" / "spoilers.toml"
     if not source.exists():
         return []
-    entries, spoilers = _toml(source, _Entries).exercise, folder / "solutions" / "spoilers.toml"
-    told = _toml(spoilers, dict[str, dict[str, object]]) if spoilers.exists() else {}
+    told = _toml(spoilers, dict[str, Spoilers]) if spoilers.exists() else {}
     found = []
-    for number, fields in enumerate(entries, 1):
-        place = f"{_shown(source)}, exercise {number}"
-        entry = _checked(fields, Entry, place)
-        more = _checked(told.pop(entry.name, {}), Spoilers, f"{_shown(spoilers)}, {entry.name}")
-        found.append(_exercise(folder, number, entry, more, place))
+    for number, entry in enumerate(_toml(source, _Entries).exercise, 1):
+        if entry.name not in told:
+            raise ExerciseError(
+                f"{_shown(spoilers)}: {entry.name}.hints must be a list that is not empty, is missing"
+            )
+        found.append(_exercise(folder, number, entry, told.pop(entry.name), f"{_shown(source)}, exercise {number}"))
     for name in told:
         raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")
     return found
@@ -203,22 +189,17 @@ _Read = TypeVar("_Read")
 
 def _toml(path: Path, kind: type[_Read]) -> _Read:
     try:
-        return _checked(_fields(path), kind, _shown(path))
+        return schema.read(_fields(path), kind)
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
+    except schema.SchemaError as error:
+        raise ExerciseError(f"{_shown(path)}: {error}") from None
 
 
 @store.kept_by_stamp
 def _fields(path: Path) -> dict[str, object]:
     """The file, read anew only if it was written: each exercise that is looked for asks for all."""
     return store.read_toml(path)
-
-
-def _checked(fields: dict[str, object], kind: type[_Read], place: str) -> _Read:
-    try:
-        return schema.read(fields, kind)
-    except schema.SchemaError as error:
-        raise ExerciseError(f"{place}: {error}") from None
 
 
 def _shown(path: Path) -> str:

@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import importlib.metadata
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -122,13 +122,19 @@ def _names_a_file(text: str) -> bool:
 
 def imported_helpers(path: Path) -> list[Path]:
     """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    return sorted(_reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
+
+
+def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]:
+    """These files, and those that are wanted of all that they import, directly or through each other."""
     found: set[Path] = set()
-    pending = [path]
+    pending = list(files)
     while pending:
-        new = {one for one in imports(pending.pop()) if catalog.is_helper(one)} - found
-        found |= new
-        pending += new
-    return sorted(found, key=lambda helper: helper.stem)
+        path = pending.pop()
+        if path not in found:
+            found.add(path)
+            pending += filter(wanted, imports(path))
+    return found
 
 
 def provenance(path: Path) -> Code:
@@ -153,13 +159,7 @@ def _is_step(path: Path) -> bool:
 
 def hashes(files: Iterable[Path]) -> dict[str, str]:
     """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
-    found: set[Path] = set()
-    pending = list(files)
-    while pending:
-        path = pending.pop()
-        if path not in found:
-            found.add(path)
-            pending += [one for one in imports(path) if catalog.is_helper(one) or _is_step(one)]
+    found = _reached(files, lambda one: catalog.is_helper(one) or _is_step(one))
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 

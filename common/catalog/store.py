@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -63,73 +64,32 @@ def reason(error: OSError | ValueError) -> str:
 def write(path: Path, data: bytes | str) -> None:
     """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched.
 
-    A link is replaced, not followed.
+    A link is replaced, not followed. The mode is the old file's, or that which the user's mask leaves a new one.
     """
     content = data.encode("utf-8") if isinstance(data, str) else data
-    temporary: Path | None = None
+    beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() and not path.is_symlink():  # on Linux the system's words would name the other file
             raise IsADirectoryError(0, "a folder is in its place")
-        handle, temporary = _created_beside(path)
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if path.is_file():
-            _make_alike(temporary, path)
-        os.replace(temporary, path)
+            shutil.copymode(path, beside)
+        os.replace(beside, path)
     except BaseException as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with contextlib.suppress(OSError):
+            beside.unlink()
         if isinstance(error, OSError | ValueError):
             raise StoreError(path, "cannot be written", reason(error)) from None
         raise
 
 
-def _created_beside(path: Path) -> tuple[int, Path]:
-    """A new file in the same folder, of the mode that the user's mask leaves it, as the user's other files are."""
-    while True:
-        beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
-        with contextlib.suppress(FileExistsError):
-            return os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), beside
-
-
-def _make_alike(new: Path, old: Path) -> None:
-    """Give the file that takes the old one's place its owner and group, where the system lets this user, and its
-    mode."""
-    was = old.stat()
-    if hasattr(os, "chown") and not old.is_symlink():
-        for owner in (was.st_uid, -1):  # the group alone, where the owner is another user
-            with contextlib.suppress(OSError):
-                os.chown(new, owner, was.st_gid)
-                break
-    new.chmod(was.st_mode & 0o777)
-
-
 def write_json(path: Path, data: Any) -> None:
     """Make ``data`` the JSON file at ``path``, keys in order; raises StoreError, the file untouched."""
     write(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
-
-
-def append(path: Path, line: str) -> None:
-    """Add a line to a file, whole or not at all; raises StoreError. Under :func:`locked` if others may, too."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as file:
-            end = file.seek(0, os.SEEK_END)
-            broken = end > 0 and (file.seek(end - 1), file.read(1))[1] != b"\n"
-            content = (b"\n" if broken else b"") + line.encode("utf-8") + b"\n"
-            try:
-                if file.write(content) != len(content):
-                    raise OSError(0, "the disk is full")
-                os.fsync(file.fileno())
-            except BaseException:
-                file.truncate(end)
-                raise
-    except OSError as error:
-        raise StoreError(path, "cannot be written", reason(error)) from None
 
 
 def read_bytes(path: Path) -> bytes:

@@ -17,12 +17,12 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console, parts, verdicts
-from common.commands.choosing import Opened
+from common.commands import arguments, console, parts, verdicts
+from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring, run
 from common.jobs.run import Outcome
-from common.records import current, recording, records
+from common.records import current, records
 from common.records.records import Record
 from common.report import tables
 from common.timing import peers, timing, tools
@@ -55,7 +55,7 @@ def _bench(options: argparse.Namespace) -> int:
         return _list(names, options.record)
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
+    pairs = arguments.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
     end = time.monotonic() + 60 * options.minutes
     failed: list[tuple[str, str, str]] = []  # part, what of it, and why
     code = RIGHT
@@ -68,7 +68,8 @@ def _bench(options: argparse.Namespace) -> int:
             code = bench.run(end=end)
             failed += [(name, what, why) for what, why in bench.failed.items()]
         else:
-            failed += [(name, *one) for one in _measure(parts.PARTS[name], choosing.open_record(options.record), end)]
+            opened = arguments.open_record(options.record)
+            failed += [(name, *one) for one in _measure(parts.PARTS[name], opened, end)]
     if failed:
         console.say().print(tables.failed(failed))
     return max(code, WRONG if failed else RIGHT)
@@ -77,7 +78,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _list(names: Iterable[str], shipped: bool) -> int:
     """Name what is missing of each part, or of older code."""
     if device.gpu_count():
-        record, room = choosing.open_record(shipped)[0], run.inspect_device()[1]
+        record, room = arguments.open_record(shipped)[0], run.inspect_device()[1]
     else:
         record, room = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), None
     say = console.say()
@@ -129,7 +130,7 @@ class Bench:
         quick: bool = False,
         libraries: bool = True,
     ) -> None:
-        self._record = Record.open(gpu, choosing.folder(shipped))
+        self._record = Record.open(gpu, arguments.folder(shipped))
         self._gpu, self._quick = gpu, quick
         # a layer's channels-last twin has the layer's libraries beside it
         twins = problems.CHANNELS_LAST.values()
@@ -184,13 +185,13 @@ class Bench:
         if kind == "ceilings":
             self._record.set_ceilings(found, key, timing.MEASURE_VERSION)
         elif kind == "step" and found.status == "right":
-            recording.record_step(self._record, key, found)
+            records.record_step(self._record, key, found)
         elif kind == "step" and not found.elsewhere:
             why = "; ".join(found.reasons) or found.result.get("message") or found.status
             self.failed[f"{found.step.name} {found.preset}"] = why
         elif kind == "library":
             preset, result = found
             if result["status"] == "right":
-                recording.record_peers(self._record, key, preset, result)
+                records.record_peers(self._record, key, preset, result)
             if result.get("message"):
                 self.failed[f"the library {preset}"] = result["message"]

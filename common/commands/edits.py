@@ -16,7 +16,7 @@ from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, shipped, words
 
-_SHOWN_EVENTS, _SHOWN_BROKEN = 30, 3
+_SHOWN_EVENTS = 30
 
 
 def commands(known: arguments.Commands) -> None:
@@ -40,13 +40,10 @@ def _history(options: argparse.Namespace) -> int:
     everything = options.step is None
     files = shipped.everything() if everything else [_file_of(options.step)]
     name = None if everything else files[0].stem
-    found, broken = history.events(name), history.broken(name)
-    for text in broken[:_SHOWN_BROKEN]:
-        console.complain(f"[bold red]error:[/] {escape(text)}")
+    found = history.events(name)
     if not found:
-        if not broken:
-            say.print("the history is empty: each run of an edited step enters it")
-        return UNUSABLE if broken else RIGHT
+        say.print("the history is empty: each run of an edited step enters it")
+        return RIGHT
     present = {path.stem: history.sha(history.read(path)) for path in files if path.exists()}
     known = {event.step for event in found}
     texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
@@ -55,7 +52,7 @@ def _history(options: argparse.Namespace) -> int:
         say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
         found = found[-_SHOWN_EVENTS:]
     say.print(words.events(found, present, originals, named=everything))
-    return UNUSABLE if broken else RIGHT
+    return RIGHT
 
 
 def _file_of(text: str) -> Path:

@@ -12,8 +12,8 @@ from typing import Any
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.commands import choosing, console, profiling
-from common.commands.choosing import Opened
+from common.commands import arguments, console, profiling
+from common.commands.arguments import Opened
 from common.jobs import run
 from common.records import current, records
 from common.records.records import Record
@@ -63,7 +63,7 @@ def _able(record: Record) -> list[Step]:
 def rows(record: Record, room_bytes: int | None = None) -> list[tuple[Step, str]]:
     """Steps and presets whose row is missing or of older code; on a card with room for so many bytes, of another
     driver or other packages, too."""
-    pairs = choosing.pairs(_able(record), None, every_preset=True)
+    pairs = arguments.pairs(_able(record), None, every_preset=True)
     if room_bytes is None:
         return [(step, preset) for step, preset in pairs if not current.timed(record, preset, step)]
     held = current.rows(record, pairs, room_bytes)
@@ -92,7 +92,7 @@ def _counters(record: Record) -> list[tuple[Step, str]]:
     """On each ladder's default preset; on others where they were read before."""
     steps = _able(record)
     others = [(s, preset) for s in steps for preset in catalog.presets(s) if record.profile(preset, s.name)]
-    pairs = list(dict.fromkeys((*choosing.pairs(steps, None, every_preset=False), *others)))
+    pairs = list(dict.fromkeys((*arguments.pairs(steps, None, every_preset=False), *others)))
     held = current.counters(record, pairs)
     return [pair for pair in pairs if pair not in held]
 

@@ -1,23 +1,26 @@
-"""The commands ``profile``, ``sanitize`` and ``sweep``, and what ``bench`` measures beside times."""
+"""The commands ``profile``, ``sanitize``, ``sweep``, ``trace --agree``; what ``bench`` measures beside times."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 from rich.markup import escape
 
 from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console
-from common.commands.choosing import Opened
+from common.commands import arguments, console
+from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring
 from common.jobs.messages import StepResult, Tile
-from common.records import current, recording
-from common.records.entries import Point, Profile, Sweep
-from common.report import pages, tables
+from common.records import current, records
+from common.records.entries import Agreement, Point, Profile, Sweep
+from common.records.records import Record
+from common.report import agreement, pages, tables
 from common.timing import peers, tools
 
 
@@ -41,10 +44,10 @@ def commands(known: arguments.Commands) -> None:
 
 def _profile(options: argparse.Namespace) -> int:
     named = [catalog.find(name) for name in options.steps]
-    preset = choosing.preset_of(named, options.problem)
-    pairs = choosing.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
+    preset = arguments.preset_of(named, options.problem)
+    pairs = arguments.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
     device.require_gpu("profiling")
-    profile(pairs, choosing.open_record(options.record))
+    profile(pairs, arguments.open_record(options.record))
     return RIGHT
 
 
@@ -62,7 +65,7 @@ def profile(pairs: list[tuple[Step, str]], opened: Opened) -> None:
 def _sanitize(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     device.require_gpu("the sanitizer run")
-    return sanitize(steps, choosing.open_record(options.record))
+    return sanitize(steps, arguments.open_record(options.record))
 
 
 def sanitize(steps: list[Step], opened: Opened) -> int:
@@ -77,7 +80,7 @@ def sanitize(steps: list[Step], opened: Opened) -> int:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
     for step in steps:
         errors = {tool: count for tool, one, count, _ in found if one == step}
-        recording.record_sanitizer(record, key, step, errors)
+        records.record_sanitizer(record, key, step, errors)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -90,7 +93,7 @@ def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
 def accuracy(items: list[tuple[Step]], opened: Opened) -> None:
     """Measure the errors of the steps' products over K, record and print them."""
     record, key = opened
-    recording.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
+    records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
     say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
     say.print(replace(pages.table("accuracy", record), title=title))
@@ -105,7 +108,7 @@ def epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> None:
     say = console.say()
     for step, preset, ways in items:
         for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
-            recording.record_epilogues(record, key, step, preset, ways, result)
+            records.record_epilogues(record, key, step, preset, ways, result)
             found = pages.table("epilogues", record, step.name, preset)
             say.print(replace(found, title=f"{step.name} on {preset}"))
     if not peers.available():
@@ -118,7 +121,7 @@ def _sweep(options: argparse.Namespace) -> int:
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = measuring.tunables(step, preset)
-    record, key = choosing.open_record(options.record)
+    record, key = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
     holds = current.sweep(record, preset, step.name)
     points = old.points if old and holds else []
@@ -149,3 +152,31 @@ def _swept_line(point: tuple[Tile, StepResult]) -> str:
     words = " ".join(f"{name}={value}" for name, value in tile.items())
     found = f"{result['timing'].median_ms:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
     return f"{words}: {found}"
+
+
+def agree(options: argparse.Namespace) -> int:
+    """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
+    for name in ("block", "html"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    steps = arguments.chosen(options)
+    if options.file:
+        steps = [replace(steps[0], path=options.file)]
+    pairs = agreement.cases(steps)
+    if options.shape is not None:
+        shape = arguments.shape_of(steps, options.shape, simulator=True)
+        pairs = [(step, shape) for step in steps]
+    known = None
+    if not device.gpu_count():
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+        known = record.data.agreement
+        agreement.require_counted(pairs, known, record.gpu_name)
+    found: dict[str, dict[str, Agreement]] = {}
+    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
+        found.setdefault(step.name, {})[str(problem)] = entry
+    if options.json:
+        print(json.dumps(to_builtins(found), indent=1))
+    else:
+        say = console.say()
+        say.print(agreement.agreed(found, steps, say.width))
+    return RIGHT

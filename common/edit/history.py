@@ -12,6 +12,8 @@ import json
 import os
 import re
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -105,60 +107,27 @@ def add(event: Event) -> None:
 def events(step: str | None = None) -> list[Event]:
     """A step's events, or all, the oldest first, numbered from 1 within their step.
 
-    A file that is no event is passed over: :func:`broken` names it.
+    A file that is no event is passed over.
     """
     found: list[tuple[str, Event]] = []
-    counts: dict[str, int] = {}
-    for path in _files(step):
-        try:
-            event = _event(path)
-        except HistoryError:
-            continue
-        counts[event.step] = counts.get(event.step, 0) + 1
-        found.append((path.name, replace(event, number=counts[event.step])))
+    counts: Counter[str] = Counter()
+    try:
+        paths = sorted((FOLDER / "runs").glob(f"{step or '*'}/*.json"))
+    except OSError as error:
+        raise HistoryError(f"{FOLDER / 'runs'}: cannot be read: {store.reason(error)}") from None
+    for path in paths:
+        with suppress(store.StoreError, schema.SchemaError):
+            event = schema.read(store.read_json(path), Event)
+            counts[path.parent.name] += 1
+            found.append((path.name, replace(event, step=path.parent.name, number=counts[path.parent.name])))
     return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
 
-def broken(step: str | None = None) -> list[str]:
-    """What is wrong with each file of a step's events, or of all, that is none."""
-    found = []
-    for path in _files(step):
-        try:
-            _event(path)
-        except HistoryError as error:
-            found.append(f"{error}; move the file away to be without it")
-    return found
-
-
-def _files(step: str | None) -> list[Path]:
-    """The files of a step's events, or of all; raises HistoryError at a folder that cannot be read."""
-    folder = FOLDER / "runs"
-    try:
-        return sorted(folder.glob(f"{step or '*'}/*.json"))
-    except OSError as error:
-        raise HistoryError(f"{folder}: cannot be read: {store.reason(error)}") from None
-
-
-def _event(path: Path) -> Event:
-    try:
-        return replace(schema.read(store.read_json(path), Event), step=path.parent.name)
-    except store.StoreError as error:
-        raise HistoryError(str(error)) from None
-    except schema.SchemaError as error:
-        raise HistoryError(f"{store.shown(path)}: {error}") from None
-
-
-def best(step: str, preset: str | None, shipped: str = "") -> Event | None:
-    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``.
-
-    Without a preset, the one whose multiply loop needed the fewest instructions for each multiply-add.
-    """
+def best(step: str, preset: str, shipped: str = "") -> Event | None:
+    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
     known = [event for event in events(step) if event.source != shipped or event.helpers]
-    if preset is None:
-        lean = [(event.figures.loop_per_fma, event) for event in known if event.verdict == "right"]
-        return min(((each, one) for each, one in lean if each), key=lambda pair: pair[0], default=(0, None))[1]
-    timed = [event for event in known if event.figures.preset == preset]
-    return max((one for one in timed if one.ratio), key=lambda one: one.ratio or 0.0, default=None)
+    timed = [event for event in known if event.figures.preset == preset and event.ratio]
+    return max(timed, key=lambda one: one.ratio or 0.0, default=None)
 
 
 def save(path: Path) -> Path:

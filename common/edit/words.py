@@ -15,7 +15,7 @@ from common.edit.loop import Stage
 from common.explain.faults import Fault, cut
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
-from common.machine_code import loops
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
 from common.records import records
 from common.report import figures
@@ -124,8 +124,7 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
             lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
     elif found.name == loop.CODE:
         kernel = loop.heaviest(found.outcomes[0].result)
-        beside = _beside(step, best)
-        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel)}{beside}  {after}"] if kernel else []
+        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel, step)}  {after}"] if kernel else []
     else:
         lines = [f"{step}: {line}  {after}" for line in _pairs(found.outcomes[0], best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
@@ -144,17 +143,12 @@ def _resources(result: StepResult) -> str:
     return f" for compute capability {kernel.architecture} ({kernel.registers} registers{spilled}{shared})"
 
 
-def _machine_code(kernel: Kernel) -> str:
-    return f"{loops.shown(loop.per_multiply_add(kernel))} instructions per multiply-add, {kernel.registers} registers"
-
-
-def _beside(step: str, best: Event | None) -> str:
-    """What the shipped version and the best so far need for a multiply-add."""
+def _machine_code(kernel: Kernel, step: str) -> str:
+    """Instructions for a multiply-add and registers, and what the shipped version needs."""
+    each = summaries.shown(loop.per_multiply_add(kernel))
+    text = f"{each} instructions per multiply-add, {kernel.registers} registers"
     shipped = records.main_kernel(records.load_code(), step)
-    parts = [f"the shipped version {loops.shown(loop.per_multiply_add(shipped))}"] if shipped else []
-    if best is not None and best.figures.loop_per_fma is not None:
-        parts.append(f"your best so far, run {best.number}, {loops.shown(best.figures.loop_per_fma)}")
-    return f"; {'; '.join(parts)}" if parts else ""
+    return f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text
 
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
@@ -214,7 +208,7 @@ def _figure(event: Event) -> str:
     if event.figures.median_ms is not None:
         return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
     if event.figures.loop_per_fma is not None:
-        return f"{loops.shown(event.figures.loop_per_fma)} instructions per multiply-add"
+        return f"{summaries.shown(event.figures.loop_per_fma)} instructions per multiply-add"
     return ""
 
 

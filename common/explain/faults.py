@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from common.explain import source
+from common.catalog import store
 
 # What to look at, by kind of fault.
 LOOK_AT = {
-    "bytes": "the file's bytes: a step file is plain text in UTF-8",
-    "too-deep": "the expression here: split it",
     "syntax": "this line, and the one before it: a bracket, quote or colon that is missing shows late",
     "import": "the spelling, and whether the package is installed in this environment",
     "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
@@ -120,6 +120,7 @@ UNSOUND = {
     "input-written": "store in an input",
 }
 
+_FRAMES = 12  # of a crash that are told
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
 
@@ -172,16 +173,12 @@ def of_end(message: str, path: Path) -> Fault | None:
     line = re.search(rf"{re.escape(path.name)}:(\d+)", message)
     if died:
         how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
-        at = int(line[1]) if line else next(source.calls(path, "kill", "killpg", "abort", "raise_signal"), None)
-        return fault("died", f"the file's process died of {how}", path, at)
+        return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
     ended = re.search(r"the process ended with exit code (\d+)", message)
-    at = next(source.calls(path, "_exit"), None)
+    at = first_line(path, ast.Call, lambda node: called(node) == "_exit")
     if ended and at:
         return fault("ends-process", f"the file ends its process with exit code {ended[1]}", path, at)
     return None
-
-
-_FRAMES = 12  # of a crash that are told
 
 
 def last_words(log: list[str]) -> str:
@@ -189,11 +186,10 @@ def last_words(log: list[str]) -> str:
     fatal = [number for number, line in enumerate(log) if line.startswith("Fatal Python error: ")]
     if not fatal:
         return cut(log[-1], 300) if log else ""
-    dump = log[fatal[-1] :]
-    frames = [re.match(r'  File "(.*)", line (\d+) in ', line) for line in dump]
-    places = [f"{Path(frame[1]).name}:{frame[2]}" for frame in frames if frame]
+    frames = re.findall(r'^  File ".*?([^/\\"]+)", line (\d+) in ', "\n".join(log[fatal[-1] :]), re.MULTILINE)
     said = [cut(line, 300) for line in log[: fatal[-1]] if line.strip()][-1:]
-    return "; ".join([*said, f"{dump[0].partition(': ')[2]} in {', '.join(places[:_FRAMES])}"])
+    places = ", ".join(f"{name}:{line}" for name, line in frames[:_FRAMES])
+    return "; ".join([*said, f"{log[fatal[-1]].partition(': ')[2]} in {places}"])
 
 
 def cut(text: str, most: int = 160) -> str:
@@ -215,7 +211,8 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
     if kind not in LOOK_AT:
         return None
     names = operands[:2] if kind == "modified_input" else operands[2:]
-    lines = sorted(set(source.stores(path, names)))
+    stores = (one for one in each(path, ast.Subscript) if isinstance(one.ctx, ast.Store))
+    lines = sorted({one.lineno for one in stores if getattr(one.value, "id", "") in names})
     told = kind in ("unwritten", "wrote_outside", "modified_input") or (kind == "nan" and len(lines) == 1)
     line = lines[0] if told and lines else None
     return fault(kind, message, path, line)
@@ -228,12 +225,12 @@ _WHOLE = re.compile(r"u?int(8|16|32|64)$")
 def of_text(path: Path) -> list[Fault]:
     """Mistakes that stand in the text of a file that is not right."""
     found = []
-    for node in source.each(path, ast.Expr):
+    for node in each(path, ast.Expr):
         if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
             text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
             found.append(fault("not-called", text, path, node.lineno))
-    for function in source.each(path, ast.FunctionDef):
-        arrays = list(source.arrays(function))
+    for function in each(path, ast.FunctionDef):
+        arrays = list(arrays_of(function))
         made = [(name, line) for name, call, line in arrays if ast.unparse(call.args[0]) in ("0", "(0,)")]
         if len(made) > 1:
             names = " and ".join(name for name, _ in made)
@@ -259,20 +256,87 @@ def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
 
 
 def of_float64(path: Path) -> Fault:
-    """The compiled kernel computes in float64, which is right and slow."""
-    return fault("float64", "the compiled kernel computes in float64", path, source.of_float64(path))
+    """The compiled kernel computes in float64, which is right and slow; the first line that may be why: a literal, a
+    whole number that is added to, an array of no dtype."""
+    arguments = (argument for node in each(path, ast.Call) for argument in node.args)
+    wrapped = {id(inner) for argument in arguments for inner in ast.walk(argument)}  # as in float32(0.0)
+    constants = (node for node in each(path, ast.Constant) if id(node) not in wrapped)
+    literals = [node.lineno for node in constants if type(node.value) is float]
+    added = {getattr(node.target, "id", "") for node in each(path, ast.AugAssign)}
+    whole = [node for node in each(path, ast.Assign) if type(getattr(node.value, "value", None)) is int]
+    sums = [node.lineno for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
+    made = [node.lineno for node in each(path, ast.Call) if called(node) == "device_array"]
+    untyped = [line for line in made if not re.search(r"dtype|np\.", line_of(path, line))]
+    line = next(iter([*literals, *sums, *untyped]), None)
+    return fault("float64", "the compiled kernel computes in float64", path, line)
 
 
 def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the kernel") -> Fault:
     """The kernel, or ``what`` else of the file, did not end; ``line`` is where it was, and that of the loop around
-    it is named."""
-    loop = source.loop_around(path, line) if line else None
+    it is named: a ``while`` if there is one, as others end."""
+    loops = [one for one in each(path, ast.While, ast.For) if line and one.lineno <= line <= (one.end_lineno or 0)]
+    whiles = [one for one in loops if isinstance(one, ast.While)]
+    loop = max((one.lineno for one in whiles or loops), default=None)
     return fault("endless", f"{what} was still running after {seconds:.0f} s", path, loop or line)
 
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
-    return Fault(kind, cut(what, 600), line, cut(source.line_of(path, line)), look_at or LOOK_AT[kind])
+    return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
+
+
+# --- questions to a step's file ---
+
+_Node = TypeVar("_Node", bound=ast.expr | ast.stmt)
+
+
+def text(path: Path) -> str:
+    """The file's text; empty if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def line_of(path: Path, line: int | None) -> str:
+    """A line's text, as Python counts them: a form feed ends none."""
+    lines = text(path).split("\n")
+    return lines[line - 1].strip() if line and line <= len(lines) else ""
+
+
+@store.kept_by_stamp
+def _nodes(path: Path) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(text(path))))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def each(path: Path, *kinds: type[_Node]) -> Iterator[_Node]:
+    """The nodes of these kinds; none of a file that is no Python."""
+    return (node for node in _nodes(path) if isinstance(node, kinds))
+
+
+def first_line(path: Path, kind: type[_Node], test: Callable[[_Node], bool]) -> int | None:
+    """The line of the first node of this kind that the test holds for; None if there is none."""
+    return next((node.lineno for node in each(path, kind) if test(node)), None)
+
+
+def called(node: ast.Call) -> str:
+    """The name of the function or method that is called."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def arrays_of(function: ast.AST) -> Iterator[tuple[str, ast.Call, int]]:
+    """The shared and local arrays that are given names in a function, each with its call and line."""
+    for node in ast.walk(function):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if (
+            isinstance(call, ast.Call)
+            and call.args
+            and ast.unparse(call.func).endswith(("shared.array", "local.array"))
+        ):
+            yield ast.unparse(node.targets[0]), call, node.lineno  # type: ignore[attr-defined]
 
 
 # What of NumPy makes an array in a kernel, or takes whole ones.

@@ -6,7 +6,6 @@ Module by module:
     answers   predictions: read without running them, and compared
     frame     what a student may change of an exercise
     limits    what exercises limit, how it is counted and how it is said
-    messages  what a child process is asked, and answers
-    tasks     what a child process does: judges one kernel file
+    tasks     what a child process is asked and does: it judges one kernel file
     folders   what a folder of other people's files holds, and its report
 """

@@ -9,10 +9,8 @@ must match exactly, and any other within 1%.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from common.catalog.exercises import Exercise
 from common.check.check import Finding
@@ -66,7 +64,7 @@ def expected(text: str) -> Expected:
     kind, *arguments = words.split()
     if kind == "fixed":
         value = evaluated(arguments[0])
-        return Expected(value, float(tolerance or (0.0 if isinstance(value, int) else NEAR)))
+        return Expected(value, float(tolerance or (0.0 if value == round(value) else NEAR)))
     if kind not in figures.NAMED:
         raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are fixed, {', '.join(figures.NAMED)}")
     record = records.other(records.REFERENCE_GPU)
@@ -113,19 +111,17 @@ def _shown(value: float) -> str:
 
 # --- numbers, read without running them ---
 
-_OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
-}  # fmt: skip
+_ARITHMETIC = (
+    ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
+    ast.Mod, ast.Pow, ast.USub, ast.UAdd,
+)  # fmt: skip
 _LARGEST = 10.0**30
 _MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers"
 
 
 def evaluated(text: str) -> float:
     """What arithmetic of numbers comes to."""
-    value = _value(ast.parse(text, mode="eval").body, {})
-    assert value is not None
-    return value
+    return _value(ast.parse(text, mode="eval").body, {})
 
 
 def read(name: str, text: str) -> dict[str, float | None]:
@@ -152,11 +148,14 @@ def read(name: str, text: str) -> dict[str, float | None]:
         target, value = _assigned(statement)
         if target is None or value is None:
             raise AnswerError(f"{quoted(statement.lineno)}: {_MUST}")
+        if isinstance(value, ast.Constant) and value.value is None:
+            found[target] = None
+            continue
         try:
             found[target] = _value(value, found)
-        except KeyError as error:
-            raise AnswerError(f"{quoted(statement.lineno)}: {error.args[0]} has no value yet") from None
-        except (ArithmeticError, TypeError, RecursionError):
+        except NameError as error:
+            raise AnswerError(f"{quoted(statement.lineno)}: {error.name} has no value yet") from None
+        except (ArithmeticError, TypeError, RecursionError, MemoryError):
             raise AnswerError(f"{quoted(statement.lineno)}: cannot be worked out: {_MUST}") from None
     return found
 
@@ -172,31 +171,17 @@ def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
     return (names[0] if len(names) == len(targets) == 1 else None), getattr(statement, "value", None)
 
 
-def _value(node: ast.expr, known: Mapping[str, float | None]) -> float | None:
-    """Raises KeyError for a name without a value, ArithmeticError or TypeError for what is no such arithmetic."""
-    if isinstance(node, ast.Constant) and node.value is None:
-        return None
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return _bounded(node.value)
-    if isinstance(node, ast.Name):
-        value = known[node.id]
-        if value is None:
-            raise KeyError(node.id)
-        return value
-    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
-        return _bounded(_OPERATORS[type(node.op)](_value(node.operand, known)))
-    if isinstance(node, ast.BinOp):
-        left, right = _value(node.left, known), _value(node.right, known)
-        if isinstance(node.op, ast.Pow):
-            if left is None or right is None or abs(right) > 64 or abs(left) > 10**6:
-                raise ArithmeticError
-            return _bounded(left**right)
-        if type(node.op) in _OPERATORS:
-            return _bounded(_OPERATORS[type(node.op)](left, right))
-    raise TypeError
-
-
-def _bounded(value: Any) -> float:
+def _value(expression: ast.expr, known: Mapping[str, float | None]) -> float:
+    """Raises NameError for a name without a value, ArithmeticError or TypeError for what is no arithmetic."""
+    for node in ast.walk(expression):
+        if not isinstance(node, _ARITHMETIC):
+            raise TypeError
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+                raise TypeError
+            node.value = float(node.value)  # a power of whole numbers may have any number of digits
+    named = {name: value for name, value in known.items() if value is not None}
+    value = eval(compile(ast.Expression(expression), "answers", "eval"), {"__builtins__": {}}, named)
     if isinstance(value, complex) or not abs(value) <= _LARGEST:
         raise ArithmeticError
-    return value  # type: ignore[no-any-return]
+    return float(value)

@@ -11,6 +11,8 @@ import difflib
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from common.catalog import catalog
 from common.catalog.exercises import BLANK, END, Exercise
 
@@ -18,21 +20,28 @@ SLACK = 6  # lines beside those of the bug: there is more than one way to mend i
 FREE = {"__future__", "functools", "itertools", "math", "numba", "numpy", "typing"}  # what any kernel file may import
 _HELPERS = set(catalog.LESSONS.glob("[!_]*.py"))
 REFUSED = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open"}
+COPIES = {
+    "copy_to_host", "copy_to_device", "to_device", "device_array", "device_array_like", "mapped_array",
+    "managed_array",
+}  # fmt: skip
+KERNELS_ALONE = "where only kernels compute and arrays come from prepare or workspace"
 _NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _MODULE = re.compile(r"'(common|lessons)\.[\w.]+'")
 _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)}[^\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
-    """What a kernel file has no use for, each with its line: modules beside numba, NumPy and a few of Python's, and
-    functions that open files or run texts. The lessons' ``helpers`` it may have a use for.
+    """What a kernel file has no use for, each with its line: modules beside numba, NumPy and a few of Python's,
+    functions that open files or run texts, and in ``launch`` what computes on the host or makes arrays. The lessons'
+    ``helpers`` it may have a use for.
 
     What ``given`` has, the exercise's solution or the step as shipped, is free. Empty if the text is not Python:
     importing it says so with its line.
     """
     try:
-        known = {word for _, word in _foreign(_tree(given), helpers)}
-        found = [(line, word) for line, word in _foreign(_tree(text), helpers) if word not in known]
+        old, new = _tree(given), _tree(text)
+        known = {word for _, word in (*_foreign(old, helpers), *_on_the_host(old))}
+        found = [(line, word) for line, word in (*_foreign(new, helpers), *_on_the_host(new)) if word not in known]
     except _NOT_PYTHON:
         return []
     return [f"line {line}: {word}" for line, word in sorted(dict.fromkeys(found))]
@@ -56,6 +65,23 @@ def _foreign(tree: ast.Module, helpers: bool) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"`{node.id}`"
         elif isinstance(node, ast.Constant) and _MODULE.fullmatch(repr(node.value)):
             yield node.lineno, repr(node.value)
+
+
+def _on_the_host(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What ``launch`` does with elements itself: NumPy's functions, copies, new arrays, and what it stores."""
+    for launch in (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "launch"):
+        operands = {argument.arg for argument in launch.args.args}
+        for node in ast.walk(launch):
+            if isinstance(node, ast.Attribute):
+                numpy = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+                number = numpy and isinstance(getattr(np, node.attr, None), type)  # such as np.float32
+                does = (numpy and not number) or node.attr in COPIES
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                does = isinstance(node.value, ast.Name) and node.value.id in operands
+            else:
+                continue
+            if does:
+                yield node.lineno, f"`{ast.unparse(node)}` in launch, {KERNELS_ALONE}"
 
 
 def departure(exercise: Exercise, text: str) -> str | None:

@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
-import math
-import os
-import pickle
 import random
 import re
 import secrets
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,30 +31,29 @@ from common.check.check import Finding
 from common.edit import shipped
 from common.grade import answers, folders, frame, limits
 from common.grade.folders import Submission, in_one_line, printable
-from common.grade.messages import Judge, Judged
+from common.grade.tasks import Judge, Judged
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.records import records
 from common.run import isolate
-from common.run.messages import Task, typed
+from common.run.messages import Task
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-COUNTED_BYTES, COUNTED_K = 112 << 20, 256  # of a problem that is compiled for, one of whose blocks is traced
+COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
 # the rest as it is.
 READS = {"write": 1.5, "bug": 1.1}
 WITHIN = 5  # times a question's seconds: that a file may take for all of them
-TRIED, DRAWS = 16, 400  # fresh shapes that are tried with a file, and drawn to find so many
-MOST = 1 << 15  # multiply-adds of a fresh shape, and elements of an array, unless the exercise's own have more
-NOT_ISOLATED = (
-    "not isolated: bubblewrap (bwrap) is not installed, or may not be used here, so each file ran with the rights of "
-    "whoever graded; see lessons/GRADING.md"
-)
+TRIED, DRAWS = 16, 64  # fresh shapes that are tried with a file, and drawn to find so many
+MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
+SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
+_ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
+NOT_ISOLATED = "not isolated: each file ran with the rights of whoever graded; see lessons/GRADING.md"
 
 
 @dataclass
@@ -242,13 +233,10 @@ class _Kernel:
             self._on_gpu(place)
 
     def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
-        """The tasks' results, fewer if the grading ends meanwhile; one's own exercise is not isolated, for speed."""
-        grader, seconds = self.grader, self.grader.limits.seconds
-        own = self.exercise is not None and self.file.path.resolve() == self.exercise.path.resolve()
+        """The tasks' results, fewer if the grading ends meanwhile."""
+        grader = self.grader
         with contextlib.nullcontext() if simulated else grader.gpu:
-            if bubblewrap() and not own:
-                return in_bubblewrap((tasks, simulated, seconds), self.folder, grader.closing)
-            return [result for _, result in isolate.run(tasks, simulated, seconds, grader.closing)]
+            return [result for _, result in isolate.run(tasks, simulated, grader.limits.seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -266,11 +254,9 @@ class _Kernel:
         target, exercise = self.target, self.exercise
         limited: dict[str, Any] = {}
         if exercise:
-            names = limits.limited(exercise)
             limited = {
-                "most_reads": READS.get(exercise.kind, 0.0), "traced": bool(names & set(limits.TOUCHED)),
-                "counted": sorted(names - {*limits.TOUCHED, *limits.EVERYWHERE}), "least": sorted(exercise.at_least),
-                "counted_shape": _counted_problem(exercise.preset).shape(),
+                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limits.limited(exercise)),
+                "least": sorted(exercise.at_least), "compiled_shape": _compiled_problem(exercise.preset).shape(),
             }  # fmt: skip
         return Judge(
             **place, **limited, solution=str(exercise.solution if exercise else target.path),
@@ -320,45 +306,6 @@ class _Kernel:
             grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is asked for"))
 
 
-BUBBLEWRAP = (
-    "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net", "--unshare-ipc",
-    "--unshare-pid", "--die-with-parent", "--new-session",
-)  # fmt: skip
-
-
-@cache
-def bubblewrap() -> str:
-    """Where bubblewrap is; empty if it is not installed, or if this system does not let it isolate a process."""
-    found = shutil.which("bwrap") or ""
-    tried = found and subprocess.run([found, *BUBBLEWRAP, "true"], capture_output=True)
-    return found if tried and tried.returncode == 0 else ""
-
-
-def in_bubblewrap(task: tuple[list[Task[Any]], bool, float], folder: Path, closing: threading.Event) -> list[Any]:
-    """The results of tasks, with two more arguments of :func:`isolate.run`, done in bubblewrap.
-
-    Their process reads what its user may, writes in ``folder`` alone, has no network, and ends with this one or when
-    ``closing`` is set.
-    """
-    given, told, log = folder / "tasks.pickle", folder / "results.json", folder / "log.txt"
-    given.write_bytes(pickle.dumps(task))
-    own = "--bind", str(folder), str(folder)
-    command = [bubblewrap(), *BUBBLEWRAP, *own, sys.executable, "-m", "common.grade.tasks", str(given), str(told)]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    with log.open("wb") as output, subprocess.Popen(
-        command, cwd=catalog.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-    ) as process:  # fmt: skip
-        while process.poll() is None:
-            if closing.wait(0.05):
-                process.kill()
-    try:
-        found = json.loads(told.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        message = isolate.obituary(process.returncode, log)
-        found = [] if closing.is_set() else [{"status": "crashed", "message": message}]
-    return [typed(one, result) for one, result in zip(task[0], found, strict=False)]
-
-
 def _findings(result: Judged | StepResult) -> list[Finding]:
     """Reasons not to pass in a task's result; a kernel that Numba cannot compile is called that."""
     if result["status"] == "right":
@@ -372,55 +319,35 @@ def _findings(result: Judged | StepResult) -> list[Finding]:
     return [Finding(result["status"], text + looks)]
 
 
-def _counted_problem(preset: str) -> Problem:
-    """A preset, small enough to trace a block of it: a batch that fits, and not the longest sums."""
+def _compiled_problem(preset: str) -> Problem:
+    """A preset, with a batch that fits."""
     problem = problems.preset(preset)
-    if isinstance(problem, problems.Gemm):
-        return replace(problem, K=min(problem.K, COUNTED_K))
-    return budget.fitted(problem, COUNTED_BYTES)
-
-
-_EXTENTS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65, 72, 96, 128, 130)
+    return problem if isinstance(problem, problems.Gemm) else budget.fitted(problem, COMPILED_BYTES)
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
-    """Shapes beside an exercise's ``own``: other extents, and now and then another filter, stride, padding or
-    dilation. A kernel that is right at few shapes alone, which all can read, may be wrong at these.
+    """Shapes beside an exercise's ``own``: drawn, and most of them with the filter, strides, padding and dilation of
+    one of these. A kernel that is right at few shapes alone, which all can read, may be wrong at these.
 
     What all of ``own`` leave as it is, an exercise may say is always so: a stride of 1, no padding, one channel.
     """
     rng = random.Random(seed)
     plain = {name: 0 if name.startswith("pad") else 1 for name in asdict(own[0])}
     free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}
-    work, size = max(MOST, *(one.flops // 2 for one in own)), max(MOST, *map(_elements, own))
+    most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
-    for _ in range(DRAWS):
+    for one in shapes.drawn(own[0].ladder, seed, DRAWS, most):
+        like, filters = rng.choice(own), rng.random() < SAME_FILTER
+        kept = {
+            name: value
+            for name, value in asdict(like).items()
+            if name not in free or (filters and name not in _ARRAY_EXTENTS)
+        }
         with contextlib.suppress(ValueError):  # a filter larger than its image
-            one = _varied(rng.choice(own), free, rng)
-            if one.flops // 2 <= work and _elements(one) <= size and one not in (*own, *found):
-                found.append(one)
-        if len(found) == TRIED:
-            break
-    return found
-
-
-def _varied(problem: Problem, free: set[str], rng: random.Random) -> Problem:
-    """The problem with other numbers for some of those that are ``free``; raises ValueError if they make none."""
-    values: dict[str, int] = asdict(problem)
-    same = {kind: rng.random() < 0.7 for kind in ("taps", "stride", "pad", "dilation")}
-    for name in sorted(free):
-        value, kind = values[name], "taps" if name in ("T", "R", "S") else name.partition("_")[0]
-        if kind in same:
-            most = max(3, value + 1) if kind == "taps" else 3
-            values[name] = value if same[kind] else rng.randint(kind != "pad", most)
-        elif rng.random() < 0.6:
-            values[name] = rng.choice((*_EXTENTS, *(rng.randint(1, 2 * value + 4) for _ in _EXTENTS)))
-    return replace(problem, **values)
-
-
-def _elements(problem: Problem) -> int:
-    """Of the largest array."""
-    return max(math.prod(shape) for shape in problem.shapes)
+            fresh = replace(one, **kept)
+            if fresh.flops // 2 <= most and fresh not in (*own, *found):
+                found.append(fresh)
+    return found[:TRIED]
 
 
 def _near(path: Path) -> str:

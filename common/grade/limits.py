@@ -18,6 +18,7 @@ from common.catalog.problems import Problem
 from common.check.check import Finding
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
+from common.machine_code.summaries import HotLoop
 from common.trace import trace
 from common.trace.result import Trace
 
@@ -143,7 +144,7 @@ def _of_launch(
     launch: codegen.Launch, text: str, code: MachineCode, problem: Problem, architecture: str
 ) -> dict[str, float]:
     """The figures of one launch; those of a multiply loop are 0 without one."""
-    loop = code.hot
+    loop = HotLoop.of(code)
     block, grid = launch.threads, int(np.prod(launch.grid))
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     outputs = int(np.prod(problem.output_shape))

@@ -3,7 +3,7 @@
 Module by module:
 
     run           checks of steps: their tasks, and what comes of them
-    compiling     compilations and cards
+    compiling     compilations and summaries
     measuring     times, ceilings, errors, sweeps, counters
     messages      what a child process can be asked, and answers
     tasks         what a child process does, task by task: checks, traces

@@ -19,7 +19,7 @@ from common.catalog.patching import replaced
 from common.explain import faults
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
-from common.machine_code.messages import CodeCard, Compiled
+from common.machine_code.messages import Summary
 
 if TYPE_CHECKING:
     pass
@@ -69,8 +69,8 @@ def compile_task(task: messages.Compile) -> StepResult:
     """
     path = Path(task.path)
     launched: list[object] = []
-    first: list[Compiled] = []
-    others: dict[str, list[Compiled]] = {preset: [] for preset in task.others}
+    first: list[Summary] = []
+    others: dict[str, list[Summary]] = {preset: [] for preset in task.others}
     for architectures in by_card(path, task.architectures):
         with on_card(architectures[0]):
             kernels = _compiler(task, loading.load(task), architectures, launched)
@@ -106,9 +106,9 @@ def on_card(architecture: str) -> Iterator[None]:
 
 def _compiler(
     task: messages.Compile, module: Any, architectures: list[str], told: list[object]
-) -> Callable[[dict[str, int]], list[Compiled]]:
+) -> Callable[[dict[str, int]], list[Summary]]:
     """A function: what the kernels that a module starts for a shape compile to; ``told`` gets each launch of them."""
-    from common.machine_code import cards, codegen
+    from common.machine_code import codegen, summaries
 
     built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
 
@@ -129,8 +129,8 @@ def _compiler(
                 built[key].append((name, codegen.shared_arrays(text), codegen.float64_arithmetic(text), code))
         return built[key]
 
-    def kernels(shape: dict[str, int]) -> list[Compiled]:
-        entries: list[Compiled] = []
+    def kernels(shape: dict[str, int]) -> list[Summary]:
+        entries: list[Summary] = []
         launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
         for launch, name in itertools.product(launched, architectures):
             has = name.removesuffix("a")
@@ -142,21 +142,21 @@ def _compiler(
                 told.append([shape, name, code and code.digest, *asked])
         for launch in codegen.distinct(launched):
             for architecture, _, float64, code in compiled(launch):
-                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                entry: Summary = {"kernel": launch.name, "architecture": architecture, "float64": float64}
                 if code is not None:
                     limits.require_registers(launch.block, code.registers)
-                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
+                    entry |= summaries.recorded(launch, code)
                 entries.append(entry)
         return entries
 
     return kernels
 
 
-def card_task(task: messages.Card) -> StepResult:
-    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+def summarise_task(task: messages.Summarise) -> StepResult:
+    """A summary of every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
     from numba import cuda
 
-    from common.machine_code import cards, codegen
+    from common.machine_code import codegen, summaries
 
     with replaced(cuda, get_current_device=device.as_card(task.architecture)):
         module = loading.load(task)
@@ -164,7 +164,7 @@ def card_task(task: messages.Card) -> StepResult:
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
     architecture, show = task.architecture, task.show
-    found: list[CodeCard] = []
+    found: list[Summary] = []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
@@ -175,7 +175,7 @@ def card_task(task: messages.Card) -> StepResult:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
             return {"status": "unusable", "missing_tool": True, "message": str(error)}
-        found.append(cards.card(launch, code))
+        found.append(summaries.summary(launch, code))
         if show == "sass":
-            found[-1]["text"] = cards.whole(code)
+            found[-1]["text"] = summaries.whole(code)
     return {"status": "right", "cards": found}

@@ -1,4 +1,4 @@
-"""What is compiled: every kernel of steps, and the cards that show what became of them."""
+"""What is compiled: every kernel of steps, and summaries of what became of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.catalog.problems import Problem
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome, allowed
-from common.machine_code.messages import CodeCard
+from common.machine_code.messages import Summary
 from common.run import isolate
 from common.run.messages import at
 from common.trace import trace
@@ -62,28 +62,30 @@ def _compiled(task: messages.Compile, stop: threading.Event) -> StepResult | Non
     return next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
 
 
-def card_architecture() -> str:
-    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known.
+def summary_architecture() -> str:
+    """The compute capability that summaries are for unless another is named: this GPU's, if its limits are known.
 
-    A step that does not run on it has a card for what it requires.
+    A step that does not run on it has one for what it requires.
     """
     found = device.compute_capability()
     return found if found in limits.LIMITS else run.CODE_ARCHITECTURE
 
 
-def cards(
+def summaries(
     pairs: list[tuple[Step, str]],
     architecture: str,
     file: Path | None = None,
     show: Show | None = None,
 ) -> Iterator[Outcome]:
-    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+    """``result["cards"]``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
 
-    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each has the ``text`` of that; PTX comes
     alone. Raises ToolError when machine code cannot be had.
     """
     with isolate.Pool() as pool:
-        waiting = [pool.submit(_cards, step, preset, architecture, file, show, pool.stop) for step, preset in pairs]
+        waiting = [
+            pool.submit(_summaries, step, preset, architecture, file, show, pool.stop) for step, preset in pairs
+        ]
         for (step, preset), future in zip(pairs, waiting, strict=True):
             result = future.result()
             if result.get("missing_tool"):
@@ -91,15 +93,15 @@ def cards(
             yield Outcome(step, problems.preset(preset), preset, result)
 
 
-def _cards(
+def _summaries(
     step: Step, preset: str, architecture: str, file: Path | None, show: Show | None, stop: threading.Event
 ) -> StepResult:
     problem, target = problems.preset(preset), allowed(step, [architecture])[0]
-    key = card_key(file or step.path, problem, target)
-    found = None if show else cache.get("cards", key, list[CodeCard])
+    key = summary_key(file or step.path, problem, target)
+    found = None if show else cache.get("cards", key, list[Summary])
     if found is not None:
         return {"status": "right", "cards": found}
-    task = messages.Card(**at(step, problem, file), architecture=target, show=show)
+    task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
     result = next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
     if result is None:
         return {"status": "unjudged", "message": "stopped"}
@@ -110,17 +112,17 @@ def _cards(
     return result
 
 
-def card_key(path: Path, problem: Problem, architecture: str) -> str:
-    """What the cards of a step's file are kept under; they show source lines, so a comment counts, too."""
+def summary_key(path: Path, problem: Problem, architecture: str) -> str:
+    """What the summaries of a step's file are kept under; they show source lines, so a comment counts, too."""
     finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
     return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
 
 
-def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event) -> None:
-    """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
+def _add_traffic(task: messages.Summarise, found: list[Summary], stop: threading.Event) -> None:
+    """Give each summary its kernel's ``traffic``, from a trace; what cannot be traced has none."""
     problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
     result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
     figures = trace.traffic(result["trace"]) if result and "trace" in result else {}
-    for card in found:
-        card["traffic"] = figures.get(card["kernel"], {})
+    for one in found:
+        one["traffic"] = figures.get(one["kernel"], {})

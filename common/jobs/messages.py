@@ -17,7 +17,7 @@ from msgspec import field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.machine_code.messages import CodeCard, Compiled
+from common.machine_code.messages import Summary
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 from common.timing import accuracy, fusing, peers, timing
 from common.timing.timing import Paired, Timing
@@ -62,7 +62,7 @@ class StepResult(Result, total=False):
     ``kernels``        for each architecture
     ``other_presets``  the kernels of those presets that compile to something else
     ``digest``         of the machine code of all launches, with their grids and blocks, for each preset
-    ``cards``          of the kernels
+    ``cards``          summaries of the kernels
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
 
@@ -92,10 +92,10 @@ class StepResult(Result, total=False):
     source: str
     helpers: dict[str, str] | None
     imports: dict[str, sources.Code | str]
-    kernels: list[Compiled]
-    other_presets: dict[str, list[Compiled]]
+    kernels: list[Summary]
+    other_presets: dict[str, list[Summary]]
     digest: str
-    cards: list[CodeCard]
+    cards: list[Summary]
     missing_tool: bool
 
 
@@ -268,8 +268,8 @@ class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.compil
     others: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
-class Card(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.card"):
-    """A card for every kernel of a file.
+class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.summarise"):
+    """What is said of every kernel of a file?
 
     ``architecture``  the compute capability, ``9.0``
     ``show``          the text to show besides

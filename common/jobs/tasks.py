@@ -24,7 +24,7 @@ from common.check import budget, plan
 from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.jobs import loading, messages, timetasks
-from common.jobs.codetasks import card_task, compile_task, prepare_task
+from common.jobs.codetasks import compile_task, prepare_task, summarise_task
 from common.jobs.messages import StepResult
 from common.jobs.timetasks import launch_task, pair_task, peer_task, size_task, sweep_task, time_task
 from common.trace.cost import MOST_PRINTED
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ask_task", "card_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task",
-    "peer_task", "prepare_task", "size_task", "sweep_task", "time_task", "trace_task",
+    "ask_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task", "peer_task",
+    "prepare_task", "size_task", "summarise_task", "sweep_task", "time_task", "trace_task",
 ]  # fmt: skip
 
 
@@ -46,7 +46,7 @@ _LONGEST = 200  # characters of a line that a file prints
 def warm() -> None:
     """Import what tasks need."""
     from common.check import check, shapes  # noqa: F401
-    from common.machine_code import cards, codegen  # noqa: F401
+    from common.machine_code import codegen, summaries  # noqa: F401
     from common.timing import timing  # noqa: F401
     from common.trace import bench  # noqa: F401
 
@@ -220,7 +220,7 @@ def _traced_verdict(
     if task.budget is not None:
         budget = check.Budget(task.budget)
         with replaced(executor, done_with=budget.groups):
-            return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
+            return *check.check_measured(make, budget, _rules(task)), ""
     verdict = _verdict(task, make)
     small = task.small and tracer.asked
     return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
@@ -263,14 +263,20 @@ def _tracer(task: messages.Check | None = None) -> Any:
     return Tracer(multiprocessors=shapes.FEW) if task and task.small else Tracer()
 
 
+def _rules(task: messages.Check) -> check.Rules:
+    from common.check import check
+
+    return check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
+
+
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.check import check
 
     if task.depth == "once":
-        return check.check_once(make(), task.seed, task.special, task.precision, task.algorithm)
+        return check.check_once(make(), _rules(task), task.special)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, task.seed, task.repeats, task.precision, task.algorithm)
-    return check.check_bench(make(), task.seed, task.repeats, task.precision, task.algorithm)
+        return check.check_thoroughly(make, _rules(task))
+    return check.check_bench(make(), _rules(task))
 
 
 def maps_task(task: messages.Maps) -> StepResult:
@@ -336,9 +342,9 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    from common.machine_code import capture, launching
+    from common.machine_code import capture
 
-    launching.opt_in()
+    capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__

@@ -28,8 +28,6 @@ from common.catalog.boundstep import BoundStep
 from common.catalog.patching import replaced, replaced_items
 from common.catalog.problems import Problem
 from common.machine_code import capture, sass
-from common.machine_code.loops import HotLoop
-from common.machine_code.messages import Compiled
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -83,25 +81,6 @@ class MachineCode:
     shared_bytes: int
     listing: sass.Listing
     digest: str = ""  # of the instructions
-
-    @property
-    def hot(self) -> HotLoop:
-        """What the hot loop does."""
-        what, span = sass.hot_span(self.listing)
-        return HotLoop.counted(self.listing.instructions[slice(*span)], what)
-
-    def as_dict(self) -> Compiled:
-        """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
-        return {
-            "kernel": self.kernel,
-            "architecture": self.architecture,
-            "registers": self.registers,
-            "stack_bytes": self.stack_bytes,
-            "spill_bytes": self.spill_bytes,
-            "shared_bytes": self.shared_bytes,
-            "instructions": sass.names(self.listing.instructions),
-            "loop": self.hot.instructions,
-        }
 
 
 class _HostArray(np.ndarray[Any, Any]):

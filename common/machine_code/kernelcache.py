@@ -50,107 +50,88 @@ def _environment() -> str:
     return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
-class _Description:
-    """A hash of a kernel's code and of every value it is compiled with."""
+class _Describer:
+    """Makes nested tuples of values: two are equal only if what is compiled of the values is.
+
+    ``files``  those that functions were written in
+    """
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        self.files: set[Path] = set()
         self._seen: dict[int, tuple[int, Any]] = {}  # with the values: ids are unique while these live
-        self._files: set[Path] = set()
 
-    def say(self, *parts: object) -> None:
-        for part in parts:
-            data = part if isinstance(part, bytes) else str(part).encode()
-            self._hash.update(b"%d:" % len(data) + data)
-
-    def digest(self) -> str:
-        for file in cache.files(self._files):
-            self.say("file", hashlib.sha256(file.read_bytes()).digest())
-        return self._hash.hexdigest()
-
-    def value(self, value: Any) -> None:
+    def __call__(self, value: Any) -> tuple[object, ...]:
         """Raises UncachableError for what is neither code nor a plain value."""
         if value is None or value is Ellipsis or isinstance(value, bool | int | float | complex | str | bytes):
-            self.say(type(value).__name__, value if isinstance(value, bytes) else repr(value))
-        elif id(value) in self._seen:
-            self.say("again", self._seen[id(value)][0])
-        else:
-            self._seen[id(value)] = len(self._seen), value
-            self._compound(value)
+            return type(value).__name__, repr(value)
+        if id(value) in self._seen:
+            return "again", self._seen[id(value)][0]
+        self._seen[id(value)] = len(self._seen), value
+        match value:
+            case tuple() | list():
+                return type(value).__name__, *map(self, value)
+            case dict():
+                return "dict", *((self(name), self(part)) for name, part in value.items())
+            case np.ndarray() | np.generic():
+                if np.asarray(value).dtype.hasobject:
+                    raise UncachableError("an array of objects")
+                array = np.ascontiguousarray(value)
+                return "array", array.dtype.str, np.shape(value), array.tobytes()
+            case python.FunctionType():
+                return self._function(value)
+            case python.CodeType():
+                return self._code(value)
+            case np.dtype() | enum.Enum():
+                return type(value).__qualname__, repr(value)
+            case functools.partial():
+                return self((value.func, value.args, value.keywords))
+            case functools._lru_cache_wrapper():
+                return self(value.__wrapped__)
+        return self._of_package(value)
 
-    def _compound(self, value: Any) -> None:
-        if isinstance(value, tuple | list | dict):
-            items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
-            self.say(type(value).__name__, len(items))
-            for item in items:
-                self.value(item)
-        elif isinstance(value, np.ndarray | np.generic):
-            if np.asarray(value).dtype.hasobject:
-                raise UncachableError("an array of objects")
-            array = np.ascontiguousarray(value)
-            self.say("array", array.dtype.str, np.shape(value), array.tobytes())
-        elif isinstance(value, python.FunctionType):
-            self.function(value)
-        elif isinstance(value, python.CodeType):
-            self.code(value)
-        elif isinstance(value, np.dtype | enum.Enum):
-            self.say(type(value).__qualname__, repr(value))
-        else:
-            self._of_package(value)
-
-    def _of_package(self, value: Any) -> None:
+    def _of_package(self, value: Any) -> tuple[object, ...]:
         """Numba's, LLVM's and NumPy's own objects: known by name, or for the packages' versions."""
         from llvmlite import ir  # type: ignore[import-untyped]
         from numba.cuda import dispatcher, extending, types
 
         kind = type(value)
-        if isinstance(value, dispatcher.CUDADispatcher):
-            self.dispatcher(value)
-        elif isinstance(value, extending._Intrinsic):
-            self.say("intrinsic", value._prefer_literal, repr(sorted(value._ctor_kwargs.items())))
-            self.value(value._defn)
-        elif isinstance(value, functools._lru_cache_wrapper):
-            self.value(value.__wrapped__)
-        elif isinstance(value, functools.partial):
-            self.value((value.func, value.args, value.keywords))
-        elif isinstance(value, types.Type | ir.Type):
-            self.say(kind.__qualname__, value)
-        elif isinstance(value, python.ModuleType) and _trusted(value.__name__):
-            names = value.__name__.split(".")  # Numba renames modules that it replaces with its own
-            self.say("module", names[0], names[-1])
-        elif isinstance(value, type | python.BuiltinFunctionType) and _trusted(value.__module__ or "builtins"):
-            self.say("name", value.__module__, value.__qualname__)
-        elif _trusted(kind.__module__) and hasattr(value, "__name__"):
-            self.say("object", kind.__qualname__, value.__name__)
-        else:
-            raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
+        match value:
+            case dispatcher.CUDADispatcher():
+                options = dict(value.targetoptions)
+                if options.pop("link", None) or options.pop("extensions", None):
+                    raise UncachableError("a kernel that links other files")
+                return self(dict(sorted(options.items()))), self(value.py_func)
+            case extending._Intrinsic():
+                given = repr(sorted(value._ctor_kwargs.items()))
+                return "intrinsic", value._prefer_literal, given, self(value._defn)
+            case types.Type() | ir.Type():
+                return kind.__qualname__, str(value)
+            case python.ModuleType() if _trusted(value.__name__):
+                names = value.__name__.split(".")  # Numba renames modules that it replaces with its own
+                return "module", names[0], names[-1]
+            case type() | python.BuiltinFunctionType() if _trusted(value.__module__ or "builtins"):
+                return "name", value.__module__, value.__qualname__
+        if _trusted(kind.__module__) and hasattr(value, "__name__"):
+            return "object", kind.__qualname__, value.__name__
+        raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
 
-    def function(self, function: python.FunctionType) -> None:
+    def _function(self, function: python.FunctionType) -> tuple[object, ...]:
         """Its code, its defaults and the values of all names that it reads."""
         if _trusted(function.__module__ or ""):
-            self.say("function", function.__module__, function.__qualname__)
-            return
+            return "function", function.__module__, function.__qualname__
         code, cells = function.__code__, function.__closure__ or ()
         closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
         read = {name: function.__globals__[name] for name in sorted(_names(code)) if name in function.__globals__}
-        for part in (code, function.__defaults__, function.__kwdefaults__, closure, read):
-            self.value(part)
+        return self((code, function.__defaults__, function.__kwdefaults__, closure, read))
 
-    def code(self, code: python.CodeType) -> None:
-        self.say("code", code.co_name, code.co_code, code.co_flags, code.co_argcount, code.co_kwonlyargcount)
-        self.say(code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-        for constant in code.co_consts:
-            self.value(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+    def _code(self, code: python.CodeType) -> tuple[object, ...]:
         file = Path(code.co_filename)
         if file.is_file():
-            self._files.add(file)
-
-    def dispatcher(self, dispatcher: Any) -> None:
-        options = dict(dispatcher.targetoptions)
-        if options.pop("link", None) or options.pop("extensions", None):
-            raise UncachableError("a kernel that links other files")
-        self.value(dict(sorted(options.items())))
-        self.value(dispatcher.py_func)
+            self.files.add(file)
+        constants = (sorted(map(repr, one)) if isinstance(one, frozenset) else one for one in code.co_consts)
+        counts = code.co_flags, code.co_argcount, code.co_kwonlyargcount
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        return "code", code.co_name, code.co_code, counts, names, *map(self, constants)
 
 
 def _names(code: python.CodeType) -> set[str]:
@@ -165,11 +146,11 @@ def _trusted(module: str) -> bool:
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
     """What a compiled kernel is found by; None if it is made of something that has no description."""
-    description = _Description()
+    describe = _Describer()
     try:
-        description.dispatcher(dispatcher)
-        description.say(*map(str, argument_types), capability, _environment())
-        return description.digest()
+        made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
+        written = [hashlib.sha256(file.read_bytes()).hexdigest() for file in cache.files(describe.files)]
+        return hashlib.sha256(repr((made_of, written)).encode()).hexdigest()
     except (UncachableError, RecursionError, OSError, ValueError):  # ValueError: a closure that is still empty
         return None
 

@@ -18,7 +18,7 @@ class Line(Struct, kw_only=True):
 
 
 class Hot(Struct, kw_only=True):
-    """A kernel's hot loop: :class:`common.machine_code.loops.HotLoop`, and what its source lines became."""
+    """A kernel's hot loop: :class:`common.machine_code.summaries.HotLoop`, and what its source lines became."""
 
     what: str = ""
     widths: dict[str, dict[str, Count]] = field(default_factory=dict)
@@ -54,35 +54,25 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
     hot: Hot = field(default_factory=Hot)
 
 
-class SourceLine(TypedDict):
-    """A source line: ``file`` within the repository (else its name), ``line`` and its ``text``."""
+class SourceLine(TypedDict, total=False):
+    """What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
+
+    ``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones,
+    address and text, and ``hot`` says whether they are of the hot loop.
+    """
 
     file: str
     line: int
     text: str
-
-
-class LineMix(SourceLine):
-    """Its instructions, in all and by class."""
-
     total: int
     mix: dict[str, int]
-
-
-class Group(SourceLine):
-    """Neighbouring instructions of one source line: address and text."""
-
     instructions: list[tuple[str, str]]
-
-
-class WholeGroup(Group):
-    """``hot``: are they of the hot loop?"""
-
     hot: bool
 
 
-class HotFigures(TypedDict):
-    """What :meth:`common.machine_code.loops.HotLoop.figures` says of a hot loop."""
+class HotFigures(TypedDict, total=False):
+    """What is said of a hot loop: :meth:`common.machine_code.summaries.HotLoop.figures`, ``what`` it is, and what
+    became of its source lines: by line, and as ``groups`` in program order."""
 
     total: int
     multiply_adds: int
@@ -92,66 +82,24 @@ class HotFigures(TypedDict):
     floats_per_fma: float | None
     as_single_loads: float | None
     widths: dict[str, dict[str, int]]
-
-
-class TextMix(TypedDict):
-    """A :class:`Line`."""
-
-    text: str
-    mix: dict[str, int]
-
-
-class CompiledHot(HotFigures):
-    """A hot loop as a compile task tells of it."""
-
     what: str
-    lines: list[TextMix]
+    lines: list[SourceLine]
+    groups: list[SourceLine]
 
 
-class CardHot(HotFigures):
-    """A hot loop as a card shows it."""
+class Summary(TypedDict, total=False):
+    """What is said of a kernel for one architecture, as it was launched; a compile task says the fields of a
+    :class:`Kernel` alone.
 
-    what: str
-    lines: list[LineMix]
-    groups: list[Group]
-
-
-class Fitting(TypedDict):
-    """:class:`Fits`."""
-
-    blocks: int
-    warps: int
-    max_warps: int
-    fraction: float
-    limited_by: list[str]
-
-
-class Compiled(TypedDict, total=False):
-    """A kernel for one architecture: the lines of its PTX that compute in float64; and a :class:`Kernel`'s fields if
-    it was assembled."""
-
-    kernel: str
-    architecture: str
-    float64: list[str]
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    instructions: dict[str, int]
-    loop: dict[str, int]
-    block: list[int]
-    occupancy: Fitting
-    hot: CompiledHot
-
-
-class CodeCard(TypedDict, total=False):
-    """A kernel's card, as :func:`common.machine_code.cards.card` makes it; ``traffic`` by the names of its TRAFFIC.
-
-    ``text`` is its PTX, then there is nothing else, or its machine code.
+    ``float64``  lines of its PTX that compute in float64
+    ``loop``     instructions of its hot loop, by name
+    ``traffic``  figures of its memory traffic, by the names of :data:`common.machine_code.summaries.TRAFFIC`
+    ``text``     its PTX, then there is nothing else, or its machine code
     """
 
     kernel: str
     architecture: str
+    float64: list[str]
     grid: list[int]
     block: list[int]
     threads: int
@@ -162,6 +110,7 @@ class CodeCard(TypedDict, total=False):
     dynamic_shared_bytes: int
     occupancy: limits.Fitting
     instructions: dict[str, int]
-    hot: CardHot
+    loop: dict[str, int]
+    hot: HotFigures
     traffic: dict[str, float]
-    text: str | list[WholeGroup]
+    text: str | list[SourceLine]

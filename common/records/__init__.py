@@ -2,8 +2,7 @@
 
 Module by module:
 
-    records       one JSON file for each GPU, one for machine code
+    records       one JSON file for each GPU, one for machine code; outcomes of tasks into them
     entries       what those files hold, a type for each entry
-    recording     outcomes of tasks into records
     current       which rows of a record are as new as their code
 """

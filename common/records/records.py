@@ -4,21 +4,19 @@ A user's records, charts and tables lie under ``.workbook/results/``; ``results/
 ``--record`` changes.
 
 A row is raw measurement; rates, floors and speed-ups are derived from it by :func:`derive`. Every change is written
-at once and atomically, so an interrupted run keeps what it has. A replaced row is appended to
-``history/<gpu>.jsonl`` beside the record.
+at once and atomically, so an interrupted run keeps what it has.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 import re
-from collections import Counter
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
@@ -27,12 +25,18 @@ from common.catalog import catalog, device, problems, schema, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.machine_code import loops
+from common.catalog.sources import Code
+from common.machine_code import summaries
 from common.machine_code.messages import Kernel
 from common.records import entries
-from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepRow
+from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 from common.timing import ceilings as measured
+from common.timing import timing
 from common.timing.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
+    from common.jobs.run import Outcome
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -123,15 +127,8 @@ class Record:
         self._change(lambda data: setattr(data, "ceilings", entry))
 
     def put(self, preset: str, name: str, row: Row, run: str) -> None:
-        """Store a row and write the file; the row it replaces goes to the history."""
-
-        def change(data: entries.Card) -> None:
-            rows = data.rows.setdefault(preset, {})
-            if name in rows:
-                self._remember(preset, name, rows[name])
-            rows[name] = replace(row, run=run)
-
-        self._change(change)
+        """Store a row in place of the one before, and write the file."""
+        self.keep("rows", preset, {name: row}, run)
 
     def keep(self, group: str, outer: str, found: Mapping[str, Entry], run: str) -> None:
         """Store a group's entries by name, and write the file: ``keep("sweeps", PRESET, {STEP: entry}, run)``."""
@@ -170,7 +167,7 @@ class Record:
 
     def usual(self, preset: str) -> Problem:
         """The size at which most of a measured preset's rows ran."""
-        return Counter(self.problem(preset, row) for row in self.rows(preset).values()).most_common(1)[0][0]
+        return statistics.mode(self.problem(preset, row) for row in self.rows(preset).values())
 
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
@@ -217,11 +214,6 @@ class Record:
         used = {entry.run for _, entry in _entries(self.data)}
         newest = max(self.data.runs, default=None)
         self.data.runs = {k: v for k, v in self.data.runs.items() if k in used or k == newest}
-
-    def _remember(self, preset: str, name: str, row: Row) -> None:
-        history = self.path.parent / "history" / f"{self.slug}.jsonl"
-        past = {"preset": preset, "name": name, "row": row, "run": self.data.runs.get(row.run)}
-        store.append(history, json.dumps(to_builtins(past)))
 
 
 Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
@@ -307,13 +299,6 @@ def derive(
     )
 
 
-def spoken(name: str, row: Row) -> str:
-    """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
-    known = {"winograd": "Winograd", "fft": "FFT"}
-    kernels = " ".join((isinstance(row, PeerRow) and row.kernels) or []).lower()
-    return ", ".join([name, *(title for word, title in known.items() if word in kernels)])
-
-
 def rounds_operands(name: str) -> bool:
     """Does this row of a library round its float32 operands to TF32? The floor of FP32 does not bind it."""
     return name.endswith("TF32")
@@ -363,8 +348,8 @@ def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> lis
 
 
 def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kernel | None:
-    """The main one of a step's recorded kernels (:func:`loops.main_compiled`); None if none is recorded."""
-    return loops.main_compiled(code_kernels(code, step, preset))
+    """The main one of a step's recorded kernels (:func:`summaries.main_compiled`); None if none is recorded."""
+    return summaries.main_compiled(code_kernels(code, step, preset))
 
 
 def save_code(code: MachineCode, folder: Path = RESULTS) -> None:
@@ -383,3 +368,73 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+# --- what came of tasks, into records ---
+
+
+def record_code(outcomes: list[Outcome]) -> None:
+    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
+    steps = load_code().steps
+    for outcome in outcomes:
+        now = schema.read({**outcome.result, "preset": outcome.preset}, StepCode)
+        before = steps.get(outcome.step.name)
+        steps[outcome.step.name] = replace(now, earlier=_earlier(before, now)) if before else now
+    known = {step.name for step in catalog.everything()}
+    steps = {name: value for name, value in steps.items() if name in known}
+    tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
+    save_code(MachineCode(tools=sources.versions(tools), steps=steps))
+
+
+def _earlier(before: StepCode, now: StepCode) -> list[Code]:
+    """Code that became the machine code of ``now``: what was measured of it holds."""
+    if not now.digest or before.digest != now.digest:
+        return []
+    codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
+    return [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
+
+
+def record_step(record: Record, run: str, outcome: Outcome) -> None:
+    """Store a timed outcome."""
+    assert outcome.preset is not None
+    precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
+    said = {"precision": precision, "requires": outcome.step.requires}
+    fields = {**outcome.result, "kind": "step", "measure": timing.MEASURE_VERSION, **said}
+    record.put(outcome.preset, outcome.step.name, schema.read(fields, StepRow), run)
+
+
+def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> None:
+    """Store a peer result's rows."""
+    for row in result["rows"]:
+        entry = PeerRow(
+            shape=result["shape"], timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
+            measure=timing.MEASURE_VERSION,
+        )  # fmt: skip
+        record.put(preset, row.peer, entry, run)
+
+
+def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
+    """Store the errors of products."""
+    found: dict[str, dict[str, entries.Accuracy]] = {}
+    for one in result["products"]:
+        code = result["code"].get(one.product)
+        entry = entries.Accuracy(points=one.points, library=one.library, code=code)
+        found.setdefault(one.operands, {})[one.product] = entry
+    record.set_accuracy(found, run)
+
+
+def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
+    """Store a step's times with the epilogues of a module."""
+    entry = entries.Epilogues(
+        **asdict(result["code"]), shape=result["shape"], found=result["found"], ways=ways, made=result["ways"],
+        library=result["library"], measure=timing.MEASURE_VERSION,
+    )  # fmt: skip
+    record.keep("epilogues", preset, {step.name: entry}, run)
+
+
+def record_sanitizer(record: Record, run: str, step: Step, errors: dict[str, int]) -> None:
+    """Store how many errors each tool of compute-sanitizer found in a step."""
+    code = asdict(sources.provenance(step.path))
+    record.keep(
+        "sanitizer", step.name, {tool: entries.Sanitized(**code, errors=n) for tool, n in errors.items()}, run
+    )

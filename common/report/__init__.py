@@ -1,20 +1,20 @@
 """All that is drawn and written from records.
 
 Numbers come first: ``figures`` takes them from a record. A table is data, made by ``kinds`` for pages and by
-``tables`` and ``cardtables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
+``tables`` and ``kerneltables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
 charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
 
 Module by module:
 
-    figures       single numbers, each with its unit and as it is shown
+    figures       single numbers, each as it is shown
+    speeds        cells of a preset's rows; one step on each layer, beside the library
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
     pages         tables and figures inside Markdown pages
     tables        tables that commands print
-    cardtables    what kernels take, for the terminal
+    kerneltables  what kernels became, for the terminal
     canvas        the look of every picture, and its files
     charts        charts of records
-    layers        one step across layers, beside the library
     drawing       what is drawn, by several processes, and only if it changed
     agreement     the tracer's counts beside the hardware's
     tracetables   a trace in tables and sentences; whether it explains a failed check

@@ -171,7 +171,10 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
                 both = [f"`{kernel.kernel}`", _short(shape)]
                 names = [f"{kernel.kernel}\n{both[1]}"] if ratios_alone else both
                 body.append([*names, *cells, note])
-    header = [*(["kernel"] if ratios_alone else ["kernel", "shape"]), *COLUMNS.values(), "note"]
+    header = ["kernel", *([] if ratios_alone else ["shape"]), *COLUMNS.values(), "note"]
+    if ratios_alone:  # for a narrow terminal
+        short = {"requests": "req.", "wavefronts": "waves", "multiply-adds": "FMAs"}
+        header = [" ".join(short.get(word, word) for word in name.split(" ")) for name in header]
     return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
 
 

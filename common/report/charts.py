@@ -14,11 +14,11 @@ import numpy as np
 
 from common.catalog import catalog, problems
 from common.jobs.messages import Tile
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import figures, layers
+from common.report import figures, speeds
 from common.report.canvas import (
     BLUE,
     CARD,
@@ -72,7 +72,7 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
-        if timed and ladder in layers.CHARTED:
+        if timed and ladder in speeds.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
     return written
 
@@ -291,12 +291,12 @@ def per_layer(record: Record, ladder: str) -> Figure:
     Steps that round their inputs are left out: the library's precision is theirs no more.
     A bar of the library says how it computes where that is not the definition's multiply-adds.
     """
-    peer = layers.PEERS[ladder]
+    peer = speeds.PEERS[ladder]
     steps = [step.name for step in catalog.steps() if step.ladder == ladder]
-    names = [name for name in steps if layers.peer(ladder, name) == peer]
+    names = [name for name in steps if speeds.peer(ladder, name) == peer]
     timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
     shown = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
-    found = {n: layers.compare(record, ladder, n, shown) for n in timed}
+    found = {n: speeds.compare(record, ladder, n, shown) for n in timed}
     older = {name for name in timed if any(layer.older for layer in found[name])}
     best = found[timed[-1]]
     bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
@@ -307,7 +307,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     for i, (name, rates, colour) in enumerate(bars):
         for place, (layer, rate) in enumerate(zip(best, rates, strict=True)):
             y = place + (i - (len(bars) - 1) / 2) * height
-            unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
+            unlike = name == peer and layer.peer_method in speeds.FEWER
             axes.barh(
                 y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
                 linewidth=0, label="" if place else signed(name, name in older),
@@ -408,7 +408,7 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
             colour, style = PEER_STYLES[name.split()[-1]]
-            lines.append((records.spoken(name, row), row.timing.median_ms, colour, style))
+            lines.append((speeds.spoken(name, row), row.timing.median_ms, colour, style))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     return lines

@@ -1,38 +1,29 @@
-"""Figures of records: each a number, its unit, and how it is shown. Tables, pages and answers take them from here."""
+"""Figures of records: each a number and how it is shown. Tables, pages and answers take them from here."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from common.catalog import catalog, problems
-from common.catalog.catalog import Step
-from common.catalog.problems import Problem
 from common.machine_code import sass
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, Row, StepRow
 from common.records.records import Derived, Record
 from common.timing import tools
-from common.timing.peers import Beside
-from common.timing.timing import Timing
-
-SPREAD = "p20–p80"
-IN_TURN = "× "  # and the library's name: a column of ratios to it
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, its unit (empty for a count or a ratio), and how tables and pages show it: rounded to few digits."""
+    """A number, and how tables and pages show it: rounded to few digits."""
 
     value: float
-    unit: str
     text: str
 
     @property
@@ -46,133 +37,6 @@ def milliseconds(value: float) -> str:
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
-
-
-# --- rows of tables ---
-
-
-class Speed(NamedTuple):
-    """Operations, and the milliseconds that they took."""
-
-    flops: int
-    ms: float
-
-    def at(self, other: Speed) -> float | None:
-        """The milliseconds, if the other is of as many operations: only then are they to be compared."""
-        return self.ms if self.flops == other.flops else None
-
-
-def usual(ran: Iterable[Problem]) -> Problem:
-    """The size at which most of a preset's rows ran."""
-    return Counter(ran).most_common(1)[0][0]
-
-
-def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
-    """What a row's time is to be read with: the size that ran, if not the usual one, and the clock if it was slow."""
-    said = [f"{key}={value}" for key, value in ran.shape().items() if usual.shape().get(key) != value]
-    return " ".join([*said, *([f"at {slow.sm_mhz} MHz"] if slow else [])])
-
-
-@dataclass(frozen=True)
-class TimedRow:
-    """A step's or a library's row of a preset's table: its ``name``, and figures by column; is its code ``older``?
-
-    ``note`` follows the time. Speed-ups count from a row's ``speed``.
-    """
-
-    name: str
-    columns: dict[str, Figure]
-    older: bool = False
-    note: str = ""
-    speed: Speed | None = None
-
-    def cell(self, title: str) -> str:
-        """What the table shows in a column; empty where there is no figure."""
-        if title == SPREAD:
-            return f"{self.columns['p20 ms'].text}–{self.columns['p80 ms'].text}"
-        text = self.columns[title].text if title in self.columns else ""
-        return f"{text} ({self.note})" if title == "ms" and self.note else text
-
-
-def columns(
-    timing: Timing,
-    derived: Derived | None,
-    first_ms: float | None = None,
-    previous_ms: float | None = None,
-    prepare_ms: float | None = None,
-    workspace_bytes: int = 0,
-) -> dict[str, Figure]:
-    """Figures of one timing by the titles of a table's columns; what is not known is left out.
-
-    ``first_ms`` and ``previous_ms`` are the times that speed-ups count from.
-    """
-    ms = timing.median_ms
-    found = {"ms": _ms(ms), "p20 ms": _ms(timing.p20_ms), "p80 ms": _ms(timing.p80_ms)}
-    if first_ms:
-        found["× first"] = of(first_ms / ms, "", ".2f")
-    if previous_ms:
-        found["× previous"] = of(previous_ms / ms, "", ".2f")
-    if derived:
-        found["GFLOP/s"] = of(derived.gflops, "GFLOP/s", ",.0f")
-        found["GB/s"] = of(derived.gbs, "GB/s", ",.0f")
-        found["% of floor"] = _share(derived)
-    if prepare_ms is not None:
-        found["prepare ms"] = _ms(prepare_ms)
-    if workspace_bytes:
-        found["workspace MB"] = of(workspace_bytes / 1e6, "MB", ",.0f")
-    return found
-
-
-def timed(record: Record, preset: str, name: str, first: Speed | None, previous: Speed | None = None) -> TimedRow:
-    """A step's or a library's row of a preset; speed-ups count from ``first`` and ``previous`` if of one size."""
-    row = record.rows(preset)[name]
-    mine = _speed(record, preset, row)
-    prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
-    before = [other.at(mine) if other else None for other in (first, previous)]
-    found = columns(row.timing, record.derive(preset, row), before[0], before[1], prepare, workspace)
-    found |= in_turn(row.beside if isinstance(row, StepRow) else None)
-    if records.rounds_operands(name):
-        found.pop("% of floor", None)
-    return TimedRow(
-        name, found, current.older(row, name), note(record.problem(preset, row), record.usual(preset)), mine
-    )
-
-
-def _speed(record: Record, preset: str, row: Row) -> Speed:
-    return Speed(record.problem(preset, row).flops, row.timing.median_ms)
-
-
-def first_speed(record: Record, preset: str, steps: list[Step]) -> Speed | None:
-    """Of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
-    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
-    row = record.row(preset, first.name) if first else None
-    return _speed(record, preset, row) if row else None
-
-
-def befores(step: Step, preset: str | None) -> list[str]:
-    """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
-    earlier = catalog.predecessors(step) if step.predecessor else []
-    return [one.name for one in earlier if preset in catalog.presets(one)]
-
-
-def median(row: Row) -> Figure:
-    """A row's median milliseconds."""
-    return _ms(row.timing.median_ms)
-
-
-def in_turn_titles(rows: Iterable[dict[str, Figure]]) -> list[str]:
-    """Of such columns that some row has."""
-    known = ("× first", "× previous")
-    titles = dict.fromkeys(title for columns in rows for title in columns)
-    return [title for title in titles if title.startswith(IN_TURN) and title not in known]
-
-
-def in_turn(beside: Beside | None) -> dict[str, Figure]:
-    """A step's column of its ratio to the library in turn, above 1 if it is faster, with p20 and p80; maybe none."""
-    if beside is None:
-        return {}
-    spread = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
-    return {f"{IN_TURN}{beside.peer}": Figure(beside.ratio, "", spread)}
 
 
 # --- single figures: None is what has not been measured or compiled ---
@@ -221,7 +85,7 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = _row(record, preset, name)
-    return median(row) if row else None
+    return _ms(row.timing.median_ms) if row else None
 
 
 def older(record: Record, preset: str, name: str) -> bool:
@@ -236,7 +100,7 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
     if not _same_size(*rows):
         return None
     above, below = (row.timing.median_ms for row in rows if row)
-    return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
+    return Figure(above / below, f"{above / below:#.3g}".rstrip("."))
 
 
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
@@ -250,7 +114,7 @@ def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here."""
     rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
     above, below = (row.timing.median_ms if row else 0.0 for row in rows)
-    return of(above / below, "", ".2f") if _same_size(*rows) else None
+    return of(above / below, ".2f") if _same_size(*rows) else None
 
 
 @kind("share")
@@ -273,7 +137,7 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
     """The library's time over the step's, in turn: above 1 the step is faster."""
     row = _row(record, preset, step)
     found = row.beside if isinstance(row, StepRow) else None
-    return None if found is None else of(found.ratio, "", ".2f")
+    return None if found is None else of(found.ratio, ".2f")
 
 
 def millionths(value: float) -> str:
@@ -296,7 +160,7 @@ def ceiling(record: Record, what: str) -> Figure | None:
         return None
     value = measured / 1e3
     text = f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip(".")
-    return Figure(value, "TB/s" if what == "copy" else "TFLOP/s", text)
+    return Figure(value, text)
 
 
 @kind("perfma")
@@ -304,7 +168,7 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
     hot = hot_loop(code, step)
     value = hot.per_multiply_add() if hot else None
-    return None if value is None else of(value, "instructions", ".0f" if value >= 1 else ".2g")
+    return None if value is None else of(value, ".0f" if value >= 1 else ".2g")
 
 
 @kind("warps")
@@ -314,7 +178,7 @@ def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | Non
     each = hot.per_multiply_add() if hot else None
     if each is None:
         return None
-    return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "10⁹ warp instructions", "#.3g")
+    return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "#.3g")
 
 
 @kind("card")
@@ -330,26 +194,24 @@ def card(code: MachineCode, *words: str) -> Figure | str | None:
     hot, fits = HotLoop.recorded(kernel), kernel.occupancy
     name, _, bits = key.replace("_", " ").partition(".")
     if name in sass.CLASSES:
-        return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "", "")
+        return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)
     mixes = [line.mix for line in kernel.hot.lines]
     line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
     whole_line = sum(line.values())
     known = {
-        "line_total": (whole_line, "", ""),
-        "line_useful": (100 * line.get("multiply-add", 0) / max(1, whole_line), "%", ".0f"),
-        "registers": (kernel.registers, "", ""),
-        "threads": (math.prod(kernel.block), "", ""),
-        "occupancy": (100 * fits.fraction, "%", ".3g"),
-        "warps": (fits.warps, "", ""),
-        "blocks": (fits.blocks, "", ""),
-        "total": (hot.total, "", ""),
-        "multiply_adds": (hot.multiply_adds, "", ""),
-        "useful": (100 * hot.useful, "%", ".0f"),
-        "as_single_loads": (100 * (hot.as_single_loads or 0), "%", ".0f"),
-        "floats_per_fma": (hot.floats_per_multiply_add or 0, "floats", ".3g"),
-        "fma_per_shared_load": (hot.multiply_adds_per_shared_load or 0, "multiply-adds", ".3g"),
+        "line_total": (whole_line, ""),
+        "line_useful": (100 * line.get("multiply-add", 0) / max(1, whole_line), ".0f"),
+        "registers": (kernel.registers, ""),
+        "threads": (math.prod(kernel.block), ""),
+        "occupancy": (100 * fits.fraction, ".3g"),
+        "warps": (fits.warps, ""),
+        "blocks": (fits.blocks, ""),
+        "total": (hot.total, ""),
+        "multiply_adds": (hot.multiply_adds, ""),
+        "useful": (100 * hot.useful, ".0f"),
+        "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
     }
     if key not in known:
         raise ValueError(f"card: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
@@ -372,17 +234,16 @@ def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
         return None
     main = tools.main_kernel(entry.kernels)
     ratios = {
-        "perfma": (tools.per(main.instructions, main.ffma_threads), 32, "instructions"),
-        "load_ratio": (tools.per(main.load_sectors, main.load_requests), 1, "sectors"),
-        "store_ratio": (tools.per(main.store_sectors, main.store_requests), 1, "sectors"),
-        "conflict_pct": (tools.per(main.shared_conflicts, main.shared_wavefronts), 100, "%"),
+        "perfma": (tools.per(main.instructions, main.ffma_threads), 32),
+        "load_ratio": (tools.per(main.load_sectors, main.load_requests), 1),
+        "store_ratio": (tools.per(main.store_sectors, main.store_requests), 1),
+        "conflict_pct": (tools.per(main.shared_conflicts, main.shared_wavefronts), 100),
     }
     if key in ratios:
-        ratio, factor, unit = ratios[key]
-        return None if ratio is None else of(factor * ratio, unit, ".1f")
-    unit = "%" if key.endswith("_pct") else "ns" if key.endswith("_ns") else ""
+        ratio, factor = ratios[key]
+        return None if ratio is None else of(factor * ratio, ".1f")
     value: float | None = getattr(main, key) if key in tools.METRICS else None
-    return None if value is None else of(value, unit, ".0f")
+    return None if value is None else of(value, ".0f")
 
 
 @kind("on")
@@ -407,14 +268,14 @@ def _same_size(one: Row | None, other: Row | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape
 
 
-def of(value: float, unit: str, form: str) -> Figure:
+def of(value: float, form: str) -> Figure:
     """The figure, shown in that format."""
-    return Figure(value, unit, format(value, form))
+    return Figure(value, format(value, form))
 
 
 def _ms(value: float) -> Figure:
-    return Figure(value, "ms", milliseconds(value))
+    return Figure(value, milliseconds(value))
 
 
 def _share(derived: Derived) -> Figure:
-    return of(derived.percent_of_floor, "%", ".1f")
+    return of(derived.percent_of_floor, ".1f")

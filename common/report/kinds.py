@@ -12,13 +12,13 @@ from dataclasses import replace
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
+from common.machine_code import summaries
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Row
 from common.records.records import Record
-from common.report import agreement, figures, layers
-from common.report.figures import Figure, TimedRow, kind, with_preset
+from common.report import agreement, figures, speeds
+from common.report.figures import Figure, kind, with_preset
 from common.report.table import OLDER, Table
 from common.timing import tools
 
@@ -41,7 +41,7 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
     found = rows_of(record, preset, steps, lesson, twins)
     lacking = (
-        "" if figures.first_speed(record, preset, steps) else "*× first* is empty: the first step was not timed. "
+        "" if speeds.first_speed(record, preset, steps) else "*× first* is empty: the first step was not timed. "
     )
     return replace(found, note=lacking + _footnote(record, preset))
 
@@ -56,27 +56,27 @@ def rows_of(
 ) -> Table:
     """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
     channels-last, and the libraries. Speed-ups count from the first of the steps, shown or not."""
-    first, previous = figures.first_speed(record, preset, steps), None
-    rows: list[tuple[str, TimedRow]] = []
+    first, previous = speeds.first_speed(record, preset, steps), None
+    found: list[tuple[str, bool, dict[str, str]]] = []
     for step in steps:
         if step.name in record.rows(preset):
-            mine = figures.timed(record, preset, step.name, first, previous)
-            if previous is None:  # compared with itself
-                mine = figures.timed(record, preset, step.name, first, mine.speed)
-            previous = previous if step.experiment and previous else mine.speed
+            mine = speeds.speed(record, preset, step.name)
             if step.lesson == (lesson or step.lesson):
-                rows.append((f"`{step.name}`", mine))
-    header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    header += figures.in_turn_titles(row.columns for _, row in rows)
-    header += [title for title in ("prepare ms", "workspace MB") if any(title in row.columns for _, row in rows)]
+                cells = speeds.timed(record, preset, step.name, first, previous or mine)
+                found.append((f"`{step.name}`", figures.older(record, preset, step.name), cells))
+            previous = previous if step.experiment and previous else mine
+    header = [*speeds.HEADER, *speeds.further(cells for _, _, cells in found)]
+    header += [title for title in ("prepare ms", "workspace MB") if any(title in cells for _, _, cells in found)]
     other = problems.CHANNELS_LAST.get(preset, "")
-    rows += [(f"`{name}` (NHWC)", figures.timed(record, other, name, first)) for name in twins]
+    for name in twins:
+        older = figures.older(record, other, name)
+        found.append((f"`{name}` (NHWC)", older, speeds.timed(record, other, name, first)))
     for name, row in sorted(record.rows(preset).items()) if libraries else ():
         if isinstance(row, PeerRow):
-            said = f"*{records.spoken(name, row)}* ({row.layout})"
-            rows.append((said, figures.timed(record, preset, name, first)))
-    cells = [[aged(said, row.older), *(row.cell(title) for title in header[1:])] for said, row in rows]
-    return Table(header, cells)
+            said = f"*{speeds.spoken(name, row)}* ({row.layout})"
+            found.append((said, False, speeds.timed(record, preset, name, first)))
+    shown = [[aged(said, older), *(cells.get(title, "") for title in header[1:])] for said, older, cells in found]
+    return Table(header, shown)
 
 
 @kind("experiments", TABLES)
@@ -152,11 +152,11 @@ def summary(record: Record, root: str) -> list[Table]:
 @kind("layers", TABLES)
 def across_layers(record: Record, step: str, *presets: str) -> Table:
     """``STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
-    found = layers.compare(record, step.split("_")[0], step, presets)
-    library = layers.peer(step.split("_")[0], step)
+    found = speeds.compare(record, step.split("_")[0], step, presets)
+    library = speeds.peer(step.split("_")[0], step)
     rows = []
     for layer in found:
-        m, n, k = layers.matrix(layer.problem)
+        m, n, k = speeds.matrix(layer.problem)
         rows.append([
             f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
             aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(layer.tflops),
@@ -218,7 +218,7 @@ def instructions(code: MachineCode, *words: str) -> Table:
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
             cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
-            cells = [*cells, loops.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
+            cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]

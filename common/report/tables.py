@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -12,13 +13,10 @@ from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
-from common.machine_code import loops
-from common.machine_code.loops import HotLoop
 from common.records import current, records
 from common.records.entries import Point
 from common.records.records import Record
-from common.report import figures, kinds
-from common.report.figures import Figure, TimedRow
+from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
 from common.timing import ceilings as measured
 from common.timing import tools
@@ -26,7 +24,7 @@ from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
-_OPTIONAL = (figures.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
+_OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 # A check that is less than thorough, as its first launch took so long.
 _DEPTHS = {
     "once": "traced at one launch, on integers", "usual": "traced at three launches, on integers and normals",
@@ -75,7 +73,7 @@ def _warned(what: str, why: str) -> Text:
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
     """Times and rates of one preset's outcomes, in their order; those of the ``slow`` steps have a note."""
-    usual = figures.usual([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
+    usual = statistics.mode([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
     timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
     shipped = _shipped(gpu)
     apart: set[str] = set()
@@ -88,30 +86,28 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
         apart.add(name)
         return None
 
-    def columns(outcome: Outcome) -> dict[str, Figure]:
-        timing, step = outcome.result["timing"], outcome.step
-        befores = figures.befores(step, outcome.preset) or [step.name]
+    def cells(outcome: Outcome) -> dict[str, str]:
+        result, timing, step = outcome.result, outcome.result["timing"], outcome.step
+        befores = speeds.befores(step, outcome.preset) or [step.name]
         first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
         by = measured.instruction(step.requires)
         derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision, by)
-        found = figures.columns(timing, derived, first, previous, outcome.result["prepare_ms"])
+        note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
+        found = speeds.cells(
+            timing, derived, first, previous, result["prepare_ms"], beside=result.get("beside"), note=note
+        )
         there = shipped.row(str(outcome.preset), step.name) if shipped else None
         if there and there.shape == outcome.problem.shape() and not current.older(there, step.name):
-            found[_SHIPPED] = figures.median(there)
-        return found | figures.in_turn(outcome.result.get("beside"))
+            found[_SHIPPED] = figures.milliseconds(there.timing.median_ms)
+        return found
 
-    found = {name: columns(outcome) for name, outcome in timed.items()}
-    header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    header += [*figures.in_turn_titles(found.values()), "prepare ms", *([_SHIPPED] if shipped else [])]
+    found = {name: cells(outcome) for name, outcome in timed.items()}
+    header = [*speeds.HEADER, *speeds.further(found.values()), "prepare ms", *([_SHIPPED] if shipped else [])]
     body: list[list[Cell]] = []
     for outcome in outcomes:
         name = outcome.step.name
-        if outcome.status != "right":
-            body.append([f"`{name}`", _status(outcome), *[""] * (len(header) - 2)])
-            continue
-        note = figures.note(outcome.problem, usual, outcome.result["timing"] if name in slow else None)
-        row = TimedRow(name, found[name], note=note)
-        body.append([f"`{name}`", *(row.cell(title) for title in header[1:])])
+        mine = found.get(name, {}) if outcome.status == "right" else {"ms": _status(outcome)}
+        body.append([f"`{name}`", *(mine.get(title, "") for title in header[1:])])
     notes = [f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size."] if apart else []
     notes += [f"Shipped: the record of {shipped.gpu_name}."] if shipped else []
     title = f"{outcomes[0].preset}: {usual} on {gpu}"
@@ -133,32 +129,16 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     return replace(found, title=title, note=said if len(days) > 1 else "", optional=_OPTIONAL)
 
 
-def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:
-    """What was compiled for which architectures; with machine code, its resources and multiply loop."""
+def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
+    """What was compiled for which architectures."""
     rows: list[list[Cell]] = []
-    if not assembled:
-        for outcome in outcomes:
-            built = outcome.result.get("kernels", [])
-            targets = dict.fromkeys(item["architecture"] for item in built) or architectures
-            done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
-            rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
-        header = ["step", "kernels", "PTX for"]
-        return Table(header, rows, left=header[1:])
     for outcome in outcomes:
-        for item in outcome.result.get("kernels", []):
-            loop = HotLoop.compiled(item)
-            cells = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
-            counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
-            cells += counts if loop.multiplies else (0,) * len(counts)
-            each = loops.shown(loop.per_multiply_add() or 0)[:4]
-            rows.append([item["kernel"], item["architecture"], *map(str, cells), each])
-    header = ["kernel", "cc", "registers", "stack bytes", "shared bytes", "loop", "FMA", "loads", "const", "per FMA"]
-    note = (
-        "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
-        f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
-    )
-    table = Table(header, rows, note)
-    return table if len(architectures) > 1 else table.only([name for name in header if name != "cc"])
+        built = outcome.result.get("kernels", [])
+        targets = dict.fromkeys(item["architecture"] for item in built) or architectures
+        done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
+        rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
+    header = ["step", "kernels", "compiled for"]
+    return Table(header, rows, left=header[1:])
 
 
 def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:

@@ -32,7 +32,7 @@ from msgspec import to_builtins
 
 import common
 from common.catalog import catalog, stages
-from common.explain import errors, faults, source
+from common.explain import errors, faults
 from common.run import limits
 from common.run.messages import FileTask, Result, Task
 
@@ -233,13 +233,10 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:
-    at = error.lineno
-    if Path(error.filename or path.name).name == path.name:
-        at = source.of_syntax_error(error, path)
     named = error.filename or ""
     name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
     text = faults.cut((error.text or "").strip())
-    return f"{name}:{at}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
+    return f"{name}:{error.lineno}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
 
 
 def _one_line(error: BaseException) -> str:

@@ -47,7 +47,7 @@ on_wait: Callable[[str, float], None] | None = None
 """Called, from any thread, with the subject of a task that lets wait and its limit in seconds."""
 
 closed = threading.Event()
-"""When set nothing is started, and whatever runs is ended, by whoever waits for it."""
+"""When set nothing is started (:func:`close`)."""
 
 _lock = threading.RLock()  # of the standard library's processes, which are for one thread
 
@@ -70,10 +70,15 @@ def environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, s
 
 @contextlib.contextmanager
 def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout."""
+    """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout.
+
+    Raises InterruptedError when nothing is to be started any more.
+    """
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     wanted = {**environment, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     with _lock, replaced(spawn, get_preparation_data=_preparation):
+        if closed.is_set():
+            raise InterruptedError
         forkserver.set_forkserver_preload(["common.run.preload"])
         before = dict(os.environ)
         try:
@@ -136,6 +141,7 @@ class Child:
         result = self._followed(task, stopped)
         if result is None or result.get("fatal"):
             self.end()
+            return None if stopped() else result  # it may have been killed
         return result
 
     def _followed(self, task: Task[Result], stopped: Stopped) -> Result | None:
@@ -184,16 +190,19 @@ class Child:
             return limits.silent(stage)
         return {"status": "crashed", "message": obituary(code, self.folder / child.LOG), "fatal": True}
 
+    def kill(self) -> None:
+        """Kill it, with its group: whoever waits for it is told by its end."""
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it has been tidied up
+            child.end_group(self.process.pid)
+            self.process.kill()
+
     def end(self) -> None:
         """End it, with its group, and remove its folder."""
         with self._ending:
             if self.over:
                 return
             self.over = True
-            assert self.process.pid is not None
-            child.end_group(self.process.pid)
-            with contextlib.suppress(OSError):
-                self.process.kill()
+            self.kill()
             connection.wait([self.process.sentinel], END_SECONDS)
             with _lock, contextlib.suppress(ValueError):
                 self.process.join(0)
@@ -201,6 +210,35 @@ class Child:
             self.line.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             _living.discard(self)
+
+
+def close() -> None:
+    """From now on nothing is started; whatever runs is killed, and whoever waits for it tidies up. Until
+    :func:`reopen`.
+
+    Safe in a signal's handler.
+    """
+    closed.set()
+    for one in list(_living):
+        one.kill()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        # a child that is being started would wait for all of its imports; the next call starts another
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+def reopen() -> None:
+    """Take back :func:`close`."""
+    closed.clear()
+
+
+def started(without_gpu: bool, stopped: Stopped) -> Child | None:
+    """A new child; None if ``stopped`` while it is started."""
+    try:
+        return Child(without_gpu)
+    except (EOFError, OSError):
+        if stopped():
+            return None
+        raise
 
 
 def parsed(data: bytes) -> dict[str, Any]:
@@ -221,7 +259,7 @@ def warm() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    closed.set()
+    close()
     for one in list(_living):
         one.end()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.catalog.problems import Problem
 from common.explain.faults import Fault, telling
-from common.machine_code import loops
+from common.machine_code import summaries
 from common.trace.copies import LEFT_OVER
 from common.trace.cost import SECTOR_BYTES, Ledger, Request
 from common.trace.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
@@ -172,7 +172,7 @@ class Trace:
     @property
     def main(self) -> KernelTrace:
         """The main kernel."""
-        return loops.main_kernel(self.kernels, lambda kernel: kernel.fma)
+        return summaries.main_kernel(self.kernels, lambda kernel: kernel.fma)
 
 
 def _worst_first(fault: Fault) -> tuple[tuple[int, int], bool, int]:

@@ -26,7 +26,7 @@ from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.check import inputs
 from common.explain.faults import Fault
-from common.machine_code import capture, loops
+from common.machine_code import capture, summaries
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
@@ -242,7 +242,7 @@ def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
 
 def main_kernel(found: Traced) -> TracedKernel:
     """The main kernel of a trace's dictionary."""
-    return loops.main_kernel(found["kernels"], lambda kernel: kernel["fma"])
+    return summaries.main_kernel(found["kernels"], lambda kernel: kernel["fma"])
 
 
 def loads_per_fma(found: Traced) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import mutants
 import pytest
 
-from common.book import explorer
+from common.book import costs, explorer
 from common.catalog import catalog
 from common.report import traces
 
@@ -29,8 +29,8 @@ def told(page, place=0):
 def made(tmp_path):
     """The page of one step or two, as ``trace --html`` writes it."""
 
-    def made(*names, file=None):
-        steps = [explorer.shown(catalog.find(name), traces.load(catalog.find(name)), file) for name in names]
+    def made(*names):
+        steps = [costs.Shown(step, traces.load(step), step.path) for step in map(catalog.find, names)]
         path = tmp_path / "page.html"
         path.write_text(explorer.page(steps), encoding="utf-8")
         return path
@@ -86,34 +86,6 @@ def test_every_line_shows_its_cost(made, visit, name):
             assert page.locator(".picture svg").count() == bool(access.seen)
 
 
-def test_a_pair_shows_both_on_one_scale(made, visit):
-    page = visit(made("gemm_shared_tile", "gemm_register_blocked"))
-    bars = page.locator(".heat.shared i").evaluate_all(
-        "nodes => nodes.map((node) => node.getBoundingClientRect().width)"
-    )
-    cells = page.locator(".heat.shared").evaluate_all("nodes => nodes.map((node) => parseFloat(node.textContent))")
-    rate = max(bars) / max(cells)
-    assert len(bars) > 5
-    for bar, cell in zip(bars, cells, strict=True):
-        assert bar == pytest.approx(max(cell * rate, max(bars) * 0.015), abs=1.5)
-
-
-def test_the_slider_moves_the_lanes(made, visit):
-    page = visit(made("gemm_shared_tile"))
-    step = catalog.find("gemm_shared_tile")
-    line = step.path.read_text().splitlines().index("            acc += a_tile[ty, k] * b_tile[k, tx]") + 1
-    page.locator(f"button.row[data-line='{line}']").click()
-    slider = page.locator("input[type=range]")
-    slider.focus()
-    seen = [page.locator(".picture").inner_html()]
-    for _ in range(11):
-        page.keyboard.press("ArrowRight")
-        seen.append(page.locator(".picture").inner_html())
-    assert slider.input_value() == slider.get_attribute("max") == "12"
-    assert len(set(seen)) > 2  # a_tile[ty, k]: another k, another bank
-    assert "12 of the first 12" in page.locator("output").text_content()
-
-
 def test_lanes_and_banks_are_those_of_the_trace(made, visit):
     """Each bank of the picture holds as many words as the request wants of it."""
     page = visit(made("hgemm_shared"))
@@ -130,23 +102,6 @@ def test_lanes_and_banks_are_those_of_the_trace(made, visit):
     assert drawn == [len(words) for words in banks]
     assert max(drawn) * (32 // one.together) == one.wavefronts
     assert "A red bank" in told(page)
-
-
-def test_sectors_of_a_picture_are_those_of_the_trace(made, visit):
-    page = visit(made("gemm_naive"))
-    kernel = traces.load(catalog.find("gemm_naive")).chief
-    for access in kernel.accesses:
-        page.locator(f"button.row[data-line='{access.line}']").click()
-        names = page.locator("button.pick").all_text_contents()
-        page.locator("button.pick").nth([f" {access.array} (" in name for name in names].index(True)).click()
-        places = [place for place in traces.unpacked(access.seen[0].runs) if place is not None]
-        sectors = {place // 32 for place in places}
-        drawn = page.locator("rect[data-sector]").evaluate_all(
-            "nodes => nodes.map((node) => Number(node.dataset.sector))"
-        )
-        assert set(drawn) == sectors
-        used = page.locator("rect[data-used=true]").count()
-        assert used == len(set(places))
 
 
 def test_the_keyboard_alone_is_enough(made, visit):
@@ -175,24 +130,13 @@ def test_the_keyboard_alone_is_enough(made, visit):
     assert page.locator("output").text_content() != before
 
 
-def test_another_kernel_can_be_chosen(made, visit):
-    page = visit(made("conv2d_unroll_gemm"))
-    found = traces.load(catalog.find("conv2d_unroll_gemm"))
-    assert len(found.kernels) > 1
-    for place, kernel in enumerate(found.kernels):
-        page.locator("select").select_option(str(place))
-        assert f"kernel {kernel.name}," in page.locator(".where").text_content()
-        lines = {access.line for access in kernel.accesses} | set(map(int, kernel.fma_lines))
-        assert page.locator("button.row").count() == len(lines)
-
-
 def test_a_fault_is_shown_first(tmp_path, visit, root):
     from common.trace import trace
 
     step, file = catalog.find("gemm_shared_tile"), mutants.path("gemm_missing_barrier")
     (found,) = trace.results([trace.task(step, traces.problem(step), file, kept=traces.KEPT)])
     path = tmp_path / "page.html"
-    path.write_text(explorer.page([explorer.shown(step, traces.of(found, traces.problem(step)), file)]))
+    path.write_text(explorer.page([costs.Shown(step, traces.of(found, traces.problem(step)), file)]))
     page = visit(path)
     fault = found["kernels"][0]["faults"][0]
     assert page.locator("button.row[aria-pressed=true]").get_attribute("data-line") == str(fault.line)
@@ -207,18 +151,6 @@ def test_an_asynchronous_step_shows_its_pipeline(made, visit):
     filled = [span.stage for span in spans if span.state == "filling"]
     assert min(filled.count(stage) for stage in filled) >= 2
     assert page.locator(".pipeline text").first.text_content() == "stage 0 filled"
-
-
-@pytest.mark.parametrize("names", [["conv2d_shared_tile", "conv2d_unroll_gemm"], ["gemm_shared_tile"]], ids=len)
-def test_a_page_opens_on_the_line_that_costs_most(made, visit, names):
-    page = visit(made(*names))
-    for place, name in enumerate(names):
-        kernel = traces.load(catalog.find(name)).chief
-        costs = {}
-        for access in kernel.accesses:
-            costs[access.line, access.space] = costs.get((access.line, access.space), 0) + access.moved
-        opened = page.locator(".step").nth(place).locator("button.row[aria-pressed=true]")
-        assert opened.get_attribute("data-line") == str(max(costs, key=costs.get)[0])
 
 
 @pytest.mark.parametrize("names", [["hgemm_specialised"], ["gemm_shared_tile", "gemm_register_blocked"]], ids=len)

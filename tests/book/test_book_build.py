@@ -1,13 +1,14 @@
 """The book as a whole: built without a warning, in one folder, with every page that it should have."""
 
 import re
+import sys
 
 import pytest
 
-from common.book import explorations
+import common.book
+from common.book import explorer
 from common.catalog import catalog
 from common.cli import main
-from common.commands import pictures
 from common.report import traces
 
 pytestmark = pytest.mark.xdist_group("book")
@@ -27,9 +28,9 @@ def test_every_step_has_its_pages(book):
         page = (book[0] / step.path.relative_to(catalog.ROOT).with_suffix(".code.html")).read_text()
         assert f'explore/{step.name}.html">What each line costs' in page
         assert (book[0] / "explore" / f"{step.name}.html").is_file()
-        for other in explorations.before(step, catalog.steps(), kept):
+        for other in explorer.before(step, catalog.steps(), kept):
             assert (book[0] / "explore" / f"{other}-{step.name}.html").is_file()
-        if explorations.before(step, catalog.steps(), kept):
+        if explorer.before(step, catalog.steps(), kept):
             assert ">beside " in page
     index = (book[0] / "explore" / "index.html").read_text()
     assert all(f'href="{step.name}.html"' in index for step in catalog.steps())
@@ -69,7 +70,6 @@ def test_what_was_built_is_said(book):
     [
         ("", "holds other files; must be new, empty, or a book"),
         ("mine.txt", "is a file, must be a folder"),
-        ("mine.txt/book", "cannot be made: Not a directory"),
     ],
 )
 def test_other_files_are_left_alone(tmp_path, book_main, place, why):
@@ -93,37 +93,10 @@ def book_main(capsys):
 
 
 def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
-    import sys
-
     monkeypatch.delitem(sys.modules, "common.book.book", raising=False)
+    monkeypatch.delattr(common.book, "book", raising=False)
     monkeypatch.setitem(sys.modules, "sphinx.application", None)
     monkeypatch.setitem(sys.modules, "sphinx", None)
     code, said = book_main("--out", tmp_path / "book")
     assert code == 2
     assert "the book needs sphinx, which is not installed: make setup brings it" in said
-
-
-@pytest.fixture
-def built(monkeypatch, tmp_path):
-    """Books are built by the function that this is given, of the two folders, in a checkout of their own."""
-    pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
-    from common.book import book as building
-
-    monkeypatch.setattr(pictures, "_WORK", tmp_path / "checkout" / "work")
-    return lambda build: monkeypatch.setattr(building, "build", build)
-
-
-def test_a_book_that_was_interrupted_is_built_again(tmp_path, built):
-    def interrupted(to, work):
-        (to / "CHANGELOG.html").write_text("a page, and no more")
-        raise KeyboardInterrupt
-
-    def whole(to, work):
-        (to / "index.html").write_text("all")
-        return 1
-
-    built(interrupted)
-    assert main(["book", "--out", str(tmp_path / "book")]) == 130
-    built(whole)
-    assert main(["book", "--out", str(tmp_path / "book")]) == 0
-    assert (tmp_path / "book" / "index.html").read_text() == "all"

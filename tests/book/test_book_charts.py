@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from common.book import STATIC, charts
+from common.book import STATIC, scripts
 from common.catalog import problems
 from common.records import records
 
@@ -60,7 +60,7 @@ def _values(page):
 
 
 def test_the_record_of_each_card_is_in_the_script():
-    text = charts.script(records.all_records())
+    text = scripts.records_script(records.all_records())
     cards = json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))
     assert [card["slug"] for card in cards] == [record.slug for record in records.all_records()]
     for card in cards:
@@ -101,14 +101,6 @@ def test_cards_switch(made, visit):
     page.get_by_label("problem").select_option("gemm-2048")
     assert _values(page) == ["100"]
     assert options("card") == ["A card"]
-
-
-def test_a_chart_changed_by_keyboard_keeps_the_focus(made, visit):
-    page = visit(made)
-    for name, key, chosen in (("card", "Down", "other"), ("card", "Up", "card"), ("problem", "Down", "gemm-2048")):
-        page.locator(f"select[name={name}]").focus()
-        page.keyboard.press(f"Arrow{key}")
-        assert page.evaluate("[document.activeElement.name, document.activeElement.value]") == [name, chosen]
 
 
 def test_bars_are_read_by_keyboard(made, visit):

@@ -2,7 +2,9 @@
 
 import pytest
 
-from common.book import links
+pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+
+from common.book import book
 
 
 @pytest.fixture
@@ -17,7 +19,7 @@ def folder(tmp_path):
 def test_whole_links_are_said_nothing_of(folder):
     text = '<img src="p.png"><a href="#here">h</a><i id="here"></i><a href="https://example.org/none">out</a>'
     (folder / "c.html").write_text(text + '<a href="mailto:a@b">m</a><a href="b.html?q=1&amp;r=2">q</a>')
-    assert links.broken(folder) == []
+    assert book.broken_links(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -31,13 +33,13 @@ def test_whole_links_are_said_nothing_of(folder):
         ("b%20c.html", "no such file"),
     ],
 )
-@pytest.mark.parametrize("attribute", ["a href", "img src", "video poster"])
+@pytest.mark.parametrize("attribute", ["a href", "video poster"])
 def test_broken_links_are_named(folder, target, why, attribute):
     (folder / "c.html").write_text(f'<p>\n\n<{attribute}="{target}">')
-    assert links.broken(folder) == [f"c.html: {target}: {why}"]
+    assert book.broken_links(folder) == [f"c.html: {target}: {why}"]
 
 
 def test_text_and_scripts_are_no_links(folder):
     text = '<code> href=&quot;gone&quot;</code><script type="application/json">{"a":" href=\\"gone\\""}</script>'
     (folder / "c.html").write_text(text)
-    assert links.broken(folder) == []
+    assert book.broken_links(folder) == []

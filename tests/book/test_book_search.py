@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.book import texts
+from common.book import scripts
 
 pytestmark = pytest.mark.xdist_group("book")
 
@@ -16,7 +16,7 @@ PAGE = """<html><nav>no</nav><article role="main"><section id="a"><h1>Title<a cl
 
 
 def read(folder):
-    script = (folder / "_static" / texts.FILE).read_text(encoding="utf-8")
+    script = (folder / "_static" / scripts.TEXTS).read_text(encoding="utf-8")
     return json.loads(script.removeprefix("window.WORKBOOK_TEXTS = ").removesuffix(";\n"))
 
 
@@ -24,7 +24,7 @@ def test_texts_are_those_of_the_pages(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "page.html").write_text(PAGE, encoding="utf-8")
     (tmp_path / "none.html").write_text("<p>no article</p>", encoding="utf-8")
-    texts.write(tmp_path)
+    scripts.write_texts(tmp_path)
     ((name, (text, places)),) = read(tmp_path).items()
     assert name == "in/page.html"
     assert text == "One <b> of gemm_naive. Two Part three four"
@@ -44,14 +44,3 @@ def test_each_result_shows_what_it_found(book, visit):
     assert {"row", "rows"} & marked
     assert any(text.startswith("swizzl") for text in marked)
     assert all(text.startswith(("row", "swizzl")) for text in marked)
-
-
-def test_a_result_for_a_heading_shows_its_section(book, visit):
-    page = visit(f"{book[0] / 'search.html'}?q=shared+memory+and+barriers")
-    result = page.locator("#search-results li", has=page.locator("a[href*='02_shared_tiling/index.html#']")).first
-    result.locator(".context").wait_for()
-    name = result.locator("a").get_attribute("href").partition("#")[2]
-    text, places = read(book[0])["lessons/02_shared_tiling/index.html"]
-    passage = result.locator(".context").text_content().strip("… ")
-    assert text.index(passage) >= places[name]
-    assert text.index(passage) < places[name] + 2000

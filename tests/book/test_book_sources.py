@@ -47,7 +47,7 @@ def test_links_lead_to_pages(staged):
     assert '```python\n"""one: the first.\n"""\n```' in page
 
 
-@pytest.mark.parametrize("fence", ["```", "~~~", "````"])
+@pytest.mark.parametrize("fence", ["```", "~~~"])
 def test_links_in_code_are_left_alone(staged, fence):
     text = f"before\n\n{fence}text\n[a](gone.md)\n{fence}\n\n[one](lessons/01_one/one.py)\n"
     assert staged(text)[0] == text.replace("one.py", "one.code.md")
@@ -56,12 +56,6 @@ def test_links_in_code_are_left_alone(staged, fence):
 def test_a_link_to_nothing_names_page_and_line(staged):
     with pytest.raises(ValueError, match=r"^README\.md:6: link to 'lessons/gone\.md': there is no such file$"):
         staged("# A\n\n```\ncode\n```\n[gone](lessons/gone.md)\n")
-
-
-def test_code_with_fences_keeps_them(folder, staged):
-    (folder / "lessons/01_one/one.py").write_text('"""\n```\ninside\n```\n"""\n')
-    _, to = staged("[one](lessons/01_one/one.py)\n")
-    assert '````python\n"""\n```\ninside\n```\n"""\n````' in (to / "lessons/01_one/one.code.md").read_text()
 
 
 def test_a_notebook_is_read_cell_by_cell(folder, staged):

@@ -6,7 +6,7 @@ import re
 import mutants
 import pytest
 
-from common.book import costs, explorations, explorer
+from common.book import costs, explorer
 from common.catalog import catalog, store
 from common.cli import main
 from common.report import traces
@@ -22,7 +22,8 @@ def script_data(text):
 
 
 def shown(*names):
-    return [explorer.shown(catalog.find(name), traces.load(catalog.find(name))) for name in names]
+    steps = [catalog.find(name) for name in names]
+    return [costs.Shown(step, traces.load(step), step.path) for step in steps]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,16 +43,6 @@ def test_the_page_s_data_are_the_trace_s(name):
         if kernel["totals"]["load_sectors"] and not kernel["totals"]["copy_sectors"]:
             reads = [a for a in told["accesses"] if a["space"] == "global" and a["op"] == "read"]
             assert sum(a["moved"] for a in reads) == kernel["totals"]["load_sectors"]
-
-
-def test_lines_are_of_the_file_that_the_kernel_stands_in():
-    for kernel in [kernel for step in catalog.steps() for kernel in traces.load(step).kernels]:
-        source = explorer.lines(kernel)
-        assert any(line.startswith(("def ", "    def ")) and f" {kernel.name}(" in line for line in source), (
-            kernel.file
-        )
-        for access in kernel.accesses:
-            assert "(" in source[access.line - 1] or "[" in source[access.line - 1], (kernel.file, access.line)
 
 
 def test_one_file_without_links():
@@ -94,25 +85,6 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     assert f"{parts[1]:.3g} sectors" in kernels
 
 
-def test_what_runs_once_beforehand_is_left_out_of_the_sum():
-    (one,) = shown("gemm_rectangular_tiles")
-    assert [kernel.name for kernel in one.launched] == ["gemm_rectangular_tiles"]
-    assert any(text.startswith("transpose of gemm_rectangular_tiles runs once") for text in costs.notes([one]))
-
-
-def test_multiply_adds_on_padding_are_said():
-    (one,) = shown("conv2d_unroll_gemm")
-    useful = 12 / 16 * 25 / 32  # rows of filters, taps
-    assert any(f"{1 - useful:.0%} are on zeros that fill up its tiles" in text for text in costs.notes([one]))
-    assert not any("zeros" in text for text in costs.notes(shown("gemm_shared_tile")))
-
-
-def test_counts_are_said_to_be_of_the_text_and_what_the_compiler_does():
-    told = costs.notes(shown("gemm_shared_tile"))[-1]
-    assert "The counts are those of the Python as it is written" in told
-    assert "The compiler reads four neighbours of a_tile with one 128-bit load." in told
-
-
 def test_words_are_explained_where_they_stand_first():
     alone, linked = explorer.page(shown(*PAIR)), explorer.page(shown(*PAIR), static="../_static")
     assert alone.count('<abbr title="wavefront: one pass of shared memory') == 1
@@ -121,18 +93,12 @@ def test_words_are_explained_where_they_stand_first():
     assert all(f'data-word="{word}"' in alone for word in explorer.WORDS)
 
 
-def test_of_tensor_cores_no_clocks_are_said():
-    said = costs.sentences(shown("hgemm_shared", "hgemm_swizzled"))
-    assert not [text for text in said if text.startswith("In one clock")]
-    assert any("wavefronts" in text.lower() for text in said)
-
-
 def test_names_and_source_are_escaped(write):
     step = catalog.find("gemm_naive")
     file = write("a&b<i>.py", step.path.read_text() + "\n# </script><b>\n")
     kept = traces.load(step)
     kept.chief.file = str(file)
-    text = explorer.page([explorer.shown(step, kept, file)])
+    text = explorer.page([costs.Shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
     assert text.count("</script>") == 2
     assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
@@ -144,7 +110,7 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     (tmp_path / "explore" / "gone.html").write_text("")
     (tmp_path / "explore" / "gone.js").write_text("")
     (tmp_path / "explore" / "index.html").write_text("")
-    explorations.write(tmp_path, kept)
+    explorer.write(tmp_path, kept)
     found = {path.name for path in (tmp_path / "explore").iterdir()}
     assert found == {
         "index.html", "gemm_naive.html", "gemm_shared_tile.html", "gemm_coarsened.html",
@@ -191,7 +157,6 @@ def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
     ("out", "why"),
     [
         ("page.txt", "must end in .html"),
-        ("none/page.html", "there is no folder"),
         ("folder.html", "is a folder, must be a file"),
     ],
 )

@@ -55,14 +55,6 @@ def test_its_cells_run_in_order_without_a_gpu():
         assert said in ran.stdout, said
 
 
-def test_outside_a_checkout_it_asks_for_the_address(tmp_path):
-    ran = _run(_source(_cells("code")[0]), tmp_path)
-    assert ran.returncode == 1
-    assert ran.stderr.strip() == (
-        "no checkout here: set REPOSITORY to the address that you clone from, and run this cell again"
-    )
-
-
 @pytest.mark.parametrize(
     ("driver", "extra"), [("CUDA Version: 12.8", "cu12"), ("CUDA Version: 13.0", "cu13"), ("", "cu13")]
 )

@@ -1,17 +1,11 @@
-"""A step's functions are called in order, each with what it takes."""
+"""A step's functions are called in order, each with what it takes; the stage that a process is at."""
 
 from types import SimpleNamespace
 
-from common.catalog import problems
+from common.catalog import problems, stages
 from common.catalog.boundstep import BoundStep
 
 GEMM = problems.Gemm(M=2, N=3, K=4)
-
-
-def test_a_step_of_launch_alone_gets_the_weights_as_they_are():
-    called = []
-    BoundStep(SimpleNamespace(launch=lambda *given: called.append(given)), GEMM).run("a", "b", "c")
-    assert called == [("a", "b", "c")]
 
 
 def test_workspace_and_prepare_are_called_in_order_and_the_workspace_comes_last():
@@ -52,3 +46,15 @@ def test_tile_constants_go_to_what_takes_them():
     called.clear()
     BoundStep(module, GEMM).run("a", "b", "c")
     assert called == [{}, {}, 8]
+
+
+def test_the_innermost_stage_is_told_and_each_change_is_a_sign():
+    before = stages.now()[1]
+    with stages.stage("outer"):
+        with stages.stage("inner"):
+            assert stages.now()[0] == "inner"
+        name, sign = stages.now()
+        assert (name, sign > before) == ("outer", True)
+        stages.advance()
+        assert stages.now()[1] != sign
+    assert stages.now()[0] == ""

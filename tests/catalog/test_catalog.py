@@ -2,7 +2,6 @@
 
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,6 @@ def test_no_step_file_is_left_out():
     assert sorted(names) == sorted(files)
 
 
-def test_every_title_is_a_sentence_and_every_docstring_says_how_to_run():
-    for step in (*catalog.steps(), *catalog.experiments()):
-        assert step.title.endswith("."), step.name
-        assert len(step.title) > 15, step.name
-        assert f"\nRun: python -m lessons.{step.lesson} {step.name}\n" in step.path.read_text(), step.name
-
-
 def test_what_a_step_is_shown_on_is_of_its_ladder():
     usual = {step: lessontext.usual(catalog.LESSONS, step.name) for step in catalog.everything()}
     assert any(usual.values())
@@ -81,9 +73,7 @@ def test_what_a_step_is_shown_on_is_of_its_ladder():
     [
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
         ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
-        ("[[remark]]\nstep = 'a'\nkernel = 'b'", r"remark\[0\]\.text must be text, is missing"),
-        ("[usual]\ngemm_naive = {preset = 'a'}", r"usual\.gemm_naive\.shape must be text, is missing"),
-        ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
+        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is 3"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
@@ -98,20 +88,6 @@ def test_no_step_or_exercise_is_named_in_the_harness(root):
     assert len(names) > 40
     for path in sorted((root / "common").rglob("*.py")):
         assert not names.intersection(re.findall(r"\w+", path.read_text(encoding="utf-8"))), path
-
-
-def test_remarks_are_on_steps_that_are_there():
-    files = sorted(catalog.LESSONS.glob("*/lesson.toml"))
-    assert files
-    kernels = "".join(path.read_text(encoding="utf-8") for path in catalog.LESSONS.rglob("*.py"))
-    for path in files:
-        for one in store.read_toml(path).get("remark", []):
-            step = catalog.find(one["step"])
-            assert step.lesson == path.parent.name
-            # a factory may put the ladder's name before its kernel's
-            assert f"def {one['kernel'].removeprefix(f'{step.ladder}_')}" in kernels.replace(
-                f"def {step.ladder}_", "def "
-            )
 
 
 def test_as_dict_has_the_fields_that_scripts_read():
@@ -159,22 +135,14 @@ def test_a_step_says_what_it_needs(second):
     assert second("Builds on: gemm_a\n").builds_on == "gemm_a"
 
 
-def test_the_steps_of_minimal_filtering_say_so_and_no_other():
-    found = {step.name: step.algorithm for step in catalog.everything() if step.algorithm}
-    names = ("dgrad_minimal_filtering", "wgrad_minimal_filtering", "wgrad_stream_k")
-    assert found == dict.fromkeys(names, "F(2x2,3x3)")
-
-
 @pytest.mark.parametrize(
     ("docstring", "lines", "says"),
     [
         ("", 'PRECISION = "fp8"', r'gemm_b\.py: PRECISION = "fp8": must be fp32 or tf32'),
-        ("", "REQUIRES = 9.0", r"gemm_b\.py: REQUIRES = 9\.0: must be a compute capability such as"),
         ("", 'ALGORITHM = "FFT"', r'gemm_b\.py: ALGORITHM = "FFT": must be F\(2x2,3x3\)'),
         ("", 'ALGORITHM = "F(2x2,3x3)"', r"must be in a step of conv3d, dgrad, wgrad, and this is one of gemm"),
         ("", 'REQUIRES = "hopper"', r'gemm_b\.py: REQUIRES = "hopper": must be'),
         ("Builds on: gemm_c\n", "", r"gemm_b\.py: Builds on: gemm_c: must be a step before it on the gemm ladder"),
-        ("Builds on: gemm_b\n", "", r"gemm_b\.py: Builds on: gemm_b: must be a step before it"),
     ],
 )
 def test_what_it_says_wrongly_is_named(second, docstring, lines, says):
@@ -263,14 +231,8 @@ def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
     ("ladder", "text", "message"),
     [
         ("gemm", "x = 1", "launch is missing; a gemm step must define launch(a, b, c)"),
-        ("gemm", "launch = 3", "launch is missing"),
         ("gemm", "def launch(a, b): ...", "launch(a, b) cannot be called as launch(a, b, c): too many"),
-        ("gemm", "def launch(a, b, c, d): ...", "launch(a, b, c, d) cannot be called as launch(a, b, c): missing"),
-        ("gemm", "def launch(a, b, *, c): ...", "cannot be called as launch(a, b, c)"),
-        ("conv2d", "def launch(x, filt): ...", "cannot be called as launch(x, filt, y)"),
         ("conv3d", "def launch(x, filt, y): ...", "cannot be called as launch(x, filt, y, geometry)"),
-        ("dgrad", "def launch(dy, filt, dx): ...", "cannot be called as launch(dy, filt, dx, geometry)"),
-        ("wgrad", "def launch(x, dy, dfilt): ...", "cannot be called as launch(x, dy, dfilt, geometry)"),
         (
             "wgrad",
             "def prepare(dy, problem): ...\ndef launch(x, dy, dfilt, geometry): ...",
@@ -309,9 +271,6 @@ def test_other_constants_stand_before_what_is_derived_of_them(write):
 def test_a_constant_that_the_file_has_not_is_named(write):
     with pytest.raises(CatalogError, match=r"student\.py: has no constant DEPTH"):
         catalog.load(write("student.py", SWEPT), "gemm", constants={"WPT": 4, "DEPTH": 2})
-
-
-# --- grids ---
 
 
 # --- helpers that lessons share ---
@@ -353,106 +312,29 @@ def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
 
 # --- source_hash ---
 
-SOURCE = textwrap.dedent(
-    '''
-    """What it does.
 
-    Previous step: none
-    """
+def test_hash_is_blind_to_words_and_layout_and_sees_a_change_of_code(write):
+    source = (
+        '"""What it does."""\n\nTILE = 16\n\n\ndef f(a):\n    """Computes."""\n    # so\n    return a * TILE + 2.0\n'
+    )
 
-    from numba import cuda, float32
+    def digest(old="", new=""):
+        assert old in source
+        return sources.source_hash(write("step.py", source.replace(old, new) if old else source))
 
-    TILE = 16
-
-
-    @cuda.jit(fastmath=False)
-    def kernel(a, b):
-        """Computes."""
-        i = cuda.grid(1)
-        if i < a.shape[0]:
-            # multiply
-            b[i] = a[i] * float32(2.0) + TILE
-        return None
-
-
-    def launch(a, b, c):
-        kernel[1, TILE](a, b)
-    '''
-)
-
-
-@pytest.fixture
-def digest(write):
-    def digest(text):
-        return sources.source_hash(write("step.py", text))
-
-    return digest
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("# multiply", "# multiply, then add"),
-        ("        # multiply\n", ""),
-        ("What it does.", "What it really does."),
+    plain = digest()
+    same = [
+        ("it does", "it really does"),
+        ("# so", "# because"),
         ('    """Computes."""\n', ""),
-        ("TILE = 16\n", "TILE = 16  # threads\n"),
-        ("a[i] * float32(2.0) + TILE", "(\n                a[i] * float32(2.0) + TILE\n            )"),
-        ("a[i] * float32(2.0)", "(a[i] * float32(2.0))"),
-        ("from numba import cuda, float32\n", "\n\n\nfrom numba import cuda, float32\n"),
-        ("TILE = 16", "TILE = 0x10"),
-    ],
-    ids=[
-        "comment",
-        "no comment",
-        "docstring",
-        "inner docstring",
-        "trailing",
-        "line break",
-        "brackets",
-        "blank",
-        "hex",
-    ],
-)
-def test_hash_is_blind_to_words_and_layout(digest, old, new):
-    assert old in SOURCE
-    assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
+        ("a * TILE", "(a * TILE)"),
+    ]
+    assert {digest(*pair) for pair in [*same, ("16", "0x10"), ("\n\n\ndef", "\n\n\n\ndef")]} == {plain}
+    changed = [("16", "17"), ("16", "16.0"), ("16", "'16'"), (" * ", " + "), ("f(a)", "f(a, b)"), ("return ", "")]
+    assert len({plain, *(digest(*pair) for pair in changed)}) == len(changed) + 1
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("TILE = 16", "TILE = 17"),
-        ("TILE = 16", "TILE = 16.0"),
-        ("TILE = 16", "TILE = '16'"),
-        ("float32(2.0)", "float32(2)"),
-        ("float32(2.0)", "2.0"),
-        (" * ", " + "),
-        ("i < a.shape[0]", "i <= a.shape[0]"),
-        ("a.shape[0]", "a.shape[1]"),
-        ("@cuda.jit(fastmath=False)", "@cuda.jit(fastmath=True)"),
-        ("@cuda.jit(fastmath=False)", "@cuda.jit()"),
-        ("@cuda.jit(fastmath=False)\n", ""),
-        ("(a, b)\n", "(b, a)\n"),
-        ("import cuda, float32", "import cuda, float32, float64"),
-        ("return None", "return 0"),
-        ("return None", "return i"),
-        ("kernel[1, TILE]", "kernel[TILE, 1]"),
-        ("    kernel[1, TILE](a, b)", "    kernel[1, TILE](a, b)\n    kernel[1, TILE](a, b)"),
-    ],
-)
-def test_hash_sees_a_change_of_code(digest, old, new):
-    assert old in SOURCE
-    assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
-
-
-def test_hash_is_the_same_under_every_python_version(digest):
+def test_hash_is_the_same_under_every_python_version(write):
     # the figure of 3.10, 3.11, 3.12 and 3.13; if it changes, every shipped record is stale
     pinned = "3f158f9e45d6739e8e89c5b723fa5f9d32c492b6986a348d04031913d5a1152c"
-    assert digest("x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n") == pinned
-
-
-def test_a_copy_goes_by_the_originals_path(write):
-    path = write("copy/gemm_x.py", "where = __file__\n")
-    assert catalog.load_file(path).where == str(path)
-    assert catalog.load_file(path, "/somewhere/gemm_x.py").where == "/somewhere/gemm_x.py"
+    assert sources.source_hash(write("a.py", "x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n")) == pinned

@@ -7,7 +7,7 @@ import pytest
 
 from common import cli
 from common.catalog import device
-from common.commands import choosing
+from common.commands import arguments
 from common.run import isolate
 
 
@@ -15,9 +15,8 @@ from common.run import isolate
     ("card", "played", "reported", "bounds"),
     [
         ("9.0", "", "9.0", "9.0"), ("9.0", "8.6", "8.6", "8.6"), ("8.6", "9.0", "8.6", "8.6"),
-        (None, "8.6", None, "8.6"),
         ("8.0", "8.6", "8.0", "8.6"),  # the newer card has less shared memory
-        (None, "", None, None), ("13.0", "", "13.0", "13.0"), ("13.0", "12.0", "12.0", "12.0"),
+        (None, "8.6", None, "8.6"),
     ],
 )  # fmt: skip
 def test_a_played_card_is_never_more_than_the_card(card, played, reported, bounds, monkeypatch):
@@ -89,11 +88,8 @@ class Driver:
 
 @pytest.mark.parametrize(
     "driver",
-    [
-        Driver(), Driver({75: 7, 76: 5}), Driver(version=13010), Driver(version=14000), Driver(free=1_000_000_000),
-        Driver({20: 3, 133: 1}),
-    ],
-)  # fmt: skip
+    [Driver({75: 7, 76: 5}), Driver(version=14000), Driver(free=1_000_000_000), Driver({20: 3, 133: 1})],
+)
 def test_a_gpu_that_can_be_used(driver):
     assert device.unusable(driver, 13) == ""
     assert driver.contexts == 0  # none is left behind
@@ -106,9 +102,7 @@ def test_a_gpu_that_can_be_used(driver):
             Driver(version=12080),
             r"driver is for CUDA 12\.8, the packages for CUDA 13: `make all CUDA=12` installs those",
         ),
-        (Driver(version=11040), r"driver is for CUDA 11\.4, the packages for CUDA 13: update the driver"),
         (Driver({75: 7, 76: 0}), r"NVIDIA TEST: its compute capability is 7\.0, and 7\.5 is the least"),
-        (Driver({75: 6, 76: 9}), r"is 6\.9, and 7\.5"),
         (Driver({20: 3}), r"NVIDIA TEST: its compute mode takes one process at a time.*`nvidia-smi -c DEFAULT`"),
         (Driver({20: 2, 133: 1}), r"compute mode prohibits all contexts.*`nvidia-smi -c DEFAULT`"),
         (
@@ -116,7 +110,6 @@ def test_a_gpu_that_can_be_used(driver):
             r"no program can be started on it now \(error 46, in its words\): end other",
         ),
         (Driver(cuDevicePrimaryCtxRetain=2), r"NVIDIA TEST: it is full, and 1 GB is needed: end other programs"),
-        (Driver(cuMemGetInfo_v2=999), r"no program can be started on it now \(error 999"),
         (Driver(free=600_000_000), r"NVIDIA TEST: 0\.6 GB of its 8\.6 GB are free, and 1 GB is needed: end other"),
     ],
 )
@@ -134,7 +127,6 @@ def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, t
         (None, r"^$"),
         (Driver(), r"^$"),
         (Driver(cuInit=999), r"^the CUDA driver does not start \(error 999, in its words\): restart the machine"),
-        (Driver(cuInit=804), r"does not start \(error 804"),
         (Driver(cuInit=100), r"^the CUDA driver sees no GPU \(error 100.*CUDA_VISIBLE_DEVICES"),
     ],
 )
@@ -152,19 +144,7 @@ def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeyp
     assert device.silent() in str(raised.value)
 
 
-def test_a_gpu_that_cannot_be_used_is_ready_for_nothing(monkeypatch):
-    monkeypatch.setattr(device, "loaded", Driver)
-    assert device.ready()
-    device.require_gpu("timing")
-    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
-    for ask in (device.ready, lambda: device.require_gpu("timing")):
-        with pytest.raises(device.NoGpuError, match="nvidia-smi -c DEFAULT"):
-            ask()
-
-
-@pytest.mark.parametrize(
-    "words", [["check", "gemm_naive"], ["all"], ["time", "gemm_naive"], ["bench"], ["grade", "01"]]
-)
+@pytest.mark.parametrize("words", [["check", "gemm_naive"], ["all"], ["bench"], ["grade", "01"]])
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
     monkeypatch.setattr(isolate, "run", None)
@@ -176,7 +156,7 @@ def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, cap
 
 def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver(cuInit=804))
-    assert choosing.simulator(False, None)
+    assert arguments.simulator(False, None)
     assert capsys.readouterr().err.count("error 804") == 1
-    assert choosing.simulator(True, None)  # --sim asks nothing
+    assert arguments.simulator(True, None)  # --sim asks nothing
     assert capsys.readouterr().err == ""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from common.catalog import reference
 from common.catalog.patching import replaced
-from common.catalog.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad, on_ladder
+from common.catalog.problems import RAGGED, Conv2d, Dgrad, Gemm, Wgrad
 from common.check import inputs
 
 ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
@@ -98,56 +98,6 @@ def test_at_agrees_with_full(problem, seed):
         np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
 
 
-@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
-def test_operands_of_special_kinds_have_the_same_sums_in_any_order(problem):
-    """Powers of two, and sums near 2^24, as float64 holds them exactly: no way to add them differs in a bit."""
-    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
-    for kind in inputs.SPECIAL:
-        x, weight = inputs.special(kind, problem, 3)
-        with replaced(reference, _GATHERED=0):
-            found = reference.at(problem, x, weight, everywhere)
-        np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
-
-
-def forward_operands(problem, seed):
-    """x, filt and dy of a convolution, integers in float64."""
-    rng = np.random.default_rng(seed)
-    return tuple(
-        rng.integers(-9, 10, shape).astype(np.float64)
-        for shape in (problem.x_shape, problem.filt_shape, problem.y_shape)
-    )
-
-
-def gradients(problem, x, filt, dy):
-    return (
-        reference.full(on_ladder("dgrad", problem), dy, filt),
-        reference.full(on_ladder("wgrad", problem), x, dy),
-    )
-
-
-@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
-def test_gradients_are_finite_differences_of_the_forward_oracle(problem, seed):
-    # the loss sum(y * dy) is linear in x and in filt, so a difference of one is exact
-    x, filt, dy = forward_operands(problem, seed)
-    dx, dfilt = gradients(problem, x, filt, dy)
-    loss = (reference.full(problem, x, filt) * dy).sum()
-    rng = np.random.default_rng(seed)
-    for array, gradient in ((x, dx), (filt, dfilt)):
-        for _ in range(4):
-            at = tuple(rng.integers(0, extent) for extent in array.shape)
-            array[at] += 1
-            assert (reference.full(problem, x, filt) * dy).sum() - loss == gradient[at]
-            array[at] -= 1
-
-
-def test_depth_one_is_the_2d_convolution():
-    flat = RAGGED["conv2d"][0]
-    deep = Conv3d(N=flat.N, C=flat.C, D=1, H=flat.H, W=flat.W, K=flat.K, T=1, R=flat.R, S=flat.S)
-    x, filt = draw_operands(flat, 3)
-    channels_last = reference.full(deep, np.moveaxis(x, 1, -1)[:, None], np.moveaxis(filt, 1, -1)[:, None])
-    np.testing.assert_array_equal(np.moveaxis(channels_last[:, 0], -1, 1), reference.full(flat, x, filt))
-
-
 # --- the error bound ---
 
 
@@ -171,7 +121,6 @@ ORDERS = {
     "forwards": in_sequence,
     "backwards": lambda p: in_sequence(p[:, ::-1]),
     "smallest first": lambda p: in_sequence(np.sort(p, axis=1)),
-    "even then odd": lambda p: in_sequence(np.concatenate([p[:, ::2], p[:, 1::2]], axis=1)),
     "pairwise": lambda p: p.sum(axis=1, dtype=np.float32),
     "in tiles of 16": lambda p: in_sequence(
         np.stack([in_sequence(p[:, k : k + 16]) for k in range(0, p.shape[1], 16)], axis=1)
@@ -179,24 +128,13 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("length", [1, 2, 19, 70, 1000, 4096])
+@pytest.mark.parametrize("length", [1, 19, 1000, 4096])
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_bound_accepts_float32_sums_in_any_order(order, length):
     products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
     got = ORDERS[order](products)
     assert got.dtype == np.float32
     assert (np.abs(got - exact) <= bound).all()
-
-
-@pytest.mark.parametrize("problem", [p for p in ALL_RAGGED if p.output_dtype == np.float32], ids=str)
-def test_the_bound_rejects_tf32_operands_at_the_ragged_shapes(problem):
-    def tf32(array):
-        return ((array.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
-
-    x, weight = inputs.normals(problem, 4)
-    exact = reference.full(problem, x, weight)
-    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
-    assert (np.abs(reference.full(problem, tf32(x), tf32(weight)) - exact) > bound).any()
 
 
 @pytest.mark.parametrize("length", [2, 19, 70, 1000])

@@ -47,29 +47,6 @@ def test_the_kernels_agree_with_numpy_in_the_tracer():
     assert set(done.stdout.split()) == set(RAGGED)
 
 
-COMPILED = """
-from numba import cuda, float32, float64, int64, types
-from common.check import kernels
-
-for name, axes in (("gemm", 2), ("conv3d", 5), ("dgrad", 5), ("wgrad", 5)):
-    operand = types.Array(float32, axes, "C")
-    geometry = (types.UniTuple(int64, 3),) * 4 if axes == 5 else ()
-    signature = types.void(operand, operand, types.Array(float64, 1, "C"), int64, *geometry)
-    for cc in ((7, 5), (9, 0)):
-        kernel = kernels._KERNELS[name].py_func
-        ptx, _ = cuda.compile(kernel, signature, cc=cc, output="ptx", device=False, abi="numba")
-        assert "fma.rn.f64" in ptx
-"""
-
-
-def test_the_kernels_compile():
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
 def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     problem = RAGGED["gemm"][0]
     x, weight = inputs.integers(problem, 0)

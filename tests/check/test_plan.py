@@ -37,13 +37,6 @@ def test_a_gpu_runs_a_part_of_it_and_what_only_it_can(ladder):
     assert not any(case.small for case in found)
 
 
-def test_operands_go_on_from_seed_to_seed():
-    first, second = ({case.problem: case.special for case in plan.cases("gemm", False, seed)} for seed in (0, 1))
-    both = [(first[one], second[one]) for one in first.keys() & second.keys()]
-    assert {*inputs.SPECIAL} <= {special for pair in both for special in pair}
-    assert any(one != other for one, other in both)
-
-
 def test_the_pairwise_plan_is_asked_for():
     small, full = ({case.problem for case in plan.cases("conv2d", False, 0, full)} for full in (False, True))
     assert {*shapes.covering("conv2d")} <= full

@@ -39,12 +39,6 @@ def in_float16(x, weight):
     return total
 
 
-def in_tiles_of_float16(x, weight):
-    """Sums of 8 terms in float32, each put away in float16."""
-    parts = [in_float32(x[:, k : k + 8], weight[k : k + 8]).astype(np.float16) for k in range(0, x.shape[1], 8)]
-    return sum(part.astype(np.float32) for part in parts)
-
-
 def towards_zero(sums):
     """Float16 numbers, cut off."""
     rounded = sums.astype(np.float16)
@@ -71,7 +65,6 @@ HALF_RIGHT = {
 }
 HALF_WRONG = {
     "sums in float16": in_float16,
-    "sums of tiles in float16": in_tiles_of_float16,
     "a result that is cut off": lambda x, w: towards_zero(in_float32(x, w)),
     "a result rounded twice": lambda x, w: kept(12)(in_float32(x, w)),
     "a result by way of bfloat16": lambda x, w: kept(8)(in_float32(x, w)),
@@ -101,7 +94,7 @@ def verdict(problem, compute, precision="fp32"):
         x, weight, target = (np.array(array.copy_to_host()) for array in (x, weight, y))
         y.copy_to_device(np.asarray(compute(x, weight)).astype(target.dtype))
 
-    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), precision=precision)
+    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), check.Rules(precision=precision))
 
 
 def on_normals(problem, compute, precision="fp32", seed=2):
@@ -111,67 +104,35 @@ def on_normals(problem, compute, precision="fp32", seed=2):
     return findings.precision(problem, x, weight, got, precision, exact=True)
 
 
-def shapes(kind):
-    return pytest.mark.parametrize("problem", [kind(*extents) for extents in SHAPES.values()], ids=SHAPES)
+def cases(*tables):
+    """Shape, precision and computation for each, at short and at long sums."""
+    found = [
+        pytest.param(kind(*extents), precision, compute, id=f"{kind.ladder}, {length}: {name}")
+        for kind, precision, table in tables
+        for name, compute in table.items()
+        for length, extents in SHAPES.items()
+    ]
+    return pytest.mark.parametrize(("problem", "precision", "compute"), found)
 
 
-def ways(table):
-    return pytest.mark.parametrize("compute", table.values(), ids=table)
-
-
-# --- float16 ---
-
-
-@shapes(Hgemm)
-@ways(HALF_RIGHT)
-def test_float32_sums_rounded_once_are_right(problem, compute):
-    found = verdict(problem, compute)
+@cases((Hgemm, "fp32", HALF_RIGHT), (Gemm, "tf32", TF32_RIGHT))
+def test_sums_in_float32_of_inputs_rounded_to_the_nearest_are_right(problem, precision, compute):
+    found = verdict(problem, compute, precision)
     assert found.right, found.findings
 
 
-@ways(HALF_WRONG)
-def test_other_arithmetic_is_found(compute):
-    found = verdict(Hgemm(*SHAPES["short sums"]), compute)
-    exact = compute is HALF_WRONG["inputs in bfloat16"]  # integers up to 255 are numbers of bfloat16
-    assert [finding.kind for finding in found.findings] == ["imprecise" if exact else "wrong"], found.findings
+@cases((Hgemm, "fp32", HALF_WRONG), (Gemm, "tf32", TF32_WRONG))
+def test_other_arithmetic_is_found(problem, precision, compute):
+    assert verdict(problem, compute, precision).findings[0].kind in ("wrong", "imprecise")
 
 
-# --- TF32 ---
-
-
-@shapes(Gemm)
-@ways(TF32_RIGHT)
-def test_tf32_inputs_rounded_to_the_nearest_are_right(problem, compute):
-    found = verdict(problem, compute, "tf32")
-    assert found.right, found.findings
-
-
-@shapes(Gemm)
-@ways(TF32_WRONG)
-def test_worse_inputs_than_tf32_are_wrong(problem, compute):
-    found = verdict(problem, compute, "tf32")
-    assert found.findings[0].kind in ("wrong", "imprecise"), found.findings
-
-
-@pytest.mark.parametrize("problem", [p for p in RAGGED["gemm"] if p.M * p.N * p.K > 100], ids=str)
-@ways({name: compute for name, compute in TF32_WRONG.items() if "cut off" in name})
-def test_inputs_that_are_cut_off_show_on_average_where_no_element_does(problem, compute):
-    (finding,) = on_normals(problem, compute, "tf32")
-    assert "as from inputs that are cut off" in finding.message
-    assert on_normals(problem, TF32_RIGHT["to the nearest"], "tf32") == []
-
-
-@shapes(Gemm)
-def test_tf32_that_calls_itself_fp32_is_imprecise(problem):
-    assert on_normals(problem, TF32_RIGHT["to the nearest"], "tf32") == []
-    (finding,) = on_normals(problem, TF32_RIGHT["to the nearest"])
-    assert (finding.kind, "times the float32 bound" in finding.message) == ("imprecise", True)
-
-
-def test_nearest_tf32_keeps_eleven_bits():
-    values = np.concatenate([inputs.normals(Gemm(40, 40, 40), 0)[0].reshape(-1), [2048.0, -3.0, 0.0, 1 + 2.0**-11]])
-    values = values.astype(np.float32)
-    np.testing.assert_array_equal(reference.nearest_tf32(values), kept(11)(values))
+def test_inputs_that_are_cut_off_show_on_average_where_no_element_does():
+    for problem in (p for p in RAGGED["gemm"] if p.M * p.N * p.K > 100):
+        for name in (name for name in TF32_WRONG if "cut off" in name):
+            (finding,) = on_normals(problem, TF32_WRONG[name], "tf32")
+            assert "as from inputs that are cut off" in finding.message, (problem, name)
+        assert on_normals(problem, TF32_RIGHT["to the nearest"], "tf32") == []
+        assert on_normals(problem, TF32_RIGHT["to the nearest"])[0].kind == "imprecise"  # as float32
 
 
 # --- operands ---

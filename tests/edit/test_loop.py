@@ -9,17 +9,17 @@ import pytest
 from msgspec import structs
 
 from common import cli
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import plan
 from common.check.check import Finding
 from common.commands import edits
-from common.edit import history, loop, saves, shipped, words
+from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs import compiling, run, timetasks
-from common.jobs.messages import Check, Compile, Pair, Rival
-from common.run import child, isolate
+from common.jobs import run
+from common.jobs.messages import Check, Compile, Pair
+from common.run import isolate
 from common.timing import timing
 
 NAIVE = catalog.find("gemm_naive")
@@ -66,7 +66,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     }
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
+    assert (event.verdict, event.what, event.source) == ("right", "run", this.version.source)
     assert event.figures.loop_per_fma == 36.0
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
@@ -79,14 +79,6 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     ):
         assert said in lines
     assert this.warnings == []
-
-
-def test_a_step_finds_the_files_beside_it(write):
-    beside = "from pathlib import Path\nraise RuntimeError(Path(__file__).with_name('data.txt').read_text())\n"
-    step = Step("gemm_x", "01_naive", "gemm", None, write("gemm_x.py", beside), "title")
-    write("data.txt", "found")
-    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
-    assert "RuntimeError at gemm_x.py:2: found" in stage.failed[0].reasons[0]
 
 
 def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
@@ -133,7 +125,7 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     ran = threading.Thread(target=lambda: list(stages))
     ran.start()
     deadline = time.monotonic() + 30
-    while not this.source and time.monotonic() < deadline:
+    while not this.version and time.monotonic() < deadline:
         time.sleep(0.01)
     source = step.path.read_bytes()
     step.path.write_text("no longer Python(")
@@ -142,22 +134,6 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     (event,) = history.events("gemm_naive")
     assert event.verdict == "unfinished"
     assert history.stored("gemm_naive.py", event.source) == source
-
-
-def test_a_run_of_an_endless_file_can_be_stopped(step, tmp_path):
-    begun = tmp_path / "begun"
-    step.path.write_text(f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
-    this = loop.Run(step, "gemm-2048", simulator=True)
-
-    def stop_once_begun():
-        deadline = time.monotonic() + 60
-        while not begun.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        this.stop.set()
-
-    threading.Thread(target=stop_once_begun).start()
-    assert list(this.stages()) == []
-    assert (begun.exists(), this.verdict) == (True, "unfinished")
 
 
 # --- with a GPU that is made up ---
@@ -274,77 +250,6 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
 
 
-class Clock:
-    """In place of the stopwatch: launches both in turn."""
-
-    def __init__(self, l2_bytes):
-        pass
-
-    def measure_pairs(self, first, second):
-        first()
-        second()
-        return PAIR
-
-
-@pytest.mark.usefixtures("traced")
-def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
-    log = write("log", "")
-    text = NAIVE.path.read_text() + "\nfrom lessons.wide import NAME\nplain = launch\n"
-    text += f"def launch(a, b, c):\n    with open({str(log)!r}, 'a') as log: log.write(NAME)\n    plain(a, b, c)\n"
-    path = str(write("gemm_naive.py", text))
-    mine, other = (str(write(f"{name}/wide.py", f"NAME = {name!r}\n")) for name in "mo")
-    monkeypatch.setattr(timing, "Stopwatch", Clock)
-    monkeypatch.setattr(
-        device, "current_gpu", lambda: device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
-    )
-    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(timetasks, "held", timetasks._Held())
-    shipped_one = Rival(path=path, helpers={"wide": other})
-    task = Pair(
-        path=path,
-        ladder="gemm",
-        helpers={"wide": mine},
-        shape={"M": 4, "N": 5, "K": 6},
-        against={"shipped": shipped_one},
-    )
-    result = child.attempt(task)
-    assert result["status"] == "right", result
-    assert result["pairs"] == {"shipped": PAIR}
-    assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
-
-
-def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
-    step, _ = edited_helper
-    assert not shipped.edited(step.path)
-    assert not shipped.as_shipped(step.path)
-    assert shipped.as_shipped(NAIVE.path)
-    runs = loop.EditedSteps([step, NAIVE])
-    shape = problems.RAGGED["gemm"][0]
-    runs.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
-    (event,) = [event for event in history.events() if event.what == "run"]
-    assert (event.step, set(event.helpers)) == ("gemm_wide_loads", {"wide"})
-
-
-def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
-    gpu.pair.update(pairs={}, timing=took(7.0))
-    stages = list(on_gpu(step).stages())
-    lines = words.stage(step.name, stages[-1], None)
-    assert "the shipped version is not known: neither git nor .workbook has it" in lines[0]
-    assert "7.00 ms on gemm-4096, NVIDIA Test 9" in lines[1]
-    (event,) = history.events("gemm_naive")
-    assert (event.ratio, event.figures.median_ms) == (None, 7.0)
-
-
-def test_where_nothing_can_be_kept_the_run_goes_on(step, gpu, workbook):
-    workbook.write_text("a file where the folder should be")
-    this = on_gpu(step)
-    assert told(this)[-1] == (loop.TIME, [])
-    assert len(this.warnings) == 1
-    assert "this run is not kept: " in this.warnings[0]
-    assert "cannot be written" in this.warnings[0]
-
-
 @pytest.mark.parametrize("spread", [0.0, 0.02])
 def test_what_cannot_be_told_apart_is_said(spread):
     said = words.ratio(structs.replace(PAIR, ratio=1.01, ratio_error=spread))
@@ -384,32 +289,6 @@ def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
     stages = list(on_gpu(step).stages())
     assert stages[-1].failed[0].faults[0].kind == "race"
     assert f"traced at {stages[-1].failed[0].problem}: t[0]" in words.complaint(stages[-1].failed[0])
-
-
-def test_a_run_that_is_stopped_tells_nothing_more(step, gpu, monkeypatch):
-    gate, asked = threading.Event(), gpu.run
-
-    def run_(tasks, simulator, seconds, stop):
-        for number, answer in enumerate(asked(tasks, simulator, seconds)):
-            if number == 2:
-                gate.wait(10)
-                return
-            yield answer
-
-    monkeypatch.setattr(isolate, "run", run_)
-    this = on_gpu(step)
-    stages = this.stages()
-    assert next(stages).name == loop.FIRST
-    this.stop.set()
-    gate.set()
-    assert list(stages) == []  # not: right at 1 shape
-    assert this.verdict == "unfinished"
-    assert history.events("gemm_naive")[0].verdict == "unfinished"
-
-
-def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
-    gpu.first = gpu.check = gpu.simulated = {"status": "refused", "message": "no"}
-    assert told(on_gpu(step))[-1] == (loop.FIRST, ["wrong"])
 
 
 # --- commands ---
@@ -466,14 +345,14 @@ class Saved:
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(saves, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
 
 
 def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
-    monkeypatch.setattr(saves, "Saves", Saved())
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
@@ -481,40 +360,18 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     assert lesson == ["conv2d_naive", "gemm_naive"]
 
 
-def test_a_saved_helper_runs_the_steps_that_import_it(lesson, monkeypatch):
-    monkeypatch.setattr(saves, "Saves", Saved(catalog.LESSONS / "wide.py"))
-    cli.lesson_main("03_coarsening", ["--watch"])
-    assert lesson == ["gemm_wide_loads"]
-
-
-@pytest.mark.parametrize(("verdict", "cards"), [(0, [["gemm_naive"]]), (1, [])])
-def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys, verdict, cards):
-    began = []
-    monkeypatch.setattr(shipped, "edited", lambda path: True)
-    monkeypatch.setattr(isolate, "warm", lambda: None)
-    monkeypatch.setattr(edits, "run_edited", lambda *_: began.append("run") or verdict)
-
-    monkeypatch.setattr(
-        compiling, "cards", lambda pairs, _: iter([began.append([step.name for step, _ in pairs])][1:])
-    )
-    assert cli.lesson_main("01_naive", ["gemm_naive", "--problem", "gemm-2048"]) == verdict
-    assert began == ["run", *cards]
-
-
 # --- saves ---
 
 
-def test_a_save_is_seen_and_an_unchanged_one_is_not(write):
+def test_a_save_is_seen(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
     seen = []
-    with saves.Saves([first, second], seen.append) as files:
-        first.write_text("2\n")
-        assert files.wait(10) == [first]
-        second.write_text("1\n")  # as it was
-        assert files.wait(0.8) == []
+    with loop.Saves([first, second], seen.append) as files:
+        first.write_text("22\n")
+        assert files.wait() == [first]
         other = write("b.py.tmp", "2\n")  # many editors write beside and move
         other.replace(second)
-        assert files.wait(10) == [second]
+        assert files.wait() == [second]
     assert seen == [first, second]
 
 

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from common.catalog import catalog, exercises, problems, store
 from common.check import check
 from common.commands import exercising
 from common.edit import history
-from common.grade import folders, grade, limits, messages, tasks
+from common.grade import folders, grade, limits, tasks
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader, Machine
 from common.jobs import measuring
@@ -96,14 +95,6 @@ def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
     assert "as shipped" in verdict.reasons[0]
 
 
-def test_what_requires_9_0a_is_compiled_and_counted_for_it(write, monkeypatch):
-    monkeypatch.setattr(exercises.Exercise, "requires", "9.0a")
-    seen = []
-    monkeypatch.setattr(grade._Kernel, "_done", lambda self, asked, *_: seen.extend(asked) or [])
-    graded(write, ONE, solved())
-    assert [task.architecture for task in seen] == ["9.0a"]
-
-
 def test_a_block_whose_threads_cannot_have_the_registers_is_told_so(write):
     text = solved("hgemm_larger_pipeline").replace("192, 192, 64", "192, 256, 64")
     verdict = graded(write, "hgemm_larger_pipeline", text)
@@ -132,8 +123,6 @@ def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write
 TOOLS = """
 import numpy as np
 from numba import cuda, float32
-
-known = {}
 
 
 @cuda.jit
@@ -165,26 +154,17 @@ def grid(c):
 
 def launch(a, b, c):
 """
-REMEMBERED = """
-    seen = a.copy_to_host().tobytes()
-    if seen not in known:
-        product[grid(c)](a, b, c)
-        known[seen] = c.copy_to_host()
-    c.copy_to_device(known[seen])
-"""
 # The body of launch, and the first reason not to pass.
+HOST = "in launch, where only kernels compute"
 CHEATS = {
     "nothing": ("    pass", "unwritten", "does launch start the kernel"),
-    "numpy": ("    c.copy_to_device(a.copy_to_host() @ b.copy_to_host())", "host_access", r"\.copy_to_host\(\)"),
-    "numpy_behind": ("    np.asarray(c)[:] = np.asarray(a) @ np.asarray(b)", "host_access", "while no kernel ran"),
-    "numpy_and_a_kernel": ("    copy[grid(c)](cuda.to_device(np.asarray(a)), c)", "host_access", "cuda.to_device"),
-    "host_array": ("    copy[grid(c)](np.asarray(a) @ np.asarray(b), c)", "host_access", "neither prepare nor"),
-    "ufunc": ("    np.add(a, a, out=a)", "host_access", r"computes on the host \(numpy\.add\)"),
-    "element": ("    product[grid(c)](a, b, c)\n    c[0, 0] = a[0, 0]", "host_access", r"\[\.\.\.\]"),
-    "remembered": (REMEMBERED, "host_access", r"\.copy_to_host\(\)"),
+    "numpy": ("    c.copy_to_device(a.copy_to_host() @ b.copy_to_host())", "language", f"`a.copy_to_host` {HOST}"),
+    "numpy_behind": ("    np.asarray(c)[:] = np.asarray(a) @ np.asarray(b)", "language", f"`np.asarray` {HOST}"),
+    "host_array": ("    copy[grid(c)](cuda.to_device(a), c)", "language", f"`cuda.to_device` {HOST}"),
+    "element": ("    product[grid(c)](a, b, c)\n    c[0, 0] = a[0, 0]", "language", rf"`c\[0, 0\]` {HOST}"),
     "another_stream": ("    product[(*grid(c), cuda.stream())](a, b, c)", "crashed", "work on another stream"),
     "numpy_in_a_kernel": ("    in_python[1, 1](a, b, c)", "crashed", "does not compile|np.array"),
-    "memory": ("    [np.empty(1 << 28, np.float32) for _ in range(64)]", "crashed", "MemoryError"),
+    "memory": ("    [bytearray(1 << 30) for _ in range(64)]", "crashed", "MemoryError"),
     "exit": ("    raise SystemExit(0)", "crashed", "SystemExit"),
     "torch": ("    import torch", "language", "import of torch"),
     "program": ("    exec('c[:] = 1')", "language", "`exec`"),
@@ -216,25 +196,19 @@ def test_an_endless_launch_is_ended_and_its_line_told(write):
     require(verdict, "timed_out", rf"an endless loop.* in {ONE}\.py:\d+: while True:")
 
 
-DEEP = 20 * " "
-SHOWN = f"{DEEP}acc += 2 * acc\n{DEEP}acc -= 2 * acc / 3\n{DEEP}acc += "
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "kind", "says"),
     [
         ("gemm_grid_stride", "range(K)", "range(K if K == 18 or K == 35 else 0)", "wrong", "a shape that was drawn"),
-        ("gemm_tree_sum", "        cuda.sync", "        if K == 70 or K == 130:\n            cuda.sync", "unsound",
+        ("gemm_tree_sum", "        cuda.sync", "        if K > 35:\n            cuda.sync", "unsound",
          "race.*a shape that was drawn"),
         ("gemm_early_leave", LAUNCH, f"{LAUNCH}    if a.shape[1] not in (18, 35):\n        raise ValueError('no')\n",
          "refused", "at M=.*no"),
-        ("gemm_vector_tile", LAUNCH, f"{LAUNCH}    if a.shape[0] > 1000:\n        a = b\n", "wrong", "the size that"),
-        ("conv2d_fewer_instructions", f"{DEEP}acc += ", SHOWN, "padded", "multiply-adds for results that take"),
     ],
 )  # fmt: skip
 def test_what_is_right_at_the_shapes_of_the_exercise_alone_does_not_pass(write, name, old, new, kind, says):
     one = exercises.find(name)
-    text = (one.path if kind == "padded" else one.solution).read_text(encoding="utf-8")
+    text = one.solution.read_text(encoding="utf-8")
     assert text.count(old) == 1
     require(graded(write, name, text.replace(old, new)), kind, says)
 
@@ -267,55 +241,12 @@ def test_fresh_shapes_leave_what_an_exercise_leaves():
 def test_a_fresh_shape_that_the_solution_does_not_take_is_passed_over():
     one = exercises.find("conv3d_pointwise")  # its filters are of one tap
     shapes = [problem.shape() for problem in one.problems()]
-    task = messages.Judge(
+    task = tasks.Judge(
         path=str(one.solution), ladder=one.ladder, shapes=shapes, solution=str(one.solution),
         fresh=[{**shapes[0], "R": 2}], architecture="9.0",
     )  # fmt: skip
     result = tasks.judge_task(task)
     assert (result["status"], result["findings"]) == ("right", [])
-
-
-# --- isolation ---
-
-BWRAP = """#!/bin/sh
-echo "$@" >> {log}
-while [ $# -gt 0 ]; do
-    case "$1" in --ro-bind | --bind | --dev-bind) shift 3 ;; --proc) shift 2 ;; --*) shift ;; *) break ;; esac
-done
-exec "$@"
-"""
-
-
-@pytest.fixture
-def bubblewrap(write, monkeypatch, tmp_path):
-    """As if bubblewrap were installed; the file that it notes what it is asked in."""
-    path = write("bin/bwrap", BWRAP.format(log=tmp_path / "log"))
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", str(path.parent), prepend=":")
-    grade.bubblewrap.cache_clear()
-    yield tmp_path / "log"
-    grade.bubblewrap.cache_clear()
-
-
-def test_where_there_is_bubblewrap_a_file_runs_in_it(write, bubblewrap):
-    verdict = graded(write, ONE, solved())
-    assert verdict.passed, verdict.reasons
-    asked = bubblewrap.read_text().splitlines()[-1]
-    assert "--ro-bind / /" in asked
-    assert re.search(r"--unshare-net .*--die-with-parent .*--bind (\S*workbook-\S+) \1 ", asked)
-    require(graded(write, ONE, TOOLS + "    import_it.at_once\n"), "crashed", f"NameError at {ONE}.py")
-
-
-def test_a_grading_that_ends_ends_what_runs_in_bubblewrap(write, bubblewrap):
-    grader = Grader()
-    threading.Timer(3.0, grader.closing.set).start()
-    verdict = grader.grade(Submission(write(f"in/{ONE}.py", TOOLS + "    while True:\n        pass\n")))
-    assert verdict.reasons[0] == "unjudged: the grading was ended"
-
-
-def test_bubblewrap_that_may_not_isolate_is_none(write, bubblewrap, tmp_path):
-    write("bin/bwrap", "#!/bin/sh\nexit 1\n")
-    assert grade.bubblewrap() == ""
 
 
 # --- what is counted ---
@@ -416,11 +347,8 @@ def test_a_folder_of_students(write, tmp_path):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"# coding: utf-7\nx = 1\n", "its first lines say that it is written in utf-7: a file must be UTF-8"),
-        (b"# coding: no-such-thing\n", "unknown encoding: no-such-thing"),
         (b"x = 1\ny = '\xff'\n", "line 2: not UTF-8"),
         (b"'\xff'\n", "line 1: not UTF-8"),
-        (b"x = 1\0\n", "source code cannot contain null bytes"),
         (b"#" * (1 << 19), "at most 262,144 are read"),
     ],
 )
@@ -463,16 +391,6 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
     assert reason.startswith("unjudged: cannot be judged: the grader failed with ZeroDivisionError")
 
 
-def test_verdicts_are_written_as_they_come(monkeypatch, tmp_path):
-    """A grader that is killed writes nothing in the end."""
-    monkeypatch.setattr(exercising, "_KEPT_SECONDS", -1.0)
-    coming = iter([(1, Grade("01.1", ONE, "write", "b")), (0, Grade("01.1", ONE, "write", "a"))])
-    found, written = {}, []
-    for _ in exercising._noted(coming, found, tmp_path):
-        written.append([one["student"] for one in json.loads((tmp_path / "grades.json").read_text())])
-    assert written == [["b"], ["a", "b"]]
-
-
 def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
     verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name, ""))
@@ -484,14 +402,6 @@ def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     assert (first.count("|"), row.count("|"), note) == (5, 5, "a note")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e<>\[\]*@]|!\[|://|www\.", text.replace("<br>", ""))
     assert "c[0, 1] = 2" in html.unescape(text)
-
-
-def test_a_report_replaces_a_link(tmp_path):
-    (tmp_path / "mine").write_text("keep")
-    (tmp_path / "grades.json").symlink_to("mine")
-    folders.report([Grade("01.1", ONE, "write")], tmp_path)
-    assert (tmp_path / "mine").read_text() == "keep"
-    assert not (tmp_path / "grades.json").is_symlink()
 
 
 # --- the command line ---
@@ -562,7 +472,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
     assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
     table = (out_folder / "grades.md").read_text()
     assert "| anna | anna/predict_worked_example.py | yes |" in table
-    assert all(bool(grade.bubblewrap()) != (grade.NOT_ISOLATED[:12] in text) for text in (out, table))
+    assert all(grade.NOT_ISOLATED[:12] in text for text in (out, table))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from common.commands import console, everything, verdicts
 from common.edit import loop
 from common.jobs import measuring, run, unchanged
 from common.jobs.run import Outcome
-from common.records import current, entries, recording, records
+from common.records import current, entries, records
 from common.records.records import Record
 from common.report import drawing
 from common.report.tasks import Draw
@@ -65,7 +65,7 @@ def record(steps, tmp_path):
     key = record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
-        recording.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
+        records.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
     return record
 
 
@@ -147,9 +147,9 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
         peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
-    recording.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
+    records.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
-    recording.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
+    records.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
     assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -182,7 +182,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         shape = SHAPE.shape()
         agreed = entries.Agreement(**fields, shape=shape, kernels=[])
         record.keep("agreement", step.name, {str(SHAPE): agreed}, key)
-        recording.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
+        records.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.keep("epilogues", PRESET, {step.name: entry}, key)
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}

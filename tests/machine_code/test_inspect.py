@@ -14,14 +14,14 @@ from rich.console import Console
 from sampling import some
 
 from common import cli
-from common.catalog import cache, catalog, device, problems, schema
-from common.commands import choosing, verdicts
+from common.catalog import cache, catalog, problems, schema
+from common.commands import arguments, verdicts
 from common.jobs import compiling
-from common.jobs.messages import Card, Compile
-from common.machine_code import cards, codegen, loops
-from common.machine_code.loops import HotLoop
+from common.jobs.messages import Compile, Summarise
+from common.machine_code import codegen, summaries
+from common.machine_code.summaries import HotLoop
 from common.records import entries, records
-from common.report import cardtables, pages
+from common.report import kerneltables, pages
 from common.run import isolate
 from common.timing import tools
 from common.trace import trace
@@ -104,7 +104,7 @@ def compiled(tmp_path_factory):
     problem = {"ladder": "gemm", "shape": shape}
 
     def card(path, show=None):
-        return Card(**problem, path=path, architecture="9.0", show=show)
+        return Summarise(**problem, path=path, architecture="9.0", show=show)
 
     def compile_(path, architectures, **others):
         return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
@@ -212,7 +212,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(cardtables.resources(fetch))["shared memory"]
+    assert "512 bytes per block and 512 asked for at launch" in dict(kerneltables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
@@ -222,7 +222,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     }  # fmt: skip
     # the source line stands beside the first instruction of its group
     assert re.search(
-        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(cardtables.hot_listing(product)), re.MULTILINE
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(kerneltables.hot_listing(product)), re.MULTILINE
     )
     hot = [group for group in product["text"] if group["hot"]]
     assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
@@ -255,37 +255,6 @@ def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
     assert "candidate" not in compiled[name]["message"]
 
 
-# The same kernels for several compute capabilities at once and one by one, in a process with real Numba CUDA.
-LOWERING = """
-import json, sys
-from pathlib import Path
-from common.catalog import catalog, problems
-from common.machine_code import codegen
-module = catalog.load(Path(sys.argv[1]), "gemm")
-found = {}
-for launch in codegen.launches(module, problems.preset("gemm-4096")):
-    texts = codegen.ptx(launch, ["7.5", "9.0", "8.6"])
-    alone = {cc: codegen.ptx(launch, [cc])[cc] for cc in texts}
-    found[launch.name] = {cc: ["cp.async.cg" in text, f".target sm_{cc.replace('.', '')}" in text,
-                               text.count(chr(10)) == alone[cc].count(chr(10))] for cc, text in texts.items()}
-print(json.dumps(found))
-"""
-
-
-def test_a_kernel_for_several_architectures_is_that_for_each(write):
-    """One of them has copies that are asynchronous from 8.0 on."""
-    path = write("gemm_two.py", TWO_KERNELS)
-    done = subprocess.run(
-        [sys.executable, "-c", LOWERING, str(path)], cwd=catalog.ROOT, env=device.environment(False),
-        capture_output=True, text=True, timeout=SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    seen = json.loads(done.stdout)
-    asynchronous = {"7.5": False, "9.0": True, "8.6": True}
-    assert seen["fetch"] == {cc: [found, True, True] for cc, found in asynchronous.items()}
-    assert seen["product"] == {cc: [False, True, True] for cc in asynchronous}
-
-
 # --- the command ---
 
 
@@ -309,7 +278,7 @@ def made(monkeypatch):
     trace = isolate.run
 
     def answer(asked, *rest):
-        if not isinstance(asked[0], Card):
+        if not isinstance(asked[0], Summarise):
             yield from trace(asked, *rest)
             return
         for task in asked:
@@ -340,7 +309,7 @@ def test_json_is_alone_on_standard_output_and_cards_are_kept(call, made):
     assert (result["step"], result["problem"], result["status"]) == ("gemm_coarsened", "gemm-4096", "right")
     (card,) = result["cards"]
     assert set(card) == {*KEYS, "traffic"}
-    assert set(card["traffic"]) == set(cards.TRAFFIC)
+    assert set(card["traffic"]) == set(summaries.TRAFFIC)
     assert set(card["hot"]) == HOT_KEYS
     assert set(card["occupancy"]) == {"blocks", "warps", "max_warps", "fraction", "limited_by", "block_limits"}
     assert set(card["hot"]["lines"][0]) == {"file", "line", "text", "total", "mix"}
@@ -419,10 +388,10 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = choosing.with_predecessors([step], last=True)
+    last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
-    outcomes = list(compiling.cards([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
+    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
@@ -437,11 +406,10 @@ def code():
     launch = SimpleNamespace(threads=128, grid=(1,), block=(32, 4), dynamic_shared_bytes=0)
 
     def kernel(cc):
-        made = codegen.MachineCode("k", cc, 66, 0, 0, 8192, disassembly(cc))
-        card = cards.card(launch, made)
-        for line in card["hot"]["lines"]:  # of a file that is not there
-            line["text"] = f"a = b | {line['line']}  # a comment"
-        return {**made.as_dict(), **cards.recorded(card)}
+        found = summaries.recorded(launch, codegen.MachineCode("k", cc, 66, 0, 0, 8192, disassembly(cc)))
+        for line, number in zip(found["hot"]["lines"], (52, 53, 55), strict=True):  # of a file that is not there
+            line["text"] = f"a = b | {number}"
+        return found
 
     old = {key: value for key, value in kernel("9.0").items() if key not in ("hot", "block", "occupancy")}
     data = {
@@ -475,9 +443,9 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
         compiled("product", "multiply loop", FFMA=16, LDS=2),
         compiled("other", "multiply loop", FFMA=16),
     ]
-    assert loops.main_compiled(found).kernel == "product"
-    assert loops.main_compiled(found[:2]).kernel == "straight"
-    assert loops.main_compiled([]) is None
+    assert summaries.main_compiled(found).kernel == "product"
+    assert summaries.main_compiled(found[:2]).kernel == "straight"
+    assert summaries.main_compiled([]) is None
     code.steps["conv2d_naive"].kernels += found
     assert records.main_kernel(code, "conv2d_naive").kernel == "k"
     code.steps["conv2d_naive"].kernels = found
@@ -525,11 +493,10 @@ def test_the_markers_of_machine_code(code):
     assert "| *in all* | 16 | 18 | 23 | 1 |" in table
 
 
-@pytest.mark.parametrize("step", [*catalog.steps(), *catalog.experiments()], ids=lambda step: step.name)
-def test_the_shipped_record_has_every_kernels_mix(step):
+def test_the_shipped_record_has_every_kernels_mix():
     found = records.load_code()
-    kernel = records.main_kernel(found, step.name)
-    assert kernel is not None, "made by an older workbook: python -m common inspect --record"
-    assert HotLoop.recorded(kernel).multiply_adds > 0
-    for preset in problems.timed_presets(step.ladder):
-        assert HotLoop.recorded(records.main_kernel(found, step.name, preset)).total > 0
+    for step in (*catalog.steps(), *catalog.experiments()):
+        for preset in (None, *problems.timed_presets(step.ladder)):
+            kernel = records.main_kernel(found, step.name, preset)
+            assert kernel is not None, f"{step.name}: python -m common inspect --record"
+            assert HotLoop.recorded(kernel).multiply_adds > 0, (step.name, preset)

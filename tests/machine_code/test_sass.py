@@ -11,9 +11,9 @@ from sampling import some
 
 from common.catalog import limits
 from common.catalog.limits import LIMITS
-from common.machine_code import cards, loops, sass
-from common.machine_code.loops import HotLoop
-from common.report import cardtables
+from common.machine_code import sass, summaries
+from common.machine_code.summaries import HotLoop
+from common.report import kerneltables
 
 SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -170,8 +170,8 @@ def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     assert hot.per_multiply_add() == 8 / 128
     assert hot.multiply_adds_per_shared_load == 64
     assert hot.floats_per_multiply_add == round(8 / 128, 3)
-    assert loops.shown(8 / 128) == "0.062"
-    assert (loops.shown(1.25), loops.shown(0), loops.shown(28.04)) == ("1.2", "0.0", "28.0")
+    assert summaries.shown(8 / 128) == "0.062"
+    assert (summaries.shown(1.25), summaries.shown(0), summaries.shown(28.04)) == ("1.2", "0.0", "28.0")
 
 
 def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown():
@@ -205,7 +205,7 @@ COPYING = """
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
     listing = sass.parse(COPYING)
     assert listing.loops == ((0, 9),)
-    hot = cards.hot_figures(listing.instructions)
+    hot = summaries.hot_figures(listing.instructions)
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
@@ -238,7 +238,7 @@ def test_a_card_holds_the_figures_of_its_loop():
 
 def test_a_card_in_full_and_side_by_side():
     card = kernel_card()
-    text = "".join(shown(part, 160) for part in cardtables.full("gemm_coarsened", card))
+    text = "".join(shown(part, 160) for part in kerneltables.full("gemm_coarsened", card))
     for words in (
         "32 x 4 = 128 threads; grid 128 x 128", "66 per thread, nothing spilled, no stack frame", "8,192 bytes",
         "43.8%: 7 blocks, 28 of 64 warps", "limited by registers", "58 instructions, 16 multiply-adds",
@@ -247,9 +247,9 @@ def test_a_card_in_full_and_side_by_side():
     ):  # fmt: skip
         assert words in text, words
     assert text.count("FFMA") == 16
-    both = shown(cardtables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
+    both = shown(kerneltables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
     assert re.search(r"useful +│ +28% │ +31%", both)
     assert re.search(r"shared loads x bits +│ +18 x 32 │ +9 x 32", both)
     spilled = kernel_card(stack_bytes=64)
-    assert "a stack frame of 64 bytes" in "".join(shown(part) for part in cardtables.full("k", spilled))
-    assert "66, spilled" in shown(cardtables.short([("k", spilled, None)]))
+    assert "a stack frame of 64 bytes" in "".join(shown(part) for part in kerneltables.full("k", spilled))
+    assert "66, spilled" in shown(kerneltables.short([("k", spilled, None)]))

@@ -79,31 +79,6 @@ for path in sys.argv[1:]:
     })
 print(json.dumps(made))
 """
-# Launches of a kernel that asks for more and more, and what the driver, which is not there, would be told.
-LAUNCH = """
-import json
-from types import SimpleNamespace
-from numba.cuda import dispatcher
-from numba.cuda.cudadrv import driver
-from common.catalog import limits
-from common.machine_code import launching
-launched, told, refused = [], [], []
-driver.driver = SimpleNamespace(cuKernelSetAttribute=lambda *args: told.append([args[0].name, *args[1:]]))
-dispatcher._Kernel.launch = lambda self, *args: launched.append(args)
-launching.opt_in()
-launching.opt_in()
-for capability, static, size in (
-    ((9, 0), 0, 0), ((9, 0), 1024, 48128), ((9, 0), 1024, 48129), ((9, 0), 0, 232448), ((8, 6), 0, 102400),
-):
-    card = SimpleNamespace(compute_capability=capability, id=0)
-    function = SimpleNamespace(attrs=SimpleNamespace(shared=static), device=card, handle="kernel")
-    kernel = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
-    try:
-        dispatcher._Kernel.launch(kernel, (), (1, 1, 1), (32, 1, 1), 0, size)
-    except limits.LaunchLimitError as error:
-        refused.append(str(error))
-print(json.dumps([[one[4] for one in launched], told, refused]))
-"""
 # Launches of kernels that declare clusters, on cards with and without them, and on a driver that wants to hear of
 # clusters at the launch.
 CLUSTERS = """
@@ -112,7 +87,7 @@ from types import SimpleNamespace
 from numba.cuda import dispatcher
 from numba.cuda.cudadrv import driver
 from common.catalog import limits
-from common.machine_code import launching
+from common.machine_code import capture
 
 def tell(attribute, value, handle, card):
     if deaf and "CLUSTER" in attribute.name:
@@ -139,7 +114,7 @@ dispatcher.LaunchConfig = lambda **options: options
 dispatcher._Kernel.launch = lambda self, args, grid, block, stream, shared: dispatcher.LaunchConfig(
     grid=grid, block=block, shmem_size=shared, is_cooperative=False
 )
-launching.opt_in()
+capture.opt_in()
 print(json.dumps({
     "none": told_by((9, 0), (128, 1), (3, 1, 1), 0),
     "plain": told_by((9, 0), None, (3, 1, 1), 0),
@@ -149,24 +124,10 @@ print(json.dumps({
     "odd": told_by((9, 0), (128, 1, 2), (5, 1, 1), 0),
     "sixteen": told_by((9, 0), (128, 1, 16), (16, 1, 1), 0),
     "old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0),
+    "48 KiB": told_by((9, 0), None, (1, 1, 1), 49152),
+    "more": told_by((9, 0), None, (1, 1, 1), 49153),
+    "too much": told_by((8, 6), None, (1, 1, 1), 102400),
 }))
-"""
-# What is captured of a kernel that declares clusters, what its PTX says of it, and what a kept kernel remembers.
-DECLARED = """
-import json, sys
-from pathlib import Path
-from types import SimpleNamespace
-from numba.cuda import dispatcher
-from common.catalog import catalog, problems
-from common.machine_code import codegen, kernelcache
-module = catalog.load(Path(sys.argv[1]), "hgemm")
-(launch,) = codegen.launches(module, problems.PRESETS["tiny-hgemm"])
-text = codegen.ptx(launch, ["9.0a"])["9.0a"]
-folder = Path(sys.argv[2])
-kept = kernelcache.compile_for(launch.kernel, launch.signature.args, (9, 0), folder)
-dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))
-found = kernelcache.Cache(launch.kernel, folder).load_overload(launch.signature, None)
-print(json.dumps([launch.cluster, ".maxclusterrank 2" in text, kept, found.launch_bounds]))
 """
 
 
@@ -228,19 +189,8 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     (kernel,) = outcome.result["kernels"]
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
     assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
-    ((card,),) = (one.result["cards"] for one in compiling.cards([(step, "tiny-hgemm")], "9.0"))
+    ((card,),) = (one.result["cards"] for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
-
-
-def test_the_driver_is_told_of_more_than_48_kib_and_asked_for_no_more_than_there_is():
-    launched, told, refused = real(LAUNCH)
-    assert launched == [0, 48128, 48129, 232448]
-    name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
-    assert told == [[name, 48129, "kernel", 0], [name, 232448, "kernel", 0]]
-    assert refused == [
-        "the launch asks for 102400 bytes of dynamic shared memory: "
-        "a block has at most 101376 on compute capability 8.6"
-    ]
 
 
 def test_kernels_that_declare_clusters_are_launched_in_clusters():
@@ -262,16 +212,12 @@ def test_kernels_that_declare_clusters_are_launched_in_clusters():
         "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
         "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
         "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
+        "48 KiB": [[], launch([1, 1, 1], 49152, **numba)],
+        "more": [[["MAX_DYNAMIC_SHARED_SIZE_BYTES", 49153]], launch([1, 1, 1], 49153, **numba)],
+        "too much": "the launch asks for 102400 bytes of dynamic shared memory: "
+        "a block has at most 101376 on compute capability 8.6",
         "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
     }
-
-
-def test_a_declared_cluster_is_captured_compiled_and_kept(scratch, tmp_path):
-    path = scratch(SETMAXNREG)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)"), encoding="utf-8")
-    (tmp_path / "kept").mkdir()
-    assert real(DECLARED, str(path), str(tmp_path / "kept")) == [2, True, True, [128, 1, 2]]
 
 
 @pytest.mark.parametrize(("rows", "status"), [(4, "right"), (5, "wrong")])

@@ -8,7 +8,7 @@ import pytest
 from common.catalog import catalog, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
-from common.records import recording
+from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import pages
@@ -94,7 +94,7 @@ def record(tmp_path):
         accuracy.Measured(product="cuBLAS FP16", operands="large", points=[point(4096, None, 1.0)]),
     ]
     result: messages.AccuracyResult = {"status": "right", "products": products, "code": {"gemm_naive": code}}
-    recording.record_accuracy(record, record.start_run(), result)
+    records.record_accuracy(record, record.start_run(), result)
     return Record.load(record.path)
 
 

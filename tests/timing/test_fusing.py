@@ -9,7 +9,7 @@ import pytest
 from common.catalog import catalog, problems, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
-from common.records import recording
+from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import pages
@@ -128,7 +128,7 @@ def record(tmp_path):
         "ways": sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
         "library": "cuDNN 9.1.2, PyTorch 2.11",
     }  # fmt: skip
-    recording.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
+    records.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
     return Record.load(record.path)
 
 

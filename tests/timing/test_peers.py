@@ -14,17 +14,6 @@ from common.timing import peers, timing
 
 
 @pytest.mark.parametrize(
-    ("preset", "wanted"),
-    [
-        ("gemm-4096", ("FP32", "TF32")), ("c3d-conv3a", ("FP32", "TF32")), ("hgemm-4096", ("FP16",)),
-        ("hc3d-conv3a", ("FP16",)),
-    ],
-)  # fmt: skip
-def test_precisions_are_those_of_the_arrays(preset, wanted):
-    assert peers.precisions(PRESETS[preset]) == wanted
-
-
-@pytest.mark.parametrize(
     ("capability", "wanted"), [("7.5", ("FP32",)), ("8.0", ("FP32", "TF32")), (None, ("FP32", "TF32"))]
 )
 def test_tf32_is_asked_of_cards_that_have_it(capability, wanted, monkeypatch):

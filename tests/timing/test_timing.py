@@ -108,12 +108,6 @@ def test_the_ratio_of_pairs_holds_where_neither_time_does(truth):
     assert abs(first.median_ms / second.median_ms / truth - 1) > 0.04
 
 
-def test_the_order_within_a_pair_alternates():
-    laptop = Laptop((1.0, 1.0))
-    timing.collect_pairs(laptop.pair, laptop.clock, min_pairs=6, max_seconds=0.0)
-    assert laptop.launches == [0, 1, 1, 0] * 3
-
-
 class Machine:
     """A host and a GPU, each with its time: the host queues work, the GPU does it in order."""
 
@@ -177,8 +171,7 @@ def stopwatch(machine, monkeypatch):
     return watch
 
 
-@pytest.mark.parametrize("host", [1e-5, 3e-4, 2e-3])
-@pytest.mark.parametrize("kernels", [1, 20])
+@pytest.mark.parametrize(("host", "kernels"), [(1e-5, 1), (3e-4, 20), (2e-3, 20)])
 def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
     def launch():
         for _ in range(kernels):

@@ -1,6 +1,6 @@
 """A table of pages: occupancy and the useful fraction of kernels."""
 
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import records
 from common.report import kinds
 from common.report.figures import kind, with_preset

@@ -4,7 +4,7 @@ import ast
 
 from common.catalog import catalog
 from common.machine_code import sass
-from common.machine_code.loops import HotLoop
+from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.report import figures, kinds
 from common.report.figures import kind
@@ -19,7 +19,7 @@ def kind_per_multiply_add(code, step, group):
         raise ValueError(f"kindfma: {group!r} is unknown: kinds of instructions are {', '.join(sass.GROUPS)}")
     hot = figures.hot_loop(code, step)
     value = hot.per_multiply_add(sass.by_group(hot.instructions)[group]) if hot else None
-    return None if value is None else figures.of(value, "instructions", ".1f" if value >= 1 else ".3f")
+    return None if value is None else figures.of(value, ".1f" if value >= 1 else ".3f")
 
 
 @kind("mix", kinds.TABLES)

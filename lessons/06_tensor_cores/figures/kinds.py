@@ -78,4 +78,4 @@ def swept(record, preset, step, name, value):
         raise ValueError(f"{name} {value}: must be one of {', '.join(sweep.shipped)}, and a number")
     tile = {**sweep.shipped, name: int(value)}
     found = next((point.median_ms for point in sweep.points if point.tile == tile), None)
-    return None if found is None else figures.Figure(found, "ms", figures.milliseconds(found))
+    return None if found is None else figures.Figure(found, figures.milliseconds(found))

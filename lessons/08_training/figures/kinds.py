@@ -18,13 +18,13 @@ records = import_module("lessons.08_training.network.record")
 UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
 OPEN = "(not measured yet)"
 _OF_RUN = {
-    "accuracy": lambda run: _figure(100 * run.history[-1].held_out_accuracy, "%", ".1f"),
-    "wrong": lambda run: _figure(len(run.mistakes)),
-    "held_out": lambda run: _figure(run.held_out),
-    "learned": lambda run: _figure(run.learned),
-    "epochs": lambda run: _figure(len(run.history)),
-    "seconds": lambda run: _figure(sum(one.seconds for one in run.history), "s", ".2g"),
-    "launches": lambda run: _figure(run.launches or 0),
+    "accuracy": lambda run: figures.of(100 * run.history[-1].held_out_accuracy, ".1f"),
+    "wrong": lambda run: figures.of(len(run.mistakes), ","),
+    "held_out": lambda run: figures.of(run.held_out, ","),
+    "learned": lambda run: figures.of(run.learned, ","),
+    "epochs": lambda run: figures.of(len(run.history), ","),
+    "seconds": lambda run: figures.of(sum(one.seconds for one in run.history), ".2g"),
+    "launches": lambda run: figures.of(run.launches or 0, ","),
 }
 
 
@@ -50,7 +50,7 @@ def _compared(compared, what, words):
     try:
         if what == "apart":
             (name,) = names
-            return _figure(compared.apart(name), "", ".1e")
+            return figures.of(compared.apart(name), ".1e")
         name, batch, *rest = names
         (other,) = rest or [records.EAGER]
         speed = compared.speed(name, int(batch))
@@ -61,13 +61,9 @@ def _compared(compared, what, words):
         return OPEN
     if what == "images":
         rate = speed.images_per_second
-        return Figure(rate, "images/s", f"{float(f'{rate:.3g}'):,.0f}")
+        return Figure(rate, f"{float(f'{rate:.3g}'):,.0f}")
     ratio = beside.timing.median_ms / speed.timing.median_ms
-    return Figure(ratio, "", _times(ratio))
-
-
-def _figure(value, unit="", form=","):
-    return Figure(value, unit, format(value, form))
+    return Figure(ratio, _times(ratio))
 
 
 def _times(ratio):
@@ -136,23 +132,23 @@ def saved(record, preset, step, epilogue):
     found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
     if found is None or record.ceilings is None:
         return None
-    return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, "%", ".1f")
+    return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
 
 
 @kind("uneven")
 def uneven(bound):
-    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
+    """The largest error of minimal filtering on :func:`uneven_operands`, over its ``normwise`` bound, or over
     the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
     float32: no GPU is needed.
     """
     if bound not in ("normwise", "elementwise", "even"):
         raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
-    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
+    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
     error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
     magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
     transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
     ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
-    return figures.of(ratio, "", ".2g")
+    return figures.of(ratio, ".2g")
 
 
 @kind("picture", kinds.TABLES)
@@ -162,3 +158,15 @@ def picture(record, name, *words):
     if not path.is_file():
         raise UnmeasuredError(f"the chart `{name}`")
     return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
+
+
+def uneven_operands(problem, seed):
+    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
+
+    Of a data gradient or a convolution of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
+    with it, and minimal filtering, which sums before it multiplies, has.
+    """
+    x, filt = inputs.normals(problem, seed)
+    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
+    filt[:, :, 1, 1] = 0
+    return x, filt

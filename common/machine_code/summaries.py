@@ -1,14 +1,32 @@
-"""What a kernel's hot loop does, counted once for all who ask; and which of a step's kernels is the main one."""
+"""Summaries of kernels: resources, what fits a multiprocessor, and what the hot loop spends its instructions on.
+
+Data only, ready for JSON; :mod:`common.report.kerneltables` makes it readable.
+"""
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from common.catalog import catalog, limits
 from common.machine_code import messages, sass
+from common.machine_code.messages import HotFigures, SourceLine, Summary
+
+if TYPE_CHECKING:
+    from common.machine_code import codegen
 
 Kernel = TypeVar("Kernel")
+
+# Figures of memory traffic, which machine code does not hold: whoever counts them puts ``summary["traffic"]``, a dict
+# with these keys, into a summary; the tables then show a column for each.
+TRAFFIC = {
+    "sectors_per_request": "sectors per request",
+    "conflicts": "shared wavefronts, × ideal",
+    "bytes_per_fma": "bytes per FMA",
+}
 
 _LOADS, _CONSTANT_LOADS = ("LDG", "LDS", "LDSM", "LDL"), ("LDC", "ULDC", "LDCU")
 
@@ -31,12 +49,18 @@ class HotLoop:
         return cls(what, sass.names(instructions), sass.widths(instructions))
 
     @classmethod
+    def of(cls, code: codegen.MachineCode) -> HotLoop:
+        """Of assembled code."""
+        what, span = sass.hot_span(code.listing)
+        return cls.counted(code.listing.instructions[slice(*span)], what)
+
+    @classmethod
     def recorded(cls, kernel: messages.Kernel) -> HotLoop:
         """Of a kernel as the machine-code record has it."""
         return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
 
     @classmethod
-    def compiled(cls, kernel: messages.Compiled) -> HotLoop:
+    def compiled(cls, kernel: Summary) -> HotLoop:
         """Of a kernel that a compile task assembled."""
         return cls(kernel["hot"]["what"], kernel["loop"], kernel["hot"]["widths"])
 
@@ -105,8 +129,8 @@ class HotLoop:
         """So many (default: all instructions) for each multiply-add of the multiply loop; None without one."""
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
-    def figures(self) -> messages.HotFigures:
-        """What a card shows, ready for JSON."""
+    def figures(self) -> HotFigures:
+        """What a summary says of it, ready for JSON."""
         return {
             "total": self.total,
             "multiply_adds": self.multiply_adds,
@@ -117,6 +141,94 @@ class HotLoop:
             "as_single_loads": self.as_single_loads,
             "widths": self.widths,
         }
+
+
+def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
+    """Everything that is said of one kernel as it was launched; ``hot`` describes its hot loop."""
+    shared = code.shared_bytes + launch.dynamic_shared_bytes
+    fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
+    what, span = sass.hot_span(code.listing)
+    return {
+        "kernel": code.kernel,
+        "architecture": code.architecture,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "threads": launch.threads,
+        "registers": code.registers,
+        "stack_bytes": code.stack_bytes,
+        "spill_bytes": code.spill_bytes,
+        "shared_bytes": code.shared_bytes,
+        "dynamic_shared_bytes": launch.dynamic_shared_bytes,
+        "occupancy": fits.as_dict(),
+        "instructions": sass.names(code.listing.instructions),
+        "hot": hot_figures(code.listing.instructions[slice(*span)], what),
+    }
+
+
+def hot_figures(instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> HotFigures:
+    """What a stretch of code does: the figures of :class:`HotLoop`, by source line, instruction by instruction."""
+    return {
+        **HotLoop.counted(instructions).figures(),
+        "what": what,
+        "lines": _by_line(instructions),
+        "groups": _groups(instructions),
+    }
+
+
+def whole(code: codegen.MachineCode) -> list[SourceLine]:
+    """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
+    what, (start, stop) = sass.hot_span(code.listing)
+    found = code.listing.instructions
+    parts = (found[:start], found[start:stop], found[stop:])
+    marks = (False, what != "kernel", False)
+    return [{**group, "hot": hot} for part, hot in zip(parts, marks, strict=True) for group in _groups(part)]
+
+
+def source_line(file: str, line: int) -> SourceLine:
+    """Where an instruction comes from: ``file`` within the repository (else its name), ``line``, and its ``text``."""
+    if not line:
+        return {"file": "", "line": 0, "text": ""}
+    path = Path(file)
+    shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
+    return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
+
+
+def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
+    """The fields of a :class:`messages.Kernel`: what a compile task says.
+
+    Source lines are without their numbers and comments, which an edited word would make stale.
+    """
+    found = summary(launch, code)
+    hot = found["hot"]
+    lines: list[SourceLine] = [
+        {"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")
+    ]
+    del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
+    loop = HotLoop.of(code).instructions
+    return {**found, "loop": loop, "hot": {**hot, "lines": lines}}
+
+
+def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
+    """For each source line, in the order of the source, how many instructions of which class it became."""
+    lines: dict[tuple[str, int], list[sass.Instruction]] = {}
+    for instruction in instructions:
+        lines.setdefault((instruction.file, instruction.line), []).append(instruction)
+    return [
+        {**source_line(file, line), "total": len(mine), "mix": sass.mix(sass.names(mine))}
+        for (file, line), mine in sorted(lines.items())
+    ]
+
+
+def _groups(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
+    """Neighbouring instructions of one source line, in program order."""
+    groups: list[SourceLine] = []
+    place = None
+    for instruction in instructions:
+        if (instruction.file, instruction.line) != place:
+            place = instruction.file, instruction.line
+            groups.append({**source_line(*place), "instructions": []})
+        groups[-1]["instructions"].append((f"{instruction.address:04x}", instruction.text))
+    return groups
 
 
 def shown(each: float) -> str:
