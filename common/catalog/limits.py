@@ -251,8 +251,8 @@ class Fitting(TypedDict):
 class Occupancy:
     """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit.
 
-    ``block_limits`` has how many blocks each resource alone would allow: threads, registers, shared memory and blocks;
-    None for what the kernel does not use.
+    ``block_limits`` has how many blocks each resource alone would allow: threads, registers, shared memory and
+    blocks; None for what the kernel does not use.
     """
 
     blocks: int
