@@ -304,24 +304,22 @@ class Wgrad(Convolution):
         return self.N * self.O * self.P * self.Q
 
 
-@dataclass(frozen=True)
-class Hgemm(Gemm):
-    """As :class:`Gemm`, on float16 arrays; sums in float32, rounded to float16 once."""
+class _Half:
+    """Float16 arrays; sums in float32, rounded to float16 once."""
 
-    ladder: ClassVar[str] = "hgemm"
-    input_dtype: ClassVar[np.dtype[Any]] = FLOAT16
-    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT16
-    output_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    input_dtype = weight_dtype = output_dtype = FLOAT16
 
 
-@dataclass(frozen=True)
-class Hconv3d(Conv3d):
-    """As :class:`Conv3d`, on float16 arrays; sums in float32, rounded to float16 once."""
+class Hgemm(_Half, Gemm):
+    """As :class:`Gemm`, on float16 arrays."""
 
-    ladder: ClassVar[str] = "hconv3d"
-    input_dtype: ClassVar[np.dtype[Any]] = FLOAT16
-    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT16
-    output_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    ladder = "hgemm"
+
+
+class Hconv3d(_Half, Conv3d):
+    """As :class:`Conv3d`, on float16 arrays."""
+
+    ladder = "hconv3d"
 
 
 LADDERS: dict[str, type[Problem]] = {

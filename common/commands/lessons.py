@@ -15,7 +15,7 @@ from common.check import plan
 from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.edit import saves, shipped
+from common.edit import loop, shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
@@ -156,7 +156,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
         return [step for step in chosen if path == step.path or path in sources.imported_helpers(step.path)]
 
     pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
-    with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
+    with loop.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
         isolate.warm()
         say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
         try:

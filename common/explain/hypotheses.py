@@ -274,8 +274,8 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
         sums = _between(evidence, u, first, last)
         few = last + 1 - first < 0.45 * _extent(problem, u)
         for what, extra, fitting, wanted in (
-            ("missing", 0.0 * odd, -sums, off),
-            ("twice", 0.0 * odd + 1, sums, off),
+            ("missing", np.zeros_like(odd), -sums, off),
+            ("twice", np.ones_like(odd), sums, off),
             ("alone", np.where(few, -0.7, 0.7), sums, evidence.got),
         ):
             share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)

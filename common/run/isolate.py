@@ -48,48 +48,34 @@ class Pool(ThreadPoolExecutor):
 
 
 def run_groups(
-    groups: Sequence[Sequence[Task[Found]]],
-    without_gpu: bool,
-    seconds: float,
-    workers: int = 1,
-    stop: threading.Event | None = None,
+    groups: Sequence[Sequence[Task[Found]]], without_gpu: bool, seconds: float, workers: int = 1
 ) -> Iterator[tuple[Task[Found], Found]]:
-    """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
-
-    Results come group by group.
-    """
+    """Run each group of tasks in a child process of its own, ``workers`` at a time. Results come group by group."""
     with Pool(workers) as pool:
-        stopped = _stopped(stop, pool.stop)
         waiting = [
-            pool.submit(lambda tasks: list(_run(tasks, without_gpu, seconds, stopped)), group) for group in groups
+            pool.submit(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), group) for group in groups
         ]
         for future in waiting:
             yield from future.result()
 
 
 def run(
-    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stop: threading.Event | None = None
+    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, *stops: threading.Event
 ) -> Iterator[tuple[Task[Found], Found]]:
-    """Run tasks in order, yielding each result as it comes, until ``stop`` is set: in one child process, or in the
-    owner of the GPU if they touch it.
+    """Run tasks in order, yielding each result as it comes, until one of ``stops`` is set: in one child process, or
+    in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
     than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.limits`): timed_out if the file's
     kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
     timed out once, or has cost its process twice in a row, get a result that says the same and that they were not
-    tried (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this
-    machine cannot tell), unusable (not a step file).
+    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
+    tell), unusable (not a step file).
     """
-    return _run(tasks, without_gpu, seconds, _stopped(stop))
 
+    def stopped() -> bool:
+        return process.closed.is_set() or any(stop.is_set() for stop in stops)
 
-def _stopped(*events: threading.Event | None) -> Stopped:
-    return lambda: process.closed.is_set() or any(event is not None and event.is_set() for event in events)
-
-
-def _run(
-    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stopped: Stopped
-) -> Iterator[tuple[Task[Found], Found]]:
     hopeless = _Hopeless()
     own: process.Child | None = None
     try:
@@ -137,7 +123,7 @@ class _Hopeless:
             why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
         else:
             return
-        self._untried[path] = {"status": result["status"], "message": why, "untried": True}
+        self._untried[path] = {"status": result["status"], "message": why}
 
     def untried(self, task: Task[Result]) -> Result | None:
         found = None if task.alone else self._untried.get(_path(task))

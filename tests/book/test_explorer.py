@@ -45,16 +45,6 @@ def test_the_page_s_data_are_the_trace_s(name):
             assert sum(a["moved"] for a in reads) == kernel["totals"]["load_sectors"]
 
 
-def test_lines_are_of_the_file_that_the_kernel_stands_in():
-    for kernel in [kernel for step in catalog.steps() for kernel in traces.load(step).kernels]:
-        source = explorer.lines(kernel)
-        assert any(line.startswith(("def ", "    def ")) and f" {kernel.name}(" in line for line in source), (
-            kernel.file
-        )
-        for access in kernel.accesses:
-            assert "(" in source[access.line - 1] or "[" in source[access.line - 1], (kernel.file, access.line)
-
-
 def test_one_file_without_links():
     text = explorer.page(shown(*PAIR))
     assert len(text.encode()) < 200_000

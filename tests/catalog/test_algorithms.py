@@ -80,7 +80,7 @@ def verdict(name, problem, algorithm):
 
 
 def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
-    uneven = inputs.uneven(kinds.UNEVEN, 0)
+    uneven = kinds.uneven_operands(kinds.UNEVEN, 0)
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
     problem = kinds.UNEVEN
     for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
