@@ -138,7 +138,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a shipped step whose whole verdict is of the record: does it run here, compiled by this machine?"""
+    """The cases of a shipped step whose whole verdict is of the record: does it compile and run here?"""
     first, ragged = Case(problems.FIRST[ladder], "traced", "usual", seed), Case(problems.RAGGED[ladder][0], "traced")
     found = [first, ragged]
     if gpu:
