@@ -1,18 +1,16 @@
 """Tasks and results: each has a function, and what comes back is of the type that its struct names."""
 
 import importlib
-import pickle
 from typing import get_type_hints
 
 import pytest
 
 from common.catalog import catalog, device
 from common.jobs import messages, run, timetasks
-from common.jobs.messages import Check, Compile, Pair, Prepare, Rival
+from common.jobs.messages import Check
 from common.run import child
 from common.run import messages as run_messages
 from common.run.messages import FileTask, ShapeTask, Task, typed
-from common.trace.messages import Trace, TraceOptions
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
 NAIVE = catalog.find("gemm_naive")
@@ -28,7 +26,7 @@ def layers(module):
 
 STRUCTS = {
     struct.__struct_config__.tag: struct
-    for module in layers("messages").values()
+    for module in (*layers("messages").values(), *layers("tasks").values())
     for struct in vars(module).values()
     if isinstance(struct, type) and issubclass(struct, Task) and struct not in (Task, FileTask, ShapeTask)
 }
@@ -43,22 +41,6 @@ def test_every_function_has_a_struct_and_every_struct_a_function():
     }
     assert functions == STRUCTS
     assert len(functions) > 15
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        Check(**FILE, shape=SHAPE, home="/y.py", helpers={"wide": "/z.py"}, seconds=3, engine="traced", seed=7),
-        Compile(**FILE, shape=SHAPE, architectures=["9.0"], others={"small": SHAPE}),
-        Pair(**FILE, shape=SHAPE, against={"best": Rival(path="/b.py", helpers={"wide": "/c.py"})}),
-        Prepare(**FILE, shapes=[SHAPE], device=GPU, kernels="/kernels"),
-        Trace(**FILE, shape=SHAPE, options=TraceOptions(block=(1, 2, 0), watched=("patch",), tile={"PAD": 1})),
-        messages.Ask(function=timetasks.this_device),
-    ],
-    ids=lambda task: task.kind,
-)
-def test_a_task_arrives_as_it_was_sent(task):
-    assert pickle.loads(pickle.dumps(task)) == task
 
 
 @pytest.mark.parametrize(
