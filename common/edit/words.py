@@ -147,7 +147,7 @@ def _resources(result: StepResult) -> str:
 
 
 def _machine_code(step: str, result: StepResult) -> list[str]:
-    """Instructions for a multiply-add and registers, and what the shipped version needs; nothing without a compiler."""
+    """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
     kernel, shipped = loop.heaviest(result), records.main_kernel(records.load_code(), step)
     if not kernel:
         return []
