@@ -339,7 +339,7 @@ class Executor(State):
         if type(array) is View:
             storage = array.storage
             if type(storage) is Local and not self.ledger.recording and not storage.lacking:
-                at = array.known.get(index) if type(index) is int else _register(array, index)
+                at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
                 if at is not None and (value := storage.values[at]) is not None:
                     return value
             return array.load(self, index, line)
@@ -350,7 +350,7 @@ class Executor(State):
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage
         if type(storage) is Local and not self.ledger.recording and self.tainted is None:
-            at = array.known.get(index) if type(index) is int else _register(array, index)
+            at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
             if at is not None:
                 storage.put(self, at, value, self.mask)
                 return
