@@ -462,23 +462,22 @@ def test_the_markers_of_machine_code(code):
     def inline(words):
         return re.search(r"-->(.*)<!--/-->", pages.rendered(f"<!--= {words} -->?<!--/-->", None, code))[1]
 
-    assert inline("card conv2d_naive total") == "58"
-    assert inline("card ece408-layer2 conv2d_unrolled total") == "26"
-    assert inline("card conv2d_naive useful") == "28"
-    assert inline("card conv2d_naive as_single_loads") == "47"
-    assert inline("card conv2d_naive occupancy") == "43.8"
-    assert inline("card conv2d_naive limits") == "registers"
-    assert inline("card conv2d_naive shared_load") == "18"
-    assert inline("card conv2d_naive shared_load.32") == "18"
-    assert inline("card conv2d_naive shared_load.128") == "0"
-    assert inline("card conv2d_naive line_total") == "36"
-    assert inline("card conv2d_naive line_useful") == "44"
-    assert inline("card gemm_naive total") == "?"
+    assert inline("kernel conv2d_naive total") == "58"
+    assert inline("kernel ece408-layer2 conv2d_unrolled total") == "26"
+    assert inline("kernel conv2d_naive useful") == "28"
+    assert inline("kernel conv2d_naive occupancy") == "43.8"
+    assert inline("kernel conv2d_naive limits") == "registers"
+    assert inline("kernel conv2d_naive shared_load") == "18"
+    assert inline("kernel conv2d_naive shared_load.32") == "18"
+    assert inline("kernel conv2d_naive shared_load.128") == "0"
+    assert inline("kernel conv2d_naive line_total") == "36"
+    assert inline("kernel conv2d_naive line_useful") == "44"
+    assert inline("kernel gemm_naive total") == "?"
     # 121 GFLOP / 2 * 58 / 16 / 32
     wanted = problems.preset("ece408-layer2").flops / 2 * 58 / 16 / 32 / 1e9
     assert inline("warps ece408-layer2 conv2d_naive") == f"{wanted:#.3g}"
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
-        inline("card conv2d_naive weather")
+        inline("kernel conv2d_naive weather")
 
     def block(words):
         return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)
