@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -26,8 +25,8 @@ _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 def commands(known: arguments.Commands) -> None:
     sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
-    sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
-    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    arguments.takes_json(sub)
+    arguments.takes_sim(sub)
     sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
     sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
     sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
@@ -70,7 +69,7 @@ def _grade(options: argparse.Namespace) -> int:
         written = console.tried(lambda: folders.report(grades, out, note)) if folder and out else None
         console.tried(lambda: _remember(files, grades, own))
     if options.json:
-        print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
+        console.print_json({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog import problems, store
@@ -58,7 +56,7 @@ def _inspect(options: argparse.Namespace) -> int:
     say = console.say(options)
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
-        print(json.dumps(to_builtins({"architecture": architecture, "results": results}), indent=1))
+        console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
             print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
@@ -120,7 +118,7 @@ def _trace(options: argparse.Namespace) -> int:
     if options.json:
         entries = [{"step": name, **one} for name, one in named.items()]
         told = {"steps": entries, "comparison": compared} if compared else entries[0]
-        print(json.dumps(to_builtins(told), indent=1))
+        console.print_json(told)
     else:
         for (step, problem), one in zip(pairs, found, strict=True):
             _print_trace(step, problem, one, shape is None)

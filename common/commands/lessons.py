@@ -31,7 +31,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
-    parser.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    arguments.takes_sim(parser)
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
@@ -67,10 +67,8 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
     for step in edited:  # first, and alone: their verdicts are waited for
         code = max(code, edits.run_edited(step, preset, simulator))
     rest = [step for step in chosen if step not in edited]
-    if code != RIGHT:
-        verdicts.say_left_out(_check(rest, simulator)[0])
-        return code
-    outcomes, code = _check(rest, simulator)
+    outcomes, of_rest = _check(rest, simulator)
+    code = code or of_rest
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 
-from msgspec import to_builtins
 from msgspec.structs import asdict
 from rich.markup import escape
 
@@ -175,7 +173,7 @@ def agree(options: argparse.Namespace) -> int:
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
         found.setdefault(step.name, {})[str(problem)] = entry
     if options.json:
-        print(json.dumps(to_builtins(found), indent=1))
+        console.print_json(found)
     else:
         say = console.say()
         say.print(agreement.agreed(found, steps, say.width))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog import catalog, device, sources
@@ -46,7 +44,7 @@ def commands(known: arguments.Commands) -> None:
 def _list(options: argparse.Namespace) -> int:
     steps = catalog.steps()
     if options.json:
-        print(json.dumps([step.as_dict() for step in steps], indent=1))
+        console.print_json([step.as_dict() for step in steps])
     else:
         console.say().print(tables.steps(steps))
     return RIGHT
@@ -73,7 +71,7 @@ def _check(options: argparse.Namespace) -> int:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
         device_name = "simulator" if simulator else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
-        print(json.dumps(to_builtins(found), indent=1))
+        console.print_json(found)
     else:
         verdicts.say_seed(seed, drawn=shape is None)
         verdicts.print_checks(outcomes, options.file)
@@ -113,7 +111,7 @@ def _time(options: argparse.Namespace) -> int:
     if options.json:
         results = [_timed_json(outcome, ceilings) for outcome in outcomes]
         found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}
-        print(json.dumps(to_builtins(found), indent=1))
+        console.print_json(found)
     else:
         verdicts.print_times(outcomes, ceilings, gpu.name)
     return verdicts.exit_code(outcomes, asked=True)

@@ -1,4 +1,4 @@
-"""What kernels may call and the tracer carries out itself: a registry, arrays, ranges, atomic operations, ``cuda.*``."""
+"""What kernels may call and the tracer carries out itself: their registry, arrays, ranges, atomics, ``cuda.*``."""
 
 from __future__ import annotations
 

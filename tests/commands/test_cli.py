@@ -77,7 +77,6 @@ MISTAKES = {
     "sweep ladder": (["sweep", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
 }  # fmt: skip
 LESSON_MISTAKES = {
-    "shape": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1.5"], ["K='1.5': must be a positive integer"]),
     "step": (["gemm_nave"], ["'gemm_nave' is not in lesson 01_naive", "gemm_naive"]),
     "preset": (["--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
     "ladder": (["gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "01_naive"]),

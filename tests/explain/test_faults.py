@@ -317,7 +317,9 @@ LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "wa
 def on_gpu(folder):
     """What the GPU says of each, by name: one process for as long as it lasts."""
     hanging = ("endless", "divergent-barrier")
-    tasks = [f.task(Check, folder, **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES]
+    tasks = [
+        f.task(Check, folder, engine="gpu", **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES
+    ]
     results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
     return dict(zip([fixture.name for fixture in FILES], results, strict=True))
 
@@ -340,6 +342,6 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     result = dict(on_gpu[fixture.name])
     assert run.wants_trace(result)
-    run.retell(fixture.task(Check, folder, seconds=4.0), SHAPE, result)
+    run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, result)
     fixture.require(result)
     assert result["faults"][0].what.startswith(f"traced at {SHAPE}: ")
