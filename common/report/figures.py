@@ -181,8 +181,8 @@ def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | Non
     return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "#.3g")
 
 
-@kind("card")
-def card(code: MachineCode, *words: str) -> Figure | str | None:
+@kind("kernel")
+def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
 
     A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others.
@@ -214,7 +214,7 @@ def card(code: MachineCode, *words: str) -> Figure | str | None:
         "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
     }
     if key not in known:
-        raise ValueError(f"card: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
+        raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
     return of(*known[key])
 
 

@@ -15,7 +15,8 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.commands import arguments, verdicts
+from common.commands import arguments
+from common.commands import lessons as told
 from common.jobs import compiling
 from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
@@ -391,7 +392,7 @@ def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monk
     last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    told._print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
@@ -461,23 +462,22 @@ def test_the_markers_of_machine_code(code):
     def inline(words):
         return re.search(r"-->(.*)<!--/-->", pages.rendered(f"<!--= {words} -->?<!--/-->", None, code))[1]
 
-    assert inline("card conv2d_naive total") == "58"
-    assert inline("card ece408-layer2 conv2d_unrolled total") == "26"
-    assert inline("card conv2d_naive useful") == "28"
-    assert inline("card conv2d_naive as_single_loads") == "47"
-    assert inline("card conv2d_naive occupancy") == "43.8"
-    assert inline("card conv2d_naive limits") == "registers"
-    assert inline("card conv2d_naive shared_load") == "18"
-    assert inline("card conv2d_naive shared_load.32") == "18"
-    assert inline("card conv2d_naive shared_load.128") == "0"
-    assert inline("card conv2d_naive line_total") == "36"
-    assert inline("card conv2d_naive line_useful") == "44"
-    assert inline("card gemm_naive total") == "?"
+    assert inline("kernel conv2d_naive total") == "58"
+    assert inline("kernel ece408-layer2 conv2d_unrolled total") == "26"
+    assert inline("kernel conv2d_naive useful") == "28"
+    assert inline("kernel conv2d_naive occupancy") == "43.8"
+    assert inline("kernel conv2d_naive limits") == "registers"
+    assert inline("kernel conv2d_naive shared_load") == "18"
+    assert inline("kernel conv2d_naive shared_load.32") == "18"
+    assert inline("kernel conv2d_naive shared_load.128") == "0"
+    assert inline("kernel conv2d_naive line_total") == "36"
+    assert inline("kernel conv2d_naive line_useful") == "44"
+    assert inline("kernel gemm_naive total") == "?"
     # 121 GFLOP / 2 * 58 / 16 / 32
     wanted = problems.preset("ece408-layer2").flops / 2 * 58 / 16 / 32 / 1e9
     assert inline("warps ece408-layer2 conv2d_naive") == f"{wanted:#.3g}"
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
-        inline("card conv2d_naive weather")
+        inline("kernel conv2d_naive weather")
 
     def block(words):
         return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)
