@@ -232,6 +232,7 @@ class Local(Storage):
 
     def __init__(self, state: State, size: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
+        self.integers = self.dtype.kind in "iu"
         self.values: list[Any] = [None] * size
         self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
         self.whole = state.mask  # lanes that the array exists for
@@ -284,7 +285,7 @@ class Local(Storage):
     ) -> None:
         self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):
-            if state.tainted is not None and self.dtype.kind in "iu":
+            if state.tainted is not None and self.integers:
                 unwritten.defined(state, value, line)
             if type(place) is int:
                 self.put(state, place + v, value, state.mask)
