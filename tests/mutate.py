@@ -14,6 +14,7 @@ import ast
 import copy
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="modules whose path ends so")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the module is put back
     sources = {name: (ROOT / name).read_text(encoding="utf-8") for name in TESTS if name.endswith(options.only)}
     known = [(name, *place) for name, source in sources.items() for place in places(ast.parse(source))]
     sample = random.Random(options.seed).sample(known, min(options.count, len(known)))
