@@ -200,9 +200,7 @@ def as_new(record, steps):
         "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
         "timed": [step.name for step in steps if current.holds(record.row(PRESET, step.name), step)],
         "counters": [step.name for step in steps if current.holds(record.profile(PRESET, step.name), step)],
-        "sanitized": [
-            step.name for step in steps if current.holds(record.data.sanitizer[step.name]["memcheck"], step)
-        ],
+        "sanitized": [step.name for step in steps if current.holds(seen[step.name]["memcheck"], step)],
         "agreed": [step.name for step in steps if current.holds(record.data.agreement[step.name][str(SHAPE)], step)],
         "errors": [step.name for step in steps if current.errors(record, [step])],
     }
