@@ -15,7 +15,8 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.commands import arguments, verdicts
+from common.commands import arguments
+from common.commands import lessons as told
 from common.jobs import compiling
 from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
@@ -391,7 +392,7 @@ def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monk
     last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    told._print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
