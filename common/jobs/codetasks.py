@@ -56,7 +56,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
                     seen.add(key)
-                    with stages.stage("compile"):
+                    with stages.stage(stages.COMPILE):
                         kept += kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
     return {"status": "right", "kept": kept}
 
