@@ -153,10 +153,7 @@ def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
     assert "clocks of shared memory for them" not in above
 
 
-REFUSED = [("page.txt", "must end in .html"), ("none/page.html", "there is no folder")]
-
-
-@pytest.mark.parametrize(("out", "why"), REFUSED)
+@pytest.mark.parametrize(
     ("out", "why"), [("page.txt", "must end in .html"), ("none/page.html", "there is no folder")]
 )
 def test_trace_html_refuses_what_it_cannot_write(tmp_path, capsys, out, why):
