@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import catalog, device, limits, problems
+from common.catalog import catalog, device, limits, problems, stages
 from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import errors, faults
@@ -369,3 +369,10 @@ def _require_limits() -> None:
         return configure(self, given)
 
     dispatcher.CUDADispatcher.__getitem__ = configured
+    compile_ = dispatcher.CUDADispatcher.compile
+
+    def compiled(self: Any, *args: Any) -> Any:
+        with stages.stage(stages.COMPILE):
+            return compile_(self, *args)
+
+    dispatcher.CUDADispatcher.compile = compiled

@@ -21,10 +21,9 @@ from common.trace import (
     unwritten,
     values,
 )
-from common.trace.cuda_names import Cuda
 from common.trace.expressions import UntranslatableError
-from common.trace.hopper import instructions
-from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Intrinsic, make_range, unknown
+from common.trace.hopper import engines
+from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
@@ -87,7 +86,7 @@ class Names:
             return Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
-            self.waits = self.waits or not instructions.WAITS.isdisjoint(vars(value))
+            self.waits = self.waits or not engines.WAITS.isdisjoint(vars(value))
             return Module(self, value)
         number = _number_type(value)
         if number is not None:
@@ -96,7 +95,7 @@ class Names:
         name = getattr(value, "__name__", "")
         if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
             self.state.has_engines = self.state.has_engines or name in ENGINES
-            self.waits = self.waits or name in instructions.WAITS
+            self.waits = self.waits or name in engines.WAITS
             return INTRINSICS[name]
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):

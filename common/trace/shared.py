@@ -9,10 +9,9 @@ import numpy as np
 
 from common.trace import unwritten
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.events import Log
 from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
 from common.trace.races import Moment, Shadow
-from common.trace.state import Mask, State
+from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View
 

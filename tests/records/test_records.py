@@ -221,11 +221,12 @@ def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
     assert str(caught.value).endswith("; move the file away to start anew")
 
 
-def test_all_records_reads_every_gpu_but_not_the_machine_code(tmp_path):
+def test_all_records_reads_every_gpu_and_nothing_beside_them(tmp_path):
     for slug in ("nvidia-b", "nvidia-a"):
         made = Record.open(replace(CARD, name=slug), tmp_path)
         made.set_ceilings(MEASURED, made.start_run())
     records.save_code(MachineCode(), tmp_path)
+    (tmp_path / "verdicts.json").write_text("{}")
     assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
     assert list(records.all_records(tmp_path / "nowhere")) == []
 
