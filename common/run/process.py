@@ -108,7 +108,7 @@ class Child:
         self.folder = new_folder()
         self.environment = environment_of(without_gpu, self.folder)
         self.over = False  # it does no more tasks
-        self.code: dict[str, object] = {}  # when the files that it may have loaded were written
+        self.code: object = None  # the lessons' code that it may have loaded
         self.doubtful = ""  # the file that it failed with last
         self._ready = False
         self._number = 0
