@@ -220,7 +220,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
     note(agreement, "agreed", "agreed")
-    note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
+    note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
     note(history, "stored", b"")
