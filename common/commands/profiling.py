@@ -176,6 +176,5 @@ def agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        say = console.say()
-        say.print(agreement.agreed(found, steps, say.width))
+        console.say().print(agreement.agreed(found, steps))
     return RIGHT

@@ -15,7 +15,7 @@ from common.catalog.problems import Problem
 from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
-from common.report.table import Table, needed
+from common.report.table import Table
 from common.run.messages import at
 from common.timing import tools
 from common.timing.tools import Counts
@@ -146,15 +146,9 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
     return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
 
 
-def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width: int) -> Table:
-    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
-    full, title = table(found, steps), "counted by the hardware"
-    if needed(full, broken=True) <= width:
-        return replace(full, title=f"{title} (ratio to the trace)")
-    narrow = table(found, steps, ratios_alone=True)
-    told = f"A terminal of {needed(full, broken=True)} columns shows the counts too."
-    note = "\n".join(filter(None, [told, narrow.note]))
-    return replace(narrow, title=f"{title}, over the trace's count", note=note)
+def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step]) -> Table:
+    """The hardware's counts over the trace's, for a terminal; the counts themselves are in pages and JSON."""
+    return replace(table(found, steps, ratios_alone=True), title="counted by the hardware, over the trace's count")
 
 
 def off(counts: Counts, counted: Counts) -> list[str]:
