@@ -100,7 +100,7 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     for name, body in (("good", GOOD), ("fault", FAULT), ("after", GOOD), ("endless", ENDLESS), ("last", GOOD)):
         path = write(f"{name}.py", KERNEL.format(body=body))
         shape = {"M": 5, "N": 7, "K": 3}
-        tasks.append(Check(path=str(path), ladder="gemm", shape=shape))
+        tasks.append(Check(path=str(path), ladder="gemm", shape=shape, engine="gpu"))
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
     assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
     assert "illegal" in results[1]["message"].lower()

@@ -7,8 +7,6 @@ included. What cannot be read is found anew; what is written is whole or not the
 
 from __future__ import annotations
 
-import ast
-import atexit
 import contextlib
 import functools
 import hashlib
@@ -53,7 +51,7 @@ def files(roots: Iterable[Path]) -> list[Path]:
         path = pending.pop()
         if path not in found:
             found.add(path)
-            pending += _named_in_common(path) if _in_common(path) else _named(path)
+            pending += _named_in_common(path) if _in_common(path) else sources.imports(path)
     return sorted(found)
 
 
@@ -63,7 +61,7 @@ def _in_common(path: Path) -> bool:
 
 @functools.cache
 def _named_in_common(path: Path) -> list[Path]:
-    return [] if path == catalog.ROOT / _CARRIER else _named(path)
+    return [] if path == catalog.ROOT / _CARRIER else sources.imports(path)
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
@@ -117,48 +115,9 @@ def _bytes(path: Path) -> str:
 @store.kept_by_stamp
 def _code(path: Path) -> str:
     try:
-        return _learnt(path)[0]
+        return sources.source_hash(path)
     except sources.NO_PYTHON:
         return _bytes(path)
-
-
-@store.kept_by_stamp
-def _named(path: Path) -> list[Path]:
-    """As :func:`common.catalog.sources.imports`; none of a data file."""
-    try:
-        return sources.files_of(path, _learnt(path)[1]) if path.suffix == ".py" else []
-    except sources.NO_PYTHON:
-        return []
-
-
-# By the digest of a file's bytes: its code's, and the names it imports. Parsing takes a second for all of common.
-_INDEX = "sources.json"
-
-
-@functools.cache
-def _index(folder: Path) -> dict[str, tuple[str, list[str]]]:
-    return read(folder / _INDEX, dict[str, tuple[str, list[str]]])
-
-
-def _learnt(path: Path) -> tuple[str, list[str]]:
-    data, index = path.read_bytes(), _index(FOLDER)
-    found = hashlib.sha256(data).hexdigest()
-    if found not in index:
-        if len(index) > 4000:
-            index.clear()
-        text = data.decode("utf-8")
-        index[found] = sources.code_hash(text), sorted(set(sources.names_in(ast.parse(text))))
-        _save_at_end(FOLDER)
-    return index[found]
-
-
-@functools.cache
-def _save_at_end(folder: Path) -> None:
-    def save() -> None:
-        with contextlib.suppress(OSError):
-            store.write(folder / _INDEX, json.dumps(_index(folder)))
-
-    atexit.register(save)
 
 
 # --- values ---

@@ -8,7 +8,7 @@ kernel does with them
 ``[[remark]]``    what the compiler does to the ``kernel`` of a ``step`` that its source does not say, as ``text``.
 ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
 
-``[accuracy]``    the ``steps`` on matrices whose errors are measured over K
+``accuracy``      the steps on matrices whose errors are measured over K
 
 ``[epilogues]``   ``ways``, the module whose epilogues are timed as in :mod:`common.timing.fusing`, and by step of
 ``steps`` the presets
@@ -16,7 +16,7 @@ kernel does with them
 ``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
 of the record of training the one of the lesson's own ``commands`` that writes it
 
-``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
+``photo``         the conv2d step that convolves the photograph, unless another is asked for
 """
 
 from __future__ import annotations
@@ -47,10 +47,6 @@ class Remark(Struct, frozen=True):
     merged: dict[str, Count] = field(default_factory=dict)
 
 
-class Accuracy(Struct, frozen=True):
-    steps: list[str]
-
-
 class Epilogues(Struct, frozen=True):
     ways: str
     steps: dict[str, list[str]]
@@ -62,20 +58,16 @@ class Training(Struct, frozen=True):
     commands: dict[str, str]
 
 
-class Photo(Struct, frozen=True):
-    step: str
-
-
 class Lesson(Struct, frozen=True):
     """A lesson's file."""
 
     timed_from: dict[str, list[str]] = field(default_factory=dict)
     usual: dict[str, Usual] = field(default_factory=dict)
     remark: list[Remark] = field(default_factory=list)
-    accuracy: Accuracy | None = None
+    accuracy: list[str] = field(default_factory=list)
     epilogues: Epilogues | None = None
     training: Training | None = None
-    photo: Photo | None = None
+    photo: str = ""
 
 
 def timed_from(lessons: Path) -> dict[str, str]:
@@ -97,7 +89,7 @@ def remarks(lessons: Path, step: str) -> dict[str, Remark]:
 
 def accuracy(lessons: Path) -> list[str]:
     """The steps whose errors are measured; none if no lesson names one."""
-    return [step for lesson in _all(lessons) if lesson.accuracy for step in lesson.accuracy.steps]
+    return [step for lesson in _all(lessons) for step in lesson.accuracy]
 
 
 def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
@@ -114,10 +106,10 @@ def training(lessons: Path) -> tuple[Path, Training] | None:
 
 def photo(lessons: Path) -> str:
     """The step that convolves the photograph; raises ValueError if no lesson names one."""
-    for lesson in _all(lessons):
-        if lesson.photo:
-            return lesson.photo.step
-    raise ValueError(f"no {NAME} has [photo]")
+    found = next((lesson.photo for lesson in _all(lessons) if lesson.photo), "")
+    if not found:
+        raise ValueError(f"no {NAME} names a step for the photograph: photo = STEP")
+    return found
 
 
 def _all(lessons: Path) -> list[Lesson]:

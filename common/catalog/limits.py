@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict, cast
 
 import numpy as np
 
@@ -249,34 +249,21 @@ class Fitting(TypedDict):
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks and warps that fit one multiprocessor, and how many blocks each resource alone would allow.
+    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit.
 
-    ``block_limits`` has threads, registers, shared memory and blocks; None for what the kernel does not use.
+    ``block_limits`` has how many blocks each resource alone would allow: threads, registers, shared memory and
+    blocks; None for what the kernel does not use.
     """
 
     blocks: int
     warps: int
     max_warps: int
+    fraction: float
+    limited_by: list[str]
     block_limits: dict[str, int | None]
 
-    @property
-    def fraction(self) -> float:
-        return self.warps / self.max_warps
-
-    @property
-    def limited_by(self) -> list[str]:
-        """The resources that no further block would fit into."""
-        return [name for name, limit in self.block_limits.items() if limit == self.blocks]
-
     def as_dict(self) -> Fitting:
-        return {
-            "blocks": self.blocks,
-            "warps": self.warps,
-            "max_warps": self.max_warps,
-            "fraction": round(self.fraction, 4),
-            "limited_by": self.limited_by,
-            "block_limits": dict(self.block_limits),
-        }
+        return cast(Fitting, {**vars(self), "fraction": round(self.fraction, 4)})
 
 
 def limits(architecture: str) -> Limits:
@@ -309,7 +296,8 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
         "blocks": has.blocks,
     }
     blocks = min(count for count in counts.values() if count is not None)
-    return Occupancy(blocks, blocks * warps, has.warps, counts)
+    limited_by = [name for name, count in counts.items() if count == blocks]
+    return Occupancy(blocks, blocks * warps, has.warps, blocks * warps / has.warps, limited_by, counts)
 
 
 def block_registers(threads: int, registers: int) -> int:

@@ -6,15 +6,15 @@ Those below say in words what they allow. A Struct may be given more fields than
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import types
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
+from msgspec.inspect import type_info
 
 _SHOWN = 40
 _LARGE, _HUGE = 2**63 - 1, 1e300  # more is no count, and no measurement
@@ -118,21 +118,9 @@ def _of_fields(value: dict[str, object], kind: Any, place: str) -> Iterator[str]
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
     """By the name of each field of a Struct, a TypedDict or a dataclass its type, and is it required."""
-    if not isinstance(kind, type):
-        return {}
-    hints = get_type_hints(kind, include_extras=True)
-    if is_typeddict(kind):
-        required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
-        return {name: (inner, name in required) for name, inner in hints.items()}
-    if issubclass(kind, msgspec.Struct):
-        return {field.encode_name: (hints[field.name], field.required) for field in msgspec.structs.fields(kind)}
-    if not dataclasses.is_dataclass(kind):
-        return {}
-    missing = dataclasses.MISSING
-    return {
-        field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
-        for field in dataclasses.fields(kind)
-    }
+    fields = getattr(type_info(kind), "fields", ())
+    hints = get_type_hints(kind, include_extras=True) if fields else {}
+    return {field.encode_name: (hints[field.name], field.required) for field in fields}
 
 
 def _options(kind: Any) -> list[Any]:

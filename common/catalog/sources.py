@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import atexit
+import contextlib
 import difflib
 import hashlib
 import importlib.metadata
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
@@ -14,12 +17,13 @@ from typing import Any
 
 import msgspec
 
-from common.catalog import catalog, store
+from common.catalog import catalog, schema, store
 from common.catalog.catalog import Step
 from common.catalog.schema import Name
 
 _MODULE = re.compile(r"(common|lessons)(\.\w+)+")
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
+INDEX, _MOST = catalog.ROOT / ".workbook" / "cache" / "sources.json", 4000  # files that are kept in it
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -43,8 +47,42 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @store.kept_by_stamp
 def source_hash(path: Path) -> str:
-    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
-    return code_hash(path.read_text(encoding="utf-8"))
+    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word.
+
+    Raises one of NO_PYTHON if it cannot be read or is no Python.
+    """
+    return _learnt(path)[0]
+
+
+def _learnt(path: Path) -> tuple[str, list[str]]:
+    """The hash of a file's code, and the names it has of modules and files."""
+    data, index = path.read_bytes(), _index()
+    found = hashlib.sha256(data).hexdigest()
+    if found not in index:
+        if len(index) > _MOST:
+            index.clear()
+        text = data.decode("utf-8")
+        index[found] = code_hash(text), sorted(set(names_in(ast.parse(text))))
+        _save_at_end()
+    return index[found]
+
+
+@cache
+def _index() -> dict[str, tuple[str, list[str]]]:
+    """What was learnt, by the digest of a file's bytes: to parse all of ``common`` takes a second."""
+    try:
+        return schema.read(json.loads(INDEX.read_text(encoding="utf-8")), dict[str, tuple[str, list[str]]])
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+@cache
+def _save_at_end() -> None:
+    def save() -> None:
+        with contextlib.suppress(OSError):
+            store.write(INDEX, json.dumps(_index()))
+
+    atexit.register(save)
 
 
 @lru_cache(maxsize=256)
@@ -78,14 +116,9 @@ def _is_bare_string(node: object) -> bool:
 def imports(path: Path) -> list[Path]:
     """The files that a file of Python imports, or names in a text; none if it is no Python."""
     try:
-        names = sorted(set(names_in(ast.parse(path.read_bytes()))))
+        names = _learnt(path)[1] if path.suffix == ".py" else []
     except NO_PYTHON:
         return []
-    return files_of(path, names)
-
-
-def files_of(path: Path, names: Iterable[str]) -> list[Path]:
-    """The files that go by these names, modules or data, in a file at ``path``; names of others are left out."""
     return [found for name in names if (found := _file(path, name)) is not None]
 
 

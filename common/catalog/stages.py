@@ -9,7 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 
-KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compile", "imports"
+KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compiler", "imports"
 
 _open: list[str] = []
 _signs = itertools.count(1)

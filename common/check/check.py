@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,22 @@ REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # Launches of check_bench where repeats say nothing, and of check_thoroughly then.
 USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
+
+
+class Rules(NamedTuple):
+    """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree.
+
+    ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
+    one of :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    """
+
+    seed: int = 0
+    repeats: int = REPEATS
+    precision: str = "fp32"
+    algorithm: str | None = None
+
+
+RULES = Rules()
 
 
 @dataclass
@@ -101,24 +117,20 @@ def _wait() -> None:
     cuda.synchronize()
 
 
-def check_bench(
-    bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32", algorithm: str | None = None
-) -> Verdict:
+def check_bench(bench: AnyBench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
 
-    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``. ``precision``, one
-    of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``: one of
-    :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``.
     """
     problem = bench.problem
     verdict = Verdict(problem)
 
-    first, x, weight = _first(bench, verdict, seed, repeats, algorithm)
+    first, x, weight = _first(bench, verdict, rules)
     if verdict.findings:
         return verdict
 
     # new operands over the old output: nothing of the first launch may survive
-    x2, weight2 = inputs.integers(problem, seed + 1, algorithm)
+    x2, weight2 = inputs.integers(problem, rules.seed + 1, rules.algorithm)
     bench.load(x2, weight2)
     second = findings.run(bench)
     expected2 = oracle.expected(problem, x2, weight2)
@@ -130,52 +142,44 @@ def check_bench(
         ]
         return verdict
 
-    verdict.findings += findings.disagreement(bench, second, expected2, repeats)
+    verdict.findings += findings.disagreement(bench, second, expected2, rules.repeats)
     if verdict.findings:
         return verdict
 
-    _on_normals(bench, verdict, seed + 2, precision, algorithm, exact=True)
+    _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
     return verdict
 
 
-def _on_normals(
-    bench: AnyBench, verdict: Verdict, seed: int, precision: str, algorithm: str | None, exact: bool = False
-) -> None:
+def _on_normals(bench: AnyBench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
-    x, weight = inputs.normals(bench.problem, seed)
+    x, weight = inputs.normals(bench.problem, rules.seed)
     bench.load(x, weight)
     bench.y.blank()
     y = findings.run(bench)
     verdict.elements_compared += y.size
     verdict.findings += findings.trespass(bench, x, weight)
-    verdict.findings += findings.precision(bench.problem, x, weight, y, precision, exact, algorithm)
+    verdict.findings += findings.precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
-def check_thoroughly(
-    make: Callable[[], AnyBench],
-    seed: int = 0,
-    repeats: int = REPEATS,
-    precision: str = "fp32",
-    algorithm: str | None = None,
-) -> Verdict:
+def check_thoroughly(make: Callable[[], AnyBench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
     """
-    bench = make()
-    verdict = check_bench(bench, seed, repeats, precision, algorithm)
+    bench, seed = make(), rules.seed
+    verdict = check_bench(bench, rules)
     if verdict.findings:
         return verdict
     for kind in inputs.SPECIAL:
-        x, weight = inputs.special(kind, bench.problem, seed + 3, precision, algorithm)
+        x, weight = inputs.special(kind, bench.problem, seed + 3, rules.precision, rules.algorithm)
         if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
             return verdict
-    x, weight = inputs.integers(bench.problem, seed, algorithm)
+    x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
     for changed_x, changed_weight, said in _changes(x, weight, seed):
         if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
             return verdict
     other = make()
-    x2, weight2 = inputs.integers(bench.problem, seed + 4, algorithm)
+    x2, weight2 = inputs.integers(bench.problem, seed + 4, rules.algorithm)
     if _differs(other, verdict, x2, weight2, "in other arrays of the same shape", kind="stale"):
         return verdict
     bench.load(x, weight)
@@ -216,26 +220,22 @@ class Budget:
 
 
 def check_measured(
-    make: Callable[[], AnyBench],
-    budget: Budget,
-    seed: int = 0,
-    precision: str = "fp32",
-    algorithm: str | None = None,
+    make: Callable[[], AnyBench], budget: Budget, rules: Rules = RULES
 ) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
     """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
 
     ``make``: as of :func:`check_thoroughly`. Raises TooLargeError if not even one launch fits.
     """
-    before, bench = budget.left, make()
+    before, bench, rules = budget.left, make(), rules._replace(repeats=1)
     verdict = Verdict(bench.problem)
-    _first(bench, verdict, seed, 1, algorithm)
+    _first(bench, verdict, rules)
     launch = before - budget.left
     if verdict.findings or budget.left < USUAL_LAUNCHES * launch:
         return verdict, "once"
     try:
         if budget.left >= THOROUGH_LAUNCHES * launch:
-            return check_thoroughly(make, seed, 1, precision, algorithm), "thorough"
-        return check_bench(make(), seed, 1, precision, algorithm), "usual"
+            return check_thoroughly(make, rules), "thorough"
+        return check_bench(make(), rules), "usual"
     except TooLargeError:
         return verdict, "once"
 
@@ -296,42 +296,31 @@ def _differs(
     return bool(found)
 
 
-def check_once(
-    bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32", algorithm: str | None = None
-) -> Verdict:
+def check_once(bench: AnyBench, rules: Rules = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
-
     What passes may still be wrong.
     """
-    verdict = Verdict(bench.problem)
+    verdict, rules = Verdict(bench.problem), rules._replace(repeats=1)
     if special == inputs.NORMALS:
-        _on_normals(bench, verdict, seed, precision, algorithm)
+        _on_normals(bench, verdict, rules)
         if verdict.findings:
             plain = Verdict(bench.problem)
-            _first(bench, plain, seed, 1, algorithm)
+            _first(bench, plain, rules)
             verdict.findings = plain.findings or verdict.findings
         return verdict
-    y, first_x, first_weight = _first(bench, verdict, seed, 1, algorithm)
+    y, first_x, first_weight = _first(bench, verdict, rules)
     if special and not verdict.findings:
-        x, weight = inputs.special(special, bench.problem, seed + 1, precision, algorithm)
-        _differs(
-            bench,
-            verdict,
-            x,
-            weight,
-            f"with {inputs.said(special, bench.problem)}",
-            before=(first_x, first_weight, y),
-        )
+        x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
+        said, before = f"with {inputs.said(special, bench.problem)}", (first_x, first_weight, y)
+        _differs(bench, verdict, x, weight, said, before=before)
     return verdict
 
 
-def _first(
-    bench: AnyBench, verdict: Verdict, seed: int, repeats: int, algorithm: str | None
-) -> tuple[Array, Array, Array]:
+def _first(bench: AnyBench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the output and the operands."""
-    x, weight = inputs.integers(bench.problem, seed, algorithm)
+    x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
     bench.load(x, weight)
     bench.y.blank()
     y = findings.run(bench)
@@ -341,7 +330,7 @@ def _first(
     wrong = findings.compare(bench, x, weight, y, expected)
     if wrong and not verdict.findings:
         # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        verdict.findings += findings.disagreement(bench, y, expected, max(repeats, 3))
+        verdict.findings += findings.disagreement(bench, y, expected, max(rules.repeats, 3))
     verdict.findings += wrong
     return y, x, weight
 

@@ -1,4 +1,4 @@
-"""Seeded operands: integers and powers of two whose sums are exact in float32, normals, and the photograph.
+"""Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
 
 Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
 float16 themselves, so that how they are rounded shows.
@@ -191,66 +191,3 @@ def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
         for shape, dtype in problem.operands[:2]
     )
     return x, weight
-
-
-def uneven(problem: Problem, seed: int) -> tuple[Array, Array]:
-    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
-
-    Of a :class:`Dgrad` or a :class:`Conv3d` of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
-    with it, and minimal filtering, which sums before it multiplies, has.
-    """
-    x, filt = normals(problem, seed)
-    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
-    filt[:, :, 1, 1] = 0
-    return x, filt
-
-
-def photograph() -> Array:
-    """Luminance in 0..1 of the photograph that Matplotlib ships (Grace Hopper), shape (600, 512)."""
-    from matplotlib import cbook
-    from matplotlib.image import imread
-
-    file = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-    rgb = np.asarray(imread(str(file)), dtype=np.float32) / 255
-    return np.ascontiguousarray(rgb @ np.array([0.2126, 0.7152, 0.0722], dtype=np.float32))
-
-
-def filter_bank() -> dict[str, Array]:
-    """Twelve recognisable 5x5 filters by name, for cross-correlation.
-
-    Edges are smoothed derivatives, the Laplacian of Gaussian has sigma 1, Gabor filters have wavelength 4
-    and sigma 1.5 (Daugman 1985); blurs, identity, sharpen and emboss sum to 1, edge,
-    Laplacian and Gabor filters to 0.
-    """
-    offset = np.arange(-2, 3, dtype=np.float64)
-    row, col = np.meshgrid(offset, offset, indexing="ij")
-    squared = row**2 + col**2
-    gauss = np.exp(-squared / 2)
-    gauss /= gauss.sum()
-    delta = np.zeros((5, 5))
-    delta[2, 2] = 1.0
-
-    def balanced(filt: NDArray[np.float64]) -> NDArray[np.float64]:
-        centred: NDArray[np.float64] = filt - filt.mean()
-        return np.asarray(centred / np.abs(centred).sum(), dtype=np.float64)
-
-    def gabor(degrees: float) -> NDArray[np.float64]:
-        angle = math.radians(degrees)
-        along = col * math.cos(angle) + row * math.sin(angle)
-        return balanced(np.exp(-squared / (2 * 1.5**2)) * np.cos(2 * math.pi * along / 4))
-
-    bank = {
-        "identity": delta,
-        "box blur": np.full((5, 5), 1 / 25),
-        "gaussian blur": gauss,
-        "motion blur": np.eye(5) / 5,
-        "sharpen": 3 * delta - 2 * gauss,
-        "edge, vertical": balanced(gauss * col),
-        "edge, horizontal": balanced(gauss * row),
-        "laplacian": balanced((squared - 2) * gauss),
-        "emboss": delta + 2 * balanced(gauss * (row + col)),
-        "gabor 0°": gabor(0),
-        "gabor 45°": gabor(45),
-        "gabor 90°": gabor(90),
-    }
-    return {name: filt.astype(np.float32) for name, filt in bank.items()}

@@ -2,16 +2,14 @@
 
 Module by module:
 
-    arguments     options that several commands share
+    arguments     options that several commands share; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
-    choosing      which steps, presets and shapes were named
     verdicts      outcomes on the terminal, and exit codes
     steps         list, check, time, diff
     bench         bench: what a record lacks is measured
     parts         what a record holds beside times
-    profiling     profile, sanitize, sweep
-    inspecting    inspect
-    tracing       trace
+    profiling     profile, sanitize, sweep, trace --agree
+    inspecting    inspect, trace
     edits         history, restore, reset, ship
     exercising    grade, hint
     pictures      charts, photo, book

@@ -1,13 +1,25 @@
-"""Arguments of the command line that several commands share, and where a command is entered."""
+"""What a command is given: options that several share, and which steps, presets and shapes were named."""
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
+from common.catalog import catalog, device, exercises, limits, problems
+from common.catalog.catalog import Step
+from common.commands import console
+from common.jobs import run
+from common.records import records
+from common.records.records import Record
+
 Parser = argparse.ArgumentParser
+_OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
+_COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 
 class Commands:
@@ -46,3 +58,132 @@ def takes_record(parser: Parser) -> None:
     """Add the option of a command that writes a record."""
     text = "write the shipped records in results/, not your own in .workbook/results/ (for maintainers)"
     parser.add_argument("--record", action="store_true", help=text)
+
+
+def architecture(text: str) -> str:
+    """A compute capability that ``--cc`` names; raises ValueError."""
+    if text not in limits.LIMITS and text.removesuffix("a") not in _OWN:
+        known = ", ".join(limits.LIMITS)
+        raise ValueError(f"--cc {text!r}: must be a compute capability such as 9.0: known are {known}")
+    return text
+
+
+def require_shipped(steps: list[Step]) -> None:
+    """Raise ValueError for a step that no record is of."""
+    known = {step.name for step in catalog.everything()}
+    for step in steps:
+        if step.name not in known:
+            raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that results will go to, before any work; raises ValueError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        said = f"must be a folder to write to, or name one with --out: {error.strerror}"
+        raise ValueError(f"{folder}: {said}") from None
+
+
+Opened = tuple[Record, str]  # a record, and the key of a run of it
+
+
+def folder(shipped: bool) -> Path:
+    """Where records, charts and tables are written: the user's own, or with ``--record`` those that are shipped."""
+    return records.RESULTS if shipped else records.OWN
+
+
+def open_record(shipped: bool) -> Opened:
+    """This GPU's record, and the key of a run started now."""
+    record = Record.open(run.describe_device(), folder(shipped))
+    return record, record.start_run()
+
+
+def chosen(options: argparse.Namespace) -> list[Step]:
+    """The steps or exercises named, or all steps; with --file exactly one must be named."""
+    steps = [_step_of(name) for name in options.steps]
+    if options.file is not None:
+        if len(steps) != 1:
+            raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
+        if options.file.is_dir():
+            raise ValueError(f"--file {options.file}: is a folder; name a file in it")
+        if not options.file.is_file():
+            raise ValueError(f"--file {options.file}: there is no such file")
+        options.file = options.file.resolve()
+    return list(dict.fromkeys(steps)) or catalog.everything()
+
+
+def one_or_two(options: argparse.Namespace) -> list[Step]:
+    """The one step that is named, or the two that are to be compared; raises ValueError."""
+    steps = chosen(options)
+    if len(steps) < len(options.steps):
+        raise ValueError(f"STEP2 {options.steps[1]}: is STEP itself: name another to compare it with")
+    return steps
+
+
+def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
+    """The problem that ``--shape`` names, for steps of one ladder; raises ValueError."""
+    ladders = {step.ladder for step in steps}
+    if len(ladders) != 1:
+        raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
+    problem = problems.parse_shape(ladders.pop(), text)
+    needed, room = _COPIES * problem.least_bytes / 1e9, device.memory_for_a_child(not simulator) / 1e9
+    if needed > room:
+        raise ValueError(f"--shape {text!r}: takes {needed:,.0f} GB here, and a process may take {room:,.0f}")
+    return problem
+
+
+def _step_of(name: str) -> Step:
+    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
+    one = next((one for one in exercises.everything() if one.ladder and name in (one.name, one.number)), None)
+    if one is None:
+        return catalog.find(name)
+    return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
+
+
+def preset_of(named: list[Step], preset: str | None) -> str | None:
+    """The ``preset`` asked for; without one, that which the one step named is shown on, or None for several."""
+    return catalog.usual_preset(named[0]) if preset is None and len(named) == 1 else preset
+
+
+def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default.
+
+    Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
+    """
+    pairs = []
+    for step in steps:
+        if preset is not None:
+            ladder = problems.preset(preset).ladder
+            if ladder == step.ladder:
+                pairs.append((step, preset))
+            elif named:
+                fitting = ", ".join(problems.presets_of(step.ladder))
+                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
+        elif every_preset and not step.experiment:
+            pairs += [(step, name) for name in catalog.presets(step)]
+        else:
+            pairs.append((step, problems.DEFAULT_PRESET[step.ladder]))
+    if not pairs:
+        problems.preset(str(preset), steps[0].ladder)  # raises, naming the presets that fit
+    return pairs
+
+
+def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
+    """As if there were no GPU? Says so, and why, if it was not asked for; raises NoGpuError at a GPU of no use."""
+    if asked:
+        return True
+    if device.ready():
+        return False
+    if why := device.silent():
+        console.complain(f"[yellow]{escape(why)}[/]")
+    console.say(options).print("no GPU was found: the kernels are traced on the CPU")
+    return True
+
+
+def with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
+    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
+    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
+    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))

@@ -17,8 +17,8 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console, parts, verdicts
-from common.commands.choosing import Opened
+from common.commands import arguments, console, parts, verdicts
+from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring, run
 from common.jobs.run import Outcome
@@ -55,7 +55,7 @@ def _bench(options: argparse.Namespace) -> int:
         return _list(names, options.record)
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
+    pairs = arguments.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
     end = time.monotonic() + 60 * options.minutes
     failed: list[tuple[str, str, str]] = []  # part, what of it, and why
     code = RIGHT
@@ -68,7 +68,8 @@ def _bench(options: argparse.Namespace) -> int:
             code = bench.run(end=end)
             failed += [(name, what, why) for what, why in bench.failed.items()]
         else:
-            failed += [(name, *one) for one in _measure(parts.PARTS[name], choosing.open_record(options.record), end)]
+            opened = arguments.open_record(options.record)
+            failed += [(name, *one) for one in _measure(parts.PARTS[name], opened, end)]
     if failed:
         console.say().print(tables.failed(failed))
     return max(code, WRONG if failed else RIGHT)
@@ -77,7 +78,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _list(names: Iterable[str], shipped: bool) -> int:
     """Name what is missing of each part, or of older code."""
     if device.gpu_count():
-        record, room = choosing.open_record(shipped)[0], run.inspect_device()[1]
+        record, room = arguments.open_record(shipped)[0], run.inspect_device()[1]
     else:
         record, room = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), None
     say = console.say()
@@ -129,18 +130,17 @@ class Bench:
         quick: bool = False,
         libraries: bool = True,
     ) -> None:
-        self._record = Record.open(gpu, choosing.folder(shipped))
+        self._record = Record.open(gpu, arguments.folder(shipped))
         self._gpu, self._quick = gpu, quick
         # a layer's channels-last twin has the layer's libraries beside it
         twins = problems.CHANNELS_LAST.values()
         presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
         self._libraries = libraries and not quick
         presets = presets if peers.available() and self._libraries else []
-        held = [] if fresh else current.rows(self._record, pairs, room_bytes, not quick)
-        held_presets = [] if fresh else current.libraries(self._record, presets, room_bytes)
-        self._held = len(held) + len(held_presets)
-        self._pairs = [pair for pair in pairs if pair not in held]
-        self._presets = [preset for preset in presets if preset not in held_presets]
+        record, known = self._record, not fresh
+        self._pairs = [pair for pair in pairs if not (known and current.row(record, *pair, room_bytes, not quick))]
+        self._presets = [name for name in presets if not (known and current.libraries(record, name, room_bytes))]
+        self._held = len(pairs) - len(self._pairs) + len(presets) - len(self._presets)
         self._ceilings = (fresh and libraries) or not current.ceilings(self._record)
         self.outcomes: list[Outcome] = []
         self.failed: dict[str, str] = {}

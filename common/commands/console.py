@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -36,6 +38,11 @@ def discard(stream: Any) -> None:
 def say(options: argparse.Namespace | None = None) -> Console:
     """Where people read: standard output, or standard error beside JSON."""
     return _Console(stderr=bool(options and options.json), highlight=False)
+
+
+def print_json(found: object) -> None:
+    """Print what was found on standard output, as JSON."""
+    print(json.dumps(to_builtins(found), indent=1))
 
 
 def complain(text: str) -> None:

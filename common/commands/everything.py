@@ -7,7 +7,7 @@ import argparse
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, pictures, verdicts
+from common.commands import arguments, console, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.edit import loop
@@ -25,7 +25,7 @@ def commands(known: arguments.Commands) -> None:
 def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
-    simulator = choosing.simulator(options.sim, None)
+    simulator = arguments.simulator(options.sim, None)
     card = None if simulator else run.inspect_device()
     shipped = {} if options.fresh else unchanged.shipped(steps)
     say.rule("check every step" + (" on the CPU" if simulator else ""))
@@ -38,7 +38,7 @@ def _all(options: argparse.Namespace) -> int:
         say.print(f"[yellow]{name} is not timed: it is not right[/]")
     if card:
         say.rule("time every step")
-        pairs = choosing.pairs(steps, None, every_preset=False)
+        pairs = arguments.pairs(steps, None, every_preset=False)
         code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
     else:
         say.rule("compile every kernel")
@@ -107,5 +107,5 @@ def _compile(steps: list[Step], fresh: bool) -> int:
         if outcome.status == "right":
             results.keep([outcome])
     outcomes = [outcome for step in steps for outcome in found[step.name]]
-    verdicts.print_outcomes(tables.compiled(outcomes, architectures, False), outcomes)
+    verdicts.print_outcomes(tables.compiled(outcomes, architectures), outcomes)
     return verdicts.exit_code(outcomes, asked=True)

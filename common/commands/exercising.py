@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
 from common.catalog import catalog, device, exercises
-from common.commands import arguments, choosing, console, edits
+from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import measuring
 from common.report import tables
 
-_KEPT_SECONDS = 5.0  # a report of a folder is written again when it is so old
 _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 
 
 def commands(known: arguments.Commands) -> None:
     sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
-    sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
-    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    arguments.takes_json(sub)
+    arguments.takes_sim(sub)
     sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
     sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
     sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
@@ -49,8 +45,8 @@ def _grade(options: argparse.Namespace) -> int:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     out = options.out or folder
     if folder is not None and out is not None:
-        choosing.make_folder(out)
-    simulator = choosing.simulator(options.sim, options)
+        arguments.make_folder(out)
+    simulator = arguments.simulator(options.sim, options)
     gpu, ceilings = (None, None) if simulator else measuring.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = _own_sources(files)
@@ -61,9 +57,11 @@ def _grade(options: argparse.Namespace) -> int:
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
-            noted = _noted(coming, found, out, note)
-            for _ in console.progress("grade", noted, files, _graded_line, options.json):
-                pass
+            for number, verdict in console.progress("grade", coming, files, _graded_line, options.json):
+                found[number] = verdict
+                with suppress(OSError):  # what is killed has no time to; of the last report it is said
+                    if folder and out:
+                        folders.report([found[one] for one in sorted(found)], out, note)
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
@@ -71,7 +69,7 @@ def _grade(options: argparse.Namespace) -> int:
         written = console.tried(lambda: folders.report(grades, out, note)) if folder and out else None
         console.tried(lambda: _remember(files, grades, own))
     if options.json:
-        print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
+        console.print_json({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:
@@ -107,21 +105,6 @@ def _graded_line(entry: tuple[int, grade.Grade]) -> str:
     """``ada 01.2: passed``."""
     _, one = entry
     return f"{' '.join(filter(None, (one.student, one.target)))}: {'passed' if one.passed else 'not passed'}"
-
-
-def _noted(
-    coming: Iterable[tuple[int, grade.Grade]], found: dict[int, grade.Grade], out: Path | None, note: str = ""
-) -> Iterator[tuple[int, grade.Grade]]:
-    """Verdicts as they come, noted in ``found``; every few seconds all are written to ``out``: a grader that is
-    killed has no time to."""
-    kept = time.monotonic()
-    for number, verdict in coming:
-        found[number] = verdict
-        if out and time.monotonic() - kept > _KEPT_SECONDS:
-            with contextlib.suppress(OSError):  # of the last report it is said
-                folders.report([found[one] for one in sorted(found)], out, note)
-            kept = time.monotonic()
-        yield number, verdict
 
 
 def _own_sources(files: list[folders.Submission]) -> dict[Path, tuple[exercises.Exercise, bytes]]:

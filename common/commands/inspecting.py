@@ -1,18 +1,23 @@
-"""The command ``inspect``: what the compiler made of kernels."""
+"""The commands ``inspect`` and ``trace``: what the compiler made of kernels, and what they do with memory."""
 
 from __future__ import annotations
 
 import argparse
-import json
+from pathlib import Path
+from typing import Any
 
-from msgspec import to_builtins
 from rich.markup import escape
 
-from common.commands import arguments, choosing, console, verdicts
-from common.commands.console import RIGHT
+from common.catalog import problems, store
+from common.catalog.catalog import Step
+from common.commands import arguments, console, profiling, verdicts
+from common.commands.console import RIGHT, WRONG
+from common.explain.faults import cut
 from common.jobs import compiling, run
 from common.records import records
-from common.report import cardtables, tables
+from common.report import kerneltables, tables, traces, tracetables
+from common.trace import trace
+from common.trace.messages import Traced
 
 
 def commands(known: arguments.Commands) -> None:
@@ -27,32 +32,41 @@ def commands(known: arguments.Commands) -> None:
     text = "compile all steps, or those named, and write results/machine-code.json (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
+    sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
+    arguments.takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
+    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
+    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
+    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as a page to look around in, one file")
+    sub.add_argument(
+        "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
+    )
+
 
 def _inspect(options: argparse.Namespace) -> int:
     if options.record:
         return _record(options)
     if len(options.steps) not in (1, 2):
         raise ValueError(f"inspect takes one STEP or two, and {len(options.steps)} are named")
-    steps = choosing.one_or_two(options)
-    pairs = choosing.pairs(steps, choosing.preset_of(steps, options.problem), every_preset=False, named=True)
-    architecture = compiling.summary_architecture() if options.cc is None else choosing.architecture(options.cc)
+    steps = arguments.one_or_two(options)
+    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), every_preset=False, named=True)
+    architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
     making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
     found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
     say = console.say(options)
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
-        print(json.dumps(to_builtins({"architecture": architecture, "results": results}), indent=1))
+        console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
-            print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
+            print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
-            print(text if isinstance(text, str) else "\n".join(cardtables.whole(text)))
+            print(text if isinstance(text, str) else "\n".join(kerneltables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
-            say.print(cardtables.side_by_side(found))
+            say.print(kerneltables.side_by_side(found))
         for name, card in found:
-            for part in cardtables.full(name, card, listing=len(outcomes) == 1):
+            for part in kerneltables.full(name, card, listing=len(outcomes) == 1):
                 say.print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
@@ -64,14 +78,86 @@ def _record(options: argparse.Namespace) -> int:
     """Compile steps for one architecture at every preset, and write their machine code's record if all compile."""
     if options.cc or options.file or options.problem or options.show or options.json:
         raise ValueError("--record: takes steps alone")
-    steps = choosing.chosen(options)
-    choosing.require_shipped(steps)
+    steps = arguments.chosen(options)
+    arguments.require_shipped(steps)
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
-    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,), True), outcomes)
+    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)
     else:
         console.complain("[yellow]nothing is recorded: not everything compiles[/]")
     return code
+
+
+def _trace(options: argparse.Namespace) -> int:
+    if options.agree:
+        return profiling.agree(options)
+    if len(options.steps) not in (1, 2):
+        raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
+    steps = arguments.one_or_two(options)
+    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulator=True)
+    choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
+    if options.html is not None:
+        _require_page(options.html)
+        choice["kept"] = traces.KEPT
+    alone = len(steps) == 1  # two are compared at one shape
+    pairs = [(step, shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0]) for step in steps]
+    tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
+    found = list(console.quietly("trace", trace.results(tasks), steps))
+    named = {step.name: one for step, one in zip(steps, found, strict=True)}
+    if options.html is not None:
+        from common.book import costs, explorer
+
+        taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
+        shown = [costs.Shown(step, one, options.file or step.path) for step, one in taken]
+        store.write(options.html, explorer.page(shown))
+        console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
+    compared = tracetables.comparison(named) if len(named) == 2 else None
+    if options.json:
+        entries = [{"step": name, **one} for name, one in named.items()]
+        told = {"steps": entries, "comparison": compared} if compared else entries[0]
+        console.print_json(told)
+    else:
+        for (step, problem), one in zip(pairs, found, strict=True):
+            _print_trace(step, problem, one, shape is None)
+        if compared:
+            console.say().print(escape(compared), soft_wrap=True)
+    return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
+
+
+def _require_page(path: Path) -> None:
+    """Raise ValueError unless the path can be a page's."""
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError(f"--html {path}: must end in .html")
+    if path.is_dir():
+        raise ValueError(f"--html {path}: is a folder, must be a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"--html {path}: there is no folder {path.parent}")
+
+
+def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
+    say = console.say()
+    say.print(f"{step.name} at {problem}")
+    for kernel in found["kernels"]:
+        for table in tracetables.traced(kernel):
+            say.print(table)
+        for row in tracetables.pipeline(kernel, say.width):
+            say.print(escape(row), soft_wrap=True, highlight=False)
+        for line in kernel["printed"]:
+            say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
+        if more := kernel["prints"] - len(kernel["printed"]):
+            say.print(f"  ... {more} more")
+        for sentence in tracetables.sentences(kernel):
+            say.print(escape(sentence), soft_wrap=True)
+    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    for fault in faults:
+        text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
+        say.print(text, soft_wrap=True)
+    if not faults:
+        what = "nothing out of bounds, no race, no uninitialised value stored"
+        say.print(f"[green]No fault[/] in what was traced: {what}.", soft_wrap=True)
+        if usual:  # the shape is a multiple of the tiles
+            ragged = problems.RAGGED[step.ladder][0]
+            say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)

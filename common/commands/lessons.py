@@ -7,15 +7,19 @@ import threading
 import time
 from pathlib import Path
 
+from rich.markup import escape
+
 from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, edits, verdicts
+from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.edit import saves, shipped
+from common.edit import loop, shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
+from common.records import records
+from common.report import kerneltables, tables
 from common.run import isolate
 
 
@@ -27,7 +31,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
-    parser.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    arguments.takes_sim(parser)
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
@@ -52,8 +56,8 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
 
 def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
     chosen = _chosen_of(lesson, name, preset)
-    preset = choosing.preset_of(chosen if name else [], preset)
-    simulator = choosing.simulator(simulated, None)
+    preset = arguments.preset_of(chosen if name else [], preset)
+    simulator = arguments.simulator(simulated, None)
     isolate.warm()
     edits.keep_shipped()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
@@ -63,25 +67,23 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
     for step in edited:  # first, and alone: their verdicts are waited for
         code = max(code, edits.run_edited(step, preset, simulator))
     rest = [step for step in chosen if step not in edited]
-    if code != RIGHT:
-        verdicts.say_left_out(_check(rest, simulator)[0])
-        return code
-    outcomes, code = _check(rest, simulator)
+    outcomes, of_rest = _check(rest, simulator)
+    code = code or of_rest
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
-    needed = choosing.with_predecessors(chosen, last=True)
-    found = _summaries(choosing.pairs(needed, preset, every_preset=False))
+    needed = arguments.with_predecessors(chosen, last=True)
+    found = _summaries(arguments.pairs(needed, preset, every_preset=False))
     if simulator:
         console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
-        verdicts.print_recorded(chosen, preset)
-        verdicts.print_summaries(found, {})
+        _print_recorded(chosen, preset)
+        _print_summaries(found, {})
         return code
-    pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
+    pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
     bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     bench.run()
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
-    verdicts.print_summaries(found, medians)
+    _print_summaries(found, medians)
     verdicts.say_left_out(outcomes)
     return verdicts.exit_code(bench.outcomes, asked=True)
 
@@ -92,6 +94,34 @@ def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
         return list(console.quietly("compile", compiling.summaries(pairs, compiling.summary_architecture()), pairs))
     except compiling.ToolError as error:
         return str(error)
+
+
+def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+    """What the kernels take, a line each; or why that is not known."""
+    say = console.say()
+    if isinstance(cards, str):
+        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+        return
+    rows = [
+        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
+        for outcome in cards
+        for card in outcome.result.get("cards", [])
+    ]
+    if rows:
+        say.print(kerneltables.short(rows))
+    for outcome in cards:
+        for reason in outcome.reasons:
+            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
+
+
+def _print_recorded(steps: list[Step], preset: str | None) -> None:
+    say = console.say()
+    for record in records.all_records():
+        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
+            ladder = problems.preset(name).ladder
+            wanted = arguments.with_predecessors([step for step in steps if step.ladder == ladder])
+            if any(record.row(name, step.name) for step in wanted):
+                say.print(tables.recorded(record, name, wanted))
 
 
 def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
@@ -110,7 +140,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
     """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
-    simulator = choosing.simulator(simulated, None)
+    simulator = arguments.simulator(simulated, None)
     edits.keep_shipped()
     edits.name_edited_helpers(steps=chosen)
     stops: dict[Path, threading.Event] = {}
@@ -124,7 +154,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
         return [step for step in chosen if path == step.path or path in sources.imported_helpers(step.path)]
 
     pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
-    with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
+    with loop.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
         isolate.warm()
         say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
         try:
@@ -164,6 +194,6 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
     console.say().print(
-        measuring.explain(step, problem, choosing.simulator(options.sim, None)), soft_wrap=True, markup=False
+        measuring.explain(step, problem, arguments.simulator(options.sim, None)), soft_wrap=True, markup=False
     )
     return RIGHT

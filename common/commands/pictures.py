@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from common.catalog import cache, catalog, device, lessontext, stages, store
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console
+from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.records import records
@@ -55,7 +55,7 @@ def _charts(options: argparse.Namespace) -> int:
 
 def redraw(fresh: bool, shipped: bool = False) -> int:
     """Draw what changed of the user's own records or the shipped ones, and write a page of tables for each."""
-    say, folder = console.say(), choosing.folder(shipped)
+    say, folder = console.say(), arguments.folder(shipped)
     found = list(records.all_records(folder))
     everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
@@ -74,7 +74,8 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
-    return f"{unit.name}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"
+    count = len(result.get("files", []))
+    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.get('seconds', 0.0):.1f} s"
 
 
 def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
@@ -90,8 +91,8 @@ def _photo(options: argparse.Namespace) -> int:
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more
-    simulator = choosing.simulator(options.sim, options)
-    draw_photo(step, simulator, fresh=True, folder=choosing.folder(options.record))
+    simulator = arguments.simulator(options.sim, options)
+    draw_photo(step, simulator, fresh=True, folder=arguments.folder(options.record))
     return RIGHT
 
 
@@ -111,7 +112,7 @@ def draw_photo(
         console.say().print("the feature maps are as new as their code and were kept")
         return
     with stages.stage("photo"):
-        charts = (folder or choosing.folder(False)) / "charts" / slug
+        charts = (folder or arguments.folder(False)) / "charts" / slug
         path = catalog.load_file(script).draw(step, simulator, name, charts)
     cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
@@ -144,7 +145,7 @@ def _workplace(fresh: bool) -> Iterator[Path]:
     that cannot be written, one that goes again."""
     with ExitStack() as stack:
         try:
-            choosing.make_folder(_WORK)
+            arguments.make_folder(_WORK)
             work = _WORK
             stack.enter_context(store.locked(work, _WAIT_SECONDS))
             for path in work.iterdir() if fresh else ():  # and not the folder, which is locked

@@ -1,4 +1,4 @@
-"""The commands ``profile``, ``sanitize`` and ``sweep``, and what ``bench`` measures beside times."""
+"""The commands ``profile``, ``sanitize``, ``sweep``, ``trace --agree``; what ``bench`` measures beside times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console
-from common.commands.choosing import Opened
+from common.commands import arguments, console
+from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring
 from common.jobs.messages import StepResult, Tile
 from common.records import current, records
-from common.records.entries import Point, Profile, Sweep
-from common.report import pages, tables
+from common.records.entries import Agreement, Point, Profile, Sweep
+from common.records.records import Record
+from common.report import agreement, pages, tables
 from common.timing import peers, tools
 
 
@@ -41,10 +42,10 @@ def commands(known: arguments.Commands) -> None:
 
 def _profile(options: argparse.Namespace) -> int:
     named = [catalog.find(name) for name in options.steps]
-    preset = choosing.preset_of(named, options.problem)
-    pairs = choosing.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
+    preset = arguments.preset_of(named, options.problem)
+    pairs = arguments.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
     device.require_gpu("profiling")
-    profile(pairs, choosing.open_record(options.record))
+    profile(pairs, arguments.open_record(options.record))
     return RIGHT
 
 
@@ -62,7 +63,7 @@ def profile(pairs: list[tuple[Step, str]], opened: Opened) -> None:
 def _sanitize(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     device.require_gpu("the sanitizer run")
-    return sanitize(steps, choosing.open_record(options.record))
+    return sanitize(steps, arguments.open_record(options.record))
 
 
 def sanitize(steps: list[Step], opened: Opened) -> int:
@@ -118,7 +119,7 @@ def _sweep(options: argparse.Namespace) -> int:
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = measuring.tunables(step, preset)
-    record, key = choosing.open_record(options.record)
+    record, key = arguments.open_record(options.record)
     old = record.sweep(preset, step.name)
     holds = current.sweep(record, preset, step.name)
     points = old.points if old and holds else []
@@ -149,3 +150,31 @@ def _swept_line(point: tuple[Tile, StepResult]) -> str:
     words = " ".join(f"{name}={value}" for name, value in tile.items())
     found = f"{result['timing'].median_ms:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
     return f"{words}: {found}"
+
+
+def agree(options: argparse.Namespace) -> int:
+    """Show what the hardware counts beside what the tracer does: both now, or where there is no GPU as recorded."""
+    for name in ("block", "html"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    steps = arguments.chosen(options)
+    found: dict[str, dict[str, Agreement]] = {}
+    if device.gpu_count():
+        if options.file:
+            steps = [replace(steps[0], path=options.file)]
+        pairs = agreement.cases(steps)
+        if options.shape is not None:
+            shape = arguments.shape_of(steps, options.shape, simulator=True)
+            pairs = [(step, shape) for step in steps]
+        for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
+            found.setdefault(step.name, {})[str(problem)] = entry
+    else:
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+        if options.file or options.shape is not None:
+            raise ValueError(f"--agree: {record.gpu_name} has counted shipped steps alone, and there is no GPU here")
+        found = {step.name: record.data.agreement.get(step.name, {}) for step in steps}
+    if options.json:
+        console.print_json(found)
+    else:
+        console.say().print(agreement.agreed(found, steps))
+    return RIGHT

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog import catalog, device, sources
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, verdicts
+from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT
 from common.edit import loop
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
+from common.records import records
 from common.report import tables
+from common.timing import ceilings as measured
+from common.timing.ceilings import Ceilings
 
 
 def commands(known: arguments.Commands) -> None:
@@ -43,14 +44,14 @@ def commands(known: arguments.Commands) -> None:
 def _list(options: argparse.Namespace) -> int:
     steps = catalog.steps()
     if options.json:
-        print(json.dumps([step.as_dict() for step in steps], indent=1))
+        console.print_json([step.as_dict() for step in steps])
     else:
         console.say().print(tables.steps(steps))
     return RIGHT
 
 
 def _check(options: argparse.Namespace) -> int:
-    steps = choosing.chosen(options)
+    steps = arguments.chosen(options)
     if options.seed is not None and not 0 <= options.seed < 2**31:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
     seed = plan.new_seed() if options.seed is None else options.seed
@@ -59,8 +60,8 @@ def _check(options: argparse.Namespace) -> int:
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
     simulated = options.sim or not device.gpu_count()
-    shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
-    simulator = choosing.simulator(options.sim, options)
+    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulated)
+    simulator = arguments.simulator(options.sim, options)
     edited_ones = loop.EditedSteps([] if options.file else steps)
     checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
@@ -70,7 +71,7 @@ def _check(options: argparse.Namespace) -> int:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
         device_name = "simulator" if simulator else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
-        print(json.dumps(to_builtins(found), indent=1))
+        console.print_json(found)
     else:
         verdicts.say_seed(seed, drawn=shape is None)
         verdicts.print_checks(outcomes, options.file)
@@ -84,7 +85,7 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
 
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")
-    choosing.require_shipped(steps)
+    arguments.require_shipped(steps)
     found: dict[Step, list[Outcome]] = {step: [] for step in steps}
     for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
         found[outcome.step].append(outcome)
@@ -100,20 +101,30 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
 
 def _time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
-    steps = choosing.chosen(options)
-    pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    steps = arguments.chosen(options)
+    pairs = arguments.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, ceilings = measuring.measure_device()
     edited_ones = loop.EditedSteps([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
     outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
     verdicts.note(edited_ones, outcomes)
     if options.json:
-        results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]
+        results = [_timed_json(outcome, ceilings) for outcome in outcomes]
         found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}
-        print(json.dumps(to_builtins(found), indent=1))
+        console.print_json(found)
     else:
         verdicts.print_times(outcomes, ceilings, gpu.name)
     return verdicts.exit_code(outcomes, asked=True)
+
+
+def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    if outcome.status == "right":
+        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
+        figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
+        if figures:
+            entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
+    return entry
 
 
 def _diff(options: argparse.Namespace) -> int:

@@ -14,15 +14,13 @@ from rich.markup import escape
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import budget
-from common.commands import choosing, console
+from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import loop, words
 from common.jobs import unchanged
 from common.jobs.run import Outcome
-from common.records import records
-from common.report import cardtables, tables, tracetables
+from common.report import tables, tracetables
 from common.report.table import Table
-from common.timing import ceilings as measured
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
@@ -159,34 +157,6 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say_left_out(outcomes)
 
 
-def print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
-    """What the kernels take, a line each; or why that is not known."""
-    say = console.say()
-    if isinstance(cards, str):
-        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
-        return
-    rows = [
-        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
-        for outcome in cards
-        for card in outcome.result.get("cards", [])
-    ]
-    if rows:
-        say.print(cardtables.short(rows))
-    for outcome in cards:
-        for reason in outcome.reasons:
-            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
-
-
-def print_recorded(steps: list[Step], preset: str | None) -> None:
-    say = console.say()
-    for record in records.all_records():
-        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
-            ladder = problems.preset(name).ladder
-            wanted = choosing.with_predecessors([step for step in steps if step.ladder == ladder])
-            if any(record.row(name, step.name) for step in wanted):
-                say.print(tables.recorded(record, name, wanted))
-
-
 def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
     """A table, then what is wrong, each reason on lines of its own."""
     console.say().print(table)
@@ -204,13 +174,3 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
             console.complain(text)
         else:
             say.print(text, soft_wrap=True)
-
-
-def timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
-    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
-    if outcome.status == "right":
-        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
-        figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
-        if figures:
-            entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
-    return entry

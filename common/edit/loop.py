@@ -7,9 +7,10 @@ lets pass; when all is done, the file is timed in turn with the shipped one.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -36,6 +37,7 @@ from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
+_LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -61,6 +63,30 @@ class Stage:
         return [outcome for outcome in self.outcomes if not outcome.fine]
 
 
+@dataclass(frozen=True)
+class Version:
+    """A step's file at one moment, and the edited helpers that it imports: copies that can be run."""
+
+    path: Path
+    helpers: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The hash of the file's bytes."""
+        return self.path.parent.name
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Those of the helpers, by name."""
+        return {name: copy.parent.name for name, copy in self.helpers.items()}
+
+
+def kept(step: Step) -> Version:
+    """Store a step's file and its edited helpers, which enter histories of their own; raises HistoryError."""
+    helpers = {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
+    return Version(history.keep(history.read(step.path), step.path.name), helpers)
+
+
 @dataclass
 class Run:
     """One run of a step's file as it is now.
@@ -74,18 +100,19 @@ class Run:
     simulator: bool
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
-    source: str = ""
-    helpers: dict[str, str] = field(default_factory=dict)  # the edited ones, by name: hashes of their sources
+    version: Version | None = None  # what runs, whatever is saved meanwhile; None if it could not be kept
     best: history.Event | None = None
     verdict: str = "unfinished"
-    _kept: bool = True
-    _path: Path = Path()
-    _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
 
     def stages(self) -> Generator[Stage, None, None]:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
         began = time.monotonic()
-        self._path = self._snapshot()
+        try:
+            self.version = kept(self.step)
+        except history.HistoryError as error:
+            self.warnings.append(f"this run is not kept: {error}")
+        original = shipped.text(self.step.path)
+        self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
         reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
         ran: list[Outcome] = []
         try:
@@ -105,29 +132,8 @@ class Run:
                     yield stage
             self.verdict, reason = _ended(ran)
         finally:
-            self._note(reason, figures)
-
-    def _snapshot(self) -> Path:
-        """The stored copy of the file, so that a verdict is of one source whatever is saved meanwhile."""
-        source = history.read(self.step.path)
-        self.source = history.sha(source)
-        original = shipped.text(self.step.path)
-        own = history.sha(original) if original is not None else ""
-        self.best = history.best(self.step.name, self.preset, own)
-        try:
-            copies = keep_helpers(self.step)
-            self.helpers = {name: copy.parent.name for name, copy in copies.items()}
-            self._stand_ins = {name: str(copy) for name, copy in copies.items()}
-            return history.keep(source, self.step.path.name)
-        except history.HistoryError as error:
-            self._kept = False
-            self.warnings.append(f"this run is not kept: {error}")
-            return self.step.path
-
-    def _note(self, reason: str, figures: Figures) -> None:
-        if self._kept:
-            event = history.Event(self.step.name, self.source, "run", "", self.verdict, reason, figures, self.helpers)
-            self.warnings += _added(event)
+            if self.version:
+                self.warnings += _added(self.step.name, self.version, self.verdict, reason, figures)
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
@@ -195,23 +201,26 @@ class Run:
     def _rivals(self) -> dict[str, messages.Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
         rivals: dict[str, messages.Rival] = {}
-        sources: dict[str, tuple[bytes | None, dict[str, bytes]]] = {"shipped": (shipped.text(self.step.path), {})}
-        best = self.best
+        if self.version is None:
+            return rivals
+        best, name = self.best, self.step.path.name
         try:
-            if best is not None and (best.source, best.helpers) != (self.source, self.helpers):
+            original = shipped.text(self.step.path)
+            if original is not None:
+                rivals["shipped"] = self._rival(original, {})
+            if best is not None and (best.source, best.helpers) != (self.version.source, self.version.hashes):
                 own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
-                sources["best"] = history.stored(self.step.path.name, best.source), own
-            for rival, (source, own) in sources.items() if self._kept else ():
-                if source is None:
-                    continue
-                path = history.keep(source, self.step.path.name)
-                texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | own
-                copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
-                helpers = {name: str(copy) for name, copy in copies.items()}
-                rivals[rival] = messages.Rival(path=str(path), helpers=helpers)
+                rivals["best"] = self._rival(history.stored(name, best.source), own)
         except history.HistoryError as error:
             self.warnings.append(str(error))
         return rivals
+
+    def _rival(self, source: bytes, helpers: dict[str, bytes]) -> messages.Rival:
+        """A source on these helpers, and on the shipped ones in place of edited others."""
+        path = history.keep(source, self.step.path.name)
+        texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | helpers
+        copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
+        return messages.Rival(path=str(path), helpers={name: str(copy) for name, copy in copies.items()})
 
     def _check(self, problem: Problem, **more: Any) -> messages.Check:
         return messages.Check(
@@ -222,7 +231,9 @@ class Run:
         return messages.Compile(**self._at(problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True)
 
     def _at(self, problem: Problem) -> Place:
-        return {**at(self.step, problem, self._path), "home": str(self.step.path), "helpers": self._stand_ins}
+        version = self.version or Version(self.step.path)
+        helpers = {name: str(copy) for name, copy in version.helpers.items()}
+        return {**at(self.step, problem, version.path), "home": str(self.step.path), "helpers": helpers}
 
 
 def _told(outcomes: list[Outcome]) -> list[Outcome]:
@@ -252,10 +263,10 @@ def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
     return found
 
 
-def _added(event: history.Event) -> list[str]:
-    """Write an event down; returns the warning where that fails."""
+def _added(step: str, version: Version, verdict: str, reason: str, figures: Figures) -> list[str]:
+    """Write a run down; returns the warning where that fails."""
     try:
-        history.add(event)
+        history.add(history.Event(step, version.source, "run", "", verdict, reason, figures, version.hashes))
     except history.HistoryError as error:
         return [f"this run is not kept: {error}"]
     return []
@@ -277,50 +288,39 @@ def _reason(outcome: Outcome) -> str:
     return next(iter(told), "").removeprefix(f"{outcome.status}: ")
 
 
-def keep_helpers(step: Step) -> dict[str, Path]:
-    """Stored copies, by name, of the edited helpers that a step imports; each enters a history of its own.
-
-    Raises HistoryError as :func:`history.keep` does.
-    """
-    return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
-
-
 class EditedSteps:
     """For commands that run many steps: keeps the edited ones' sources before, and notes their verdicts after."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.warnings: list[str] = []
-        self._kept: dict[str, tuple[str, dict[str, str]]] = {}  # source and helpers, as an event has them
+        self._kept: dict[str, Version] = {}
         if not steps:
             return
         try:
             shipped.keep_copies()
-            for step in steps:
-                if not shipped.as_shipped(step.path):
-                    history.keep(history.read(step.path), step.path.name)
-                    keep_helpers(step)
-                    self._kept[step.name] = _present(step)
+            self._kept |= {step.name: kept(step) for step in steps if not shipped.as_shipped(step.path)}
         except history.HistoryError as error:
             self.warnings.append(f"this run is not kept: {error}")
 
     def note(self, outcomes: list[Outcome]) -> None:
         """Enter each edited step's verdict: right, or that of its first outcome that is not."""
-        for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
+        for name, version in self._kept.items():
             mine = [outcome for outcome in outcomes if outcome.step.name == name]
-            # saved again while it ran: whose verdict it is cannot be told
-            if self._kept.get(name) != _present(mine[0].step):
+            if not mine or not _unchanged(mine[0].step, version):  # saved again meanwhile: whose verdict is it?
                 continue
-            source, helpers = self._kept[name]
             verdict, reason = _ended(mine)
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             ms = timed.result["timing"].median_ms if timed else None
             figures = Figures(preset=timed.preset if timed else None, median_ms=ms)
-            self.warnings += _added(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
+            self.warnings += _added(name, version, verdict, reason, figures)
 
 
-def _present(step: Step) -> tuple[str, dict[str, str]]:
-    helpers = {path.stem: history.sha(history.read(path)) for path in shipped.edited_helpers(step.path)}
-    return history.sha(history.read(step.path)), helpers
+def _unchanged(step: Step, version: Version) -> bool:
+    """Are a step's file and its helpers still those that were kept?"""
+    try:
+        return kept(step) == version
+    except history.HistoryError:
+        return False
 
 
 def heaviest(result: StepResult) -> Kernel | None:
@@ -346,3 +346,59 @@ def _figured(known: Figures, stage: Stage) -> Figures:
         return replace(known, median_ms=pair.second.median_ms, ratio=pair.ratio)
     alone = result.get("timing") or next(iter(result["pairs"].values())).second
     return replace(known, median_ms=alone.median_ms)
+
+
+# --- saves ---
+
+
+class Saves:
+    """The saves of ``files`` while the context is open.
+
+    ``on_save`` is called in another thread as soon as a save is seen.
+    """
+
+    def __init__(self, files: Iterable[Path], on_save: Callable[[Path], None] = lambda path: None) -> None:
+        self._known = {path: _stamp(path) for path in files}
+        self._on_save = on_save
+        self._found: queue.Queue[Path] = queue.Queue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Saves:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait(self) -> list[Path]:
+        """The files saved since the last call, each once, in order; waits for one."""
+        found: list[Path] = []
+        while not found or not self._found.empty():
+            try:
+                found.append(self._found.get(timeout=_LOOK_SECONDS))
+            except queue.Empty:  # so that an interrupt is seen on every system
+                continue
+        return list(dict.fromkeys(found))
+
+    def _watch(self) -> None:
+        changed: set[Path] = set()  # at the last look: an editor may write several times in one save
+        while not self._stop.wait(_LOOK_SECONDS):
+            for path, known in self._known.items():
+                self._known[path] = _stamp(path)
+                if self._known[path] != known:
+                    changed.add(path)
+                elif path in changed and known:
+                    changed.remove(path)
+                    self._on_save(path)
+                    self._found.put(path)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written or replaced; None while there is none, or an empty one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found.st_size else None

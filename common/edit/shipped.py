@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,32 +21,23 @@ _OLD_VERSIONS = 100
 _NOTED, _COPIES = "shipped.json", "shipped"
 
 
-def files(lesson: str | None = None) -> list[Path]:
-    """The files of steps and experiments, of one lesson or of all: those that are there, and those that were."""
-    folders = [catalog.LESSONS / name for name in ([lesson] if lesson else catalog.lessons())]
-    return _python([*folders, *(folder / "experiments" for folder in folders)])
+def everything() -> list[Path]:
+    """All that can be edited and brought back: steps, experiments, exercises and helpers, and those that are gone."""
+    lessons = [catalog.LESSONS / name for name in catalog.lessons()]
+    folders = [folder / part for folder in lessons for part in (".", "experiments", "exercises")]
+    there = {path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
+    return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *_noted()})
+
+
+def files(lesson: str) -> list[Path]:
+    """The files of a lesson's steps and experiments."""
+    folder = catalog.LESSONS / lesson
+    return [path for path in everything() if path.parent in (folder, folder / "experiments")]
 
 
 def helpers() -> list[Path]:
-    """The files that steps import: those that are there, and those that were."""
-    return sorted({*catalog.helpers_by_name(catalog.LESSONS).values(), *filter(catalog.is_helper, _noted())})
-
-
-def exercises() -> list[Path]:
-    """The files of exercises: those that are there, and those that were."""
-    return _python([catalog.LESSONS / name / "exercises" for name in catalog.lessons()])
-
-
-def _python(folders: Iterable[Path]) -> list[Path]:
-    folders = set(folders)
-    found = {path for folder in folders for path in folder.glob("*.py")}
-    found |= {path for path in _noted() if path.parent in folders and path.suffix == ".py"}
-    return sorted(path for path in found if not path.name.startswith("_"))
-
-
-def everything() -> list[Path]:
-    """All that can be edited and brought back."""
-    return [*files(), *helpers(), *exercises()]
+    """The files that steps import."""
+    return [path for path in everything() if catalog.is_helper(path)]
 
 
 def find(name: str) -> Path:

@@ -16,7 +16,6 @@ from common.explain.faults import Fault, cut
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.machine_code import summaries
-from common.machine_code.messages import Kernel
 from common.records import records
 from common.report import figures
 from common.timing.timing import Paired
@@ -99,39 +98,43 @@ def printed(outcomes: list[Outcome]) -> list[str]:
 
 def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     """One stage of an edited step that did not fail, as lines to print."""
-    shapes = [outcome for outcome in found.outcomes if "right" in outcome.result]
-    after = f"[dim]{found.seconds:.1f} s[/]"
+    one = found.outcomes[0]
+    more: list[str] = []
     if found.name == loop.FIRST:
-        compiled = [outcome for outcome in found.outcomes if "kernels" in outcome.result]
-        declined = [outcome for outcome in found.outcomes if outcome.status == "refused"]
-        if declined and not compiled:  # so nothing was built
-            reason = declined[-1].result.get("message") or ""
-            return [f"{step}: [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}  {after}"]
-        what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
-        what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
-        lines = [f"{step}: [green]{', '.join(filter(None, what))}[/]  {after}"]
+        lines = [_first(found.outcomes)]
     elif found.name == loop.CHECK:
-        right = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "right"}
-        refused = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "refused"}
-        more = f", refused at {len(refused)}" if refused else ""
-        judged = [one for one in found.outcomes if not one.left_out]
-        unseen = next((one for one in judged if one.status == "unjudged"), None)
-        sound = ", and sound" if unseen is None else ""
-        said = f"[green]right at {len(right)} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
-        lines = [f"{step}: {said}  {after}"]
-        if unseen is not None:
-            why = unseen.result.get("message", "")
-            lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
+        lines, more = _checked(found.outcomes)
     elif found.name == loop.CODE:
-        kernel = loop.heaviest(found.outcomes[0].result)
-        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel, step)}  {after}"] if kernel else []
+        lines = [f" on {one.preset}: {line}" for line in _machine_code(step, one.result)]
     else:
-        lines = [f"{step}: {line}  {after}" for line in _pairs(found.outcomes[0], best)]
+        lines = [f": {line}" for line in _pairs(one, best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
     for fault in warnings[:1]:
-        lines.append(f"  [yellow]{escape(fault.what)}[/]")
-        lines += [escape(line) for line in _pointer(fault, 100)]
-    return lines
+        more += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault, 100))]
+    return [*(f"{step}{line}  [dim]{found.seconds:.1f} s[/]" for line in lines), *more]
+
+
+def _first(outcomes: list[Outcome]) -> str:
+    """Whether it compiles, with what it takes, and whether it is right at one shape."""
+    compiled = [outcome for outcome in outcomes if "kernels" in outcome.result]
+    declined = [outcome for outcome in outcomes if outcome.status == "refused"]
+    if declined and not compiled:  # so nothing was built
+        reason = declined[-1].result.get("message") or ""
+        return f": [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}"
+    what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
+    what += [f"right at {one.problem}" for one in outcomes if "right" in one.result and one.status == "right"]
+    return f": [green]{', '.join(what)}[/]"
+
+
+def _checked(outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
+    """At how many shapes it is right, and whether it is sound; and why that could not be told, if so."""
+    right, refused = (len({str(one.problem) for one in outcomes if one.status == s}) for s in ("right", "refused"))
+    more = f", refused at {refused}" if refused else ""
+    unseen = [one for one in outcomes if one.status == "unjudged" and not one.left_out]
+    sound = "" if unseen else ", and sound"
+    said = f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
+    why = "whether it is sound was not judged whole"
+    return [f": {said}"], [f"  [yellow]{why}[/]: {escape(one.result.get('message') or '')}" for one in unseen[:1]]
 
 
 def _resources(result: StepResult) -> str:
@@ -143,12 +146,14 @@ def _resources(result: StepResult) -> str:
     return f" for compute capability {kernel.architecture} ({kernel.registers} registers{spilled}{shared})"
 
 
-def _machine_code(kernel: Kernel, step: str) -> str:
-    """Instructions for a multiply-add and registers, and what the shipped version needs."""
+def _machine_code(step: str, result: StepResult) -> list[str]:
+    """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
+    kernel, shipped = loop.heaviest(result), records.main_kernel(records.load_code(), step)
+    if not kernel:
+        return []
     each = summaries.shown(loop.per_multiply_add(kernel))
     text = f"{each} instructions per multiply-add, {kernel.registers} registers"
-    shipped = records.main_kernel(records.load_code(), step)
-    return f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text
+    return [f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text]
 
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
@@ -193,7 +198,8 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
         marks = ["now"] if present.get(event.step) == event.source else []
         marks += ["shipped"] if originals.get(event.step) == event.source and not event.helpers else []
         colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
-        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(_short(event.reason))]
+        reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
+        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(reason)]
         what += [f"with {name}.py {digest[:_HASH_DIGITS]}" for name, digest in event.helpers.items()]
         cells = [str(event.number), when(event), event.source[:_HASH_DIGITS], " ".join(marks)]
         table.add_row(*([event.step] if named else []), *cells, ": ".join(filter(None, what)))
@@ -212,14 +218,6 @@ def _figure(event: Event) -> str:
     return ""
 
 
-def _short(text: str) -> str:
-    return textwrap.shorten(text, _REASON_WIDTH, placeholder=" ...")
-
-
 def when(event: Event) -> str:
     """The event's time on this machine's clock."""
-    try:
-        moment = datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone()
-    except ValueError:
-        return event.time
-    return moment.strftime("%m-%d %H:%M")
+    return datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone().strftime("%m-%d %H:%M")

@@ -121,21 +121,6 @@ def kept(
     return ""
 
 
-def differing(problem: Problem, first: Array, again: Array, expected: Array) -> str:
-    """Why launches on equal inputs may differ: a guess from the values where they do.
-
-    ``expected``: what is right. Values that belong to other elements come from stores to one place, not from reads;
-    one that is right says nothing, and one that is NaN or infinite comes from memory that nobody wrote.
-    """
-    places = first != again
-    found = np.concatenate([part[places & (part != expected)] for part in (first, again)])
-    chance = min(1.0, np.unique(expected).size / (float(np.ptp(expected)) + 1)) ** found.size
-    if np.isfinite(found).all() and np.isin(found, expected).all() and chance < 1e-4:
-        other = f"each holds what another element of {LAYOUTS[problem.form].names[2]} should"
-        return f"{other}, so threads store to one place: an index of the store"
-    return "a race, such as a missing barrier, or a read of memory that nothing wrote"
-
-
 def _at_edges(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """Are the wrong elements those whose taps reach the padding, most of them at least?"""
     if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):

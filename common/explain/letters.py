@@ -21,7 +21,7 @@ Positions = tuple[NDArray[np.intp], ...]
 
 X, WEIGHT = "x", "weight"
 _TILES = (32, 16, 8)
-_RESIDUES = (2, 4, 8, 16, 32)
+_STEPS = (2, 4, 8, 16, 32)
 
 # --- the definition in letters ---
 
@@ -178,20 +178,10 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         return f"the two borders of {name}"
     if contiguous:
         return f"{first} <= {name} <= {last}"
-    for size in _RESIDUES:
-        residues = np.unique(hit % size)
-        if size < extent and len(residues) < size and np.isin(np.arange(extent) % size, residues).sum() == len(hit):
-            return _residues(name, size, residues)
+    for size in (step for step in _STEPS if step < extent):
+        rests = np.unique(hit % size)
+        low, high = int(rests[0]), int(rests[-1])
+        whole = np.isin(np.arange(extent) % size, rests).sum() == len(hit)
+        if whole and high - low + 1 == len(rests) < size:
+            return f"{name} % {size} = {low}" if low == high else f"{low} <= {name} % {size} <= {high}"
     return ""
-
-
-def _residues(name: str, size: int, residues: Array) -> str:
-    """Indices that leave one of some remainders when divided by ``size``; empty unless those are one range."""
-    first, last = int(residues[0]), int(residues[-1])
-    if len(residues) != last - first + 1:
-        return ""
-    if first == last:
-        return f"{name} % {size} = {first}"
-    if first == 0 or last == size - 1:
-        return f"{name} % {size} {f'<= {last}' if first == 0 else f'>= {first}'}"
-    return f"{first} <= {name} % {size} <= {last}"

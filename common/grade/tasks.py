@@ -139,10 +139,8 @@ class _Judging:
         tracer.forget()
         try:
             bench = TracedBench(module, problem, tracer)
-            if brief:
-                verdict = check.check_once(bench, task.seed, "", task.precision, task.algorithm)
-            else:
-                verdict = check.check_bench(bench, task.seed, 1, task.precision, task.algorithm)
+            rules = check.Rules(task.seed, 1, task.precision, task.algorithm)
+            verdict = check.check_once(bench, rules) if brief else check.check_bench(bench, rules)
         except MistakeError as error:
             told = faults.of_mistake(str(error), Path(path), error.line)
             return [Finding("crashed", f"at {problem}: {told.what}; look at: {told.look_at}")]

@@ -31,7 +31,6 @@ def compile_steps(
     steps: list[Step],
     architectures: tuple[str, ...],
     machine_code: bool,
-    file: Path | None = None,
     preset: str | None = None,
     every_preset: bool = False,
 ) -> Iterator[Outcome]:
@@ -43,23 +42,15 @@ def compile_steps(
         # a bench times an experiment on its ladder's default only
         others = others if every_preset and not step.experiment else []
         task = messages.Compile(
-            **at(step, problems.preset(name), file),
+            **at(step, problems.preset(name)),
             architectures=allowed(step, architectures),
             machine_code=machine_code,
             others={other: problems.preset(other).shape() for other in others},
         )
         tasks.append(task)
-    # the later lessons' kernels take longest: they come first
-    with isolate.Pool() as pool:
-        waiting = [pool.submit(_compiled, task, pool.stop) for task in reversed(tasks)][::-1]
-        for step, name, future in zip(steps, presets, waiting, strict=True):
-            if result := future.result():
-                yield Outcome(step, problems.preset(name), name, result)
-
-
-def _compiled(task: messages.Compile, stop: threading.Event) -> StepResult | None:
-    """What came of a compilation; None if it was stopped."""
-    return next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
+    results = isolate.run_groups([[task] for task in tasks], False, run.COMPILE_SECONDS, device.workers())
+    for step, name, (_, result) in zip(steps, presets, results, strict=False):
+        yield Outcome(step, problems.preset(name), name, result)
 
 
 def summary_architecture() -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from msgspec.structs import replace
 
@@ -106,49 +105,25 @@ def check_steps(
     compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
     that have not been tried by then. A step that requires another GPU than this one is checked as if there were none.
     """
-    simulated = {step: simulator or bool(beyond(step)) for step in steps}
-    groups = [
-        group
-        for step in steps
-        for group in _check_groups(
-            step, simulated[step], shape, file, seed, compiled and step.name not in brief, full, step.name in brief
-        )
-    ]
+    checks = []
+    for step in steps:
+        one = _StepCheck(step, simulator or bool(beyond(step)), shape, file)
+        one.lay_out(seed, full, step.name in brief, compiled)
+        checks.append(one)
     pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
-    stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
+    stop = threading.Event()
     try:
-        # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
-        ready = {group.step: pool.submit(_compiled_ahead, group, stop) for group in groups if group.on_gpu}
-
-        def run_on_gpu(group: _CheckGroup) -> list[Outcome]:
-            ready[group.step].result()
-            return group.run(stop, hopeless[group.step])
-
-        running = [
-            (group, gpu.submit(run_on_gpu, group))
-            if group.on_gpu
-            else (group, pool.submit(group.run, stop, hopeless[group.step]))
-            for group in groups
-        ]
-        alone = gpu.submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
-        for step in steps:
-            if shape and simulated[step] and (why := plan.too_large(shape)):
-                yield Outcome(step, shape, None, {"status": "unjudged", "message": why, "late": True})
-            mine = [future.result() for group, future in running if group.step is step]
-            yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulated[step], file)
-        for step, outcomes in itertools.groupby(alone.result(), lambda outcome: outcome.step):
-            yield from _agreed(step, list(outcomes), False, file)
+        for one in checks:
+            one.begin(pool, gpu, stop)
+        last = gpu.submit(_last, checks, stop)
+        for one in checks:
+            yield from one.outcomes()
+        for one, outcomes in last.result():
+            yield from _agreed(one.step, outcomes, False, file)
     finally:
         stop.set()
         gpu.shutdown(wait=True, cancel_futures=True)
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _compiled_ahead(group: _CheckGroup, stop: threading.Event) -> None:
-    """Compile the kernels of a group's tasks, without touching the GPU; what cannot be is compiled where it runs."""
-    ahead = _ahead(group.step, [one.shape for one in group.tasks], group.tasks[0].path)
-    for _ in isolate.run([ahead], False, COMPILE_SECONDS, stop):
-        pass
 
 
 def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages.Prepare:
@@ -174,12 +149,17 @@ def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
         pass
 
 
-def _alone(groups: list[tuple[_CheckGroup, Future[list[Outcome]]]], stop: threading.Event) -> list[Outcome]:
-    """When the groups are done: what they left to be done alone on the GPU, but for steps that are not right."""
-    wrong = {group.step for group, future in groups if not all(outcome.fine for outcome in future.result())}
-    waiting = [(group, task) for group, _ in groups if group.step not in wrong for task in group.alone]
-    results = isolate.run([task for _, task in waiting], False, CHECK_SECONDS, stop)
-    return [group.outcome(task, result) for (group, task), (_, result) in zip(waiting, results, strict=False)]
+def _last(checks: list[_StepCheck], stop: threading.Event) -> list[tuple[_StepCheck, list[Outcome]]]:
+    """When all else is done: what has the GPU alone, but for steps that are not right."""
+    found = []
+    for one in checks:
+        # of its lines the GPU's is the last
+        right = not one.simulated and all(outcome.fine for outcome in one.running[-1].result())
+        if right and one.last:
+            results = isolate.run(one.last, False, CHECK_SECONDS, stop)
+            outcomes = [one.outcome(task, result) for task, (_, result) in zip(one.last, results, strict=False)]
+            found.append((one, outcomes))
+    return found
 
 
 def beyond(step: Step) -> str:
@@ -200,40 +180,90 @@ def allowed(step: Step, architectures: Iterable[str]) -> list[str]:
     return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
 
 
-@dataclass(frozen=True)
-class _CheckGroup:
-    """Tasks of one step for one process, ended when enough is wrong; and those that must have the GPU ``alone``."""
+Line = list[messages.Check | messages.Compile]  # tasks for one process
+
+
+@dataclass
+class _StepCheck:
+    """The check of one step, or of ``file`` in its place: lines of tasks, and what comes of them.
+
+    ``last``  what has the GPU alone in the end: the largest shapes, and those that others left no memory for
+    """
 
     step: Step
-    tasks: list[messages.Check | messages.Compile]
-    simulated: bool
-    gpu: bool  # is there one besides
-    asked: bool = False  # was the very shape asked for
-    alone: list[messages.Check] = field(default_factory=list)
+    simulated: bool  # as if there were no GPU
+    shape: Problem | None  # the one that was asked for
+    file: Path | None
+    lines: list[Line] = field(default_factory=list)
+    last: list[messages.Check] = field(default_factory=list)
+    running: list[Future[list[Outcome]]] = field(default_factory=list)
+    hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
+
+    def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
+        """Lay out what is done, as :func:`check_steps` says: compilations, traces, launches on the GPU."""
+        step, gpu = self.step, not self.simulated
+        if self.too_large:
+            return
+        if brief:
+            cases = plan.smoke(step.ladder, gpu, seed)
+        elif self.shape:
+            cases = plan.cases_at(self.shape, gpu, seed)
+        else:
+            cases = plan.cases(step.ladder, gpu, seed, full)
+        if self.simulated and compiled and not brief:  # first: what it says is told before all else
+            # whole tiles may have a kernel of their own
+            variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
+            targets = allowed(step, [CODE_ARCHITECTURE])
+            compiles = [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
+            self.lines.append([*compiles])
+        checks = [
+            messages.Check(
+                **at(step, case.problem, self.file), **case.fields(), precision=step.precision,
+                algorithm=step.algorithm, kernels=str(kernelcache.FOLDER),
+                repeats=check.REPEATS if case.engine == "gpu" else 1,  # a trace has no races to catch by repeating
+            )
+            for case in cases
+        ]  # fmt: skip
+        self.last = [replace(task, seconds=LARGE_SECONDS) for task in checks if task.depth == "large"]
+        for on_gpu in (False, True):
+            if line := [task for task in checks if task.on_gpu == on_gpu and task.depth != "large"]:
+                self.lines.append([*line])
 
     @property
-    def on_gpu(self) -> bool:
-        return any(task.on_gpu for task in self.tasks)
+    def too_large(self) -> str:
+        """Why the shape that was asked for is not traced; empty if it is."""
+        return plan.too_large(self.shape) if self.shape and self.simulated else ""
 
-    def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
-        """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
-        enough, outcomes = _Any(stop, hopeless), []
-        for task, (_, result) in zip(
-            self.tasks, isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough), strict=False
-        ):
+    def begin(self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
+        for line in self.lines:
+            if line[0].on_gpu:
+                # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
+                ahead = _ahead(self.step, [task.shape for task in line], line[0].path)
+                ready = pool.submit(lambda ahead: list(isolate.run([ahead], False, COMPILE_SECONDS, stop)), ahead)
+                self.running.append(gpu.submit(self._run, line, stop, ready))
+            else:
+                self.running.append(pool.submit(self._run, line, stop))
+
+    def _run(self, line: Line, stop: threading.Event, ready: Future[Any] | None = None) -> list[Outcome]:
+        """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
+        if ready:
+            ready.result()
+        outcomes: list[Outcome] = []
+        enough = threading.Event()
+        results = isolate.run(line, self.simulated, CHECK_SECONDS, stop, self.hopeless, enough)
+        for task, (_, result) in zip(line, results, strict=False):
             outcome = self.outcome(task, result)
-            if outcome.left_out and isinstance(task, messages.Check):
-                self.alone.append(task)  # other checks may have held the memory
+            if isinstance(task, messages.Check) and outcome.left_out:
+                self.last.append(task)  # other checks may have held the memory
                 continue
             outcomes.append(outcome)
-            if isinstance(task, messages.Compile) and not outcomes[-1].fine:
-                hopeless.set()
+            if isinstance(task, messages.Compile) and not outcome.fine:
+                self.hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
-            unknown = [one for one in outcomes if one.status == "unjudged" and not one.left_out]
-            if len(unknown) == len(outcomes) >= ENOUGH_WRONG:  # the tracer knows it at no shape
-                enough.set()
             if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
                 enough.set()
+            if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
+                enough.set()  # the tracer knows it at no shape
         return outcomes
 
     def outcome(self, task: messages.Check | messages.Compile, result: StepResult) -> Outcome:
@@ -241,63 +271,17 @@ class _CheckGroup:
         if isinstance(task, messages.Compile):
             result["only_compiled"] = True
         else:
-            result = judged(problem, result, self.asked, self.gpu)
+            beside_gpu = not self.simulated and not task.on_gpu
+            result = judged(problem, result, self.shape is not None, beside_gpu)
         return Outcome(self.step, problem, None, result)
 
-
-class _Any(threading.Event):
-    """An event that is set when one of some others is, too."""
-
-    def __init__(self, *others: threading.Event) -> None:
-        super().__init__()
-        self._others = others
-
-    def is_set(self) -> bool:
-        return super().is_set() or any(other.is_set() for other in self._others)
-
-
-def _check_groups(
-    step: Step,
-    simulator: bool,
-    shape: Problem | None,
-    file: Path | None,
-    seed: int,
-    compiled: bool,
-    full: bool,
-    brief: bool,
-) -> list[_CheckGroup]:
-    if shape and simulator and plan.too_large(shape):
-        return []
-    gpu = not simulator
-    if brief:
-        wanted = plan.smoke(step.ladder, gpu, seed)
-    else:
-        wanted = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
-    groups = []
-    if simulator and compiled:  # first: what it says is told before all else
-        # whole tiles may have a kernel of their own
-        variants = [shape] if shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
-        targets = allowed(step, [CODE_ARCHITECTURE])
-        compiles = [messages.Compile(**at(step, one, file), architectures=targets) for one in variants]
-        groups.append(_CheckGroup(step, [*compiles], False, False))
-    for on_cpu in (True, False):
-        # a trace has no races to catch by repeating
-        repeats = 1 if on_cpu else check.REPEATS
-        tasks: list[messages.Check | messages.Compile] = [
-            messages.Check(
-                **at(step, case.problem, file), **case.fields(), precision=step.precision,
-                algorithm=step.algorithm, repeats=repeats, kernels=str(kernelcache.FOLDER),
-            )
-            for case in wanted
-            if (case.engine != "gpu") == on_cpu
-        ]  # fmt: skip
-        large = [task for task in tasks if isinstance(task, messages.Check) and task.depth == "large"]
-        if tasks:
-            rest = [task for task in tasks if task not in large]
-            group = _CheckGroup(step, rest, on_cpu, not simulator and on_cpu, shape is not None)
-            group.alone.extend(replace(task, seconds=LARGE_SECONDS) for task in large)
-            groups.append(group)
-    return groups
+    def outcomes(self) -> list[Outcome]:
+        """What came of all lines, one outcome for each shape, as soon as they are done."""
+        if self.shape and self.too_large:
+            told: StepResult = {"status": "unjudged", "message": self.too_large, "late": True}
+            return [Outcome(self.step, self.shape, None, told)]
+        found = [outcome for future in self.running for outcome in future.result()]
+        return _agreed(self.step, found, self.simulated, self.file)
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:

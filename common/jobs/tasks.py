@@ -12,13 +12,13 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import catalog, device, limits, problems
+from common.catalog import catalog, device, limits, problems, stages
 from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import errors, faults
@@ -43,6 +43,7 @@ __all__ = [
 _LONGEST = 200  # characters of a line that a file prints
 
 
+@cache
 def warm() -> None:
     """Import what tasks need."""
     from common.check import check, shapes  # noqa: F401
@@ -220,7 +221,7 @@ def _traced_verdict(
     if task.budget is not None:
         budget = check.Budget(task.budget)
         with replaced(executor, done_with=budget.groups):
-            return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
+            return *check.check_measured(make, budget, _rules(task)), ""
     verdict = _verdict(task, make)
     small = task.small and tracer.asked
     return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
@@ -263,14 +264,20 @@ def _tracer(task: messages.Check | None = None) -> Any:
     return Tracer(multiprocessors=shapes.FEW) if task and task.small else Tracer()
 
 
+def _rules(task: messages.Check) -> check.Rules:
+    from common.check import check
+
+    return check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
+
+
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.check import check
 
     if task.depth == "once":
-        return check.check_once(make(), task.seed, task.special, task.precision, task.algorithm)
+        return check.check_once(make(), _rules(task), task.special)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, task.seed, task.repeats, task.precision, task.algorithm)
-    return check.check_bench(make(), task.seed, task.repeats, task.precision, task.algorithm)
+        return check.check_thoroughly(make, _rules(task))
+    return check.check_bench(make(), _rules(task))
 
 
 def maps_task(task: messages.Maps) -> StepResult:
@@ -363,3 +370,10 @@ def _require_limits() -> None:
         return configure(self, given)
 
     dispatcher.CUDADispatcher.__getitem__ = configured
+    compile_ = dispatcher.CUDADispatcher.compile
+
+    def compiled(self: Any, *args: Any) -> Any:
+        with stages.stage(stages.COMPILE):
+            return compile_(self, *args)
+
+    dispatcher.CUDADispatcher.compile = compiled

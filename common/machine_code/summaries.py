@@ -1,6 +1,6 @@
 """Summaries of kernels: resources, what fits a multiprocessor, and what the hot loop spends its instructions on.
 
-Data only, ready for JSON; :mod:`common.report.cardtables` makes it readable.
+Data only, ready for JSON; :mod:`common.report.kerneltables` makes it readable.
 """
 
 from __future__ import annotations

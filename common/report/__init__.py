@@ -1,7 +1,7 @@
 """All that is drawn and written from records.
 
 Numbers come first: ``figures`` takes them from a record. A table is data, made by ``kinds`` for pages and by
-``tables`` and ``cardtables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
+``tables`` and ``kerneltables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
 charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
 
 Module by module:
@@ -12,7 +12,7 @@ Module by module:
     kinds         the tables that pages name
     pages         tables and figures inside Markdown pages
     tables        tables that commands print
-    cardtables    what kernels take, for the terminal
+    kerneltables  what kernels became, for the terminal
     canvas        the look of every picture, and its files
     charts        charts of records
     drawing       what is drawn, by several processes, and only if it changed

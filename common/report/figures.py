@@ -39,6 +39,16 @@ def milliseconds(value: float) -> str:
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
+def times_as_fast(ratio: float) -> str:
+    """Three significant digits, as of a speed-up."""
+    return f"{ratio:#.3g}".rstrip(".")
+
+
+def versions(packages: dict[str, str]) -> str:
+    """Packages by name, each with its version."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+
+
 # --- single figures: None is what has not been measured or compiled ---
 # By the words of a page's marker, or of an expected value. A library's name may have hyphens for blanks.
 
@@ -100,7 +110,7 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
     if not _same_size(*rows):
         return None
     above, below = (row.timing.median_ms for row in rows if row)
-    return Figure(above / below, f"{above / below:#.3g}".rstrip("."))
+    return Figure(above / below, times_as_fast(above / below))
 
 
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
@@ -181,8 +191,8 @@ def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | Non
     return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "#.3g")
 
 
-@kind("card")
-def card(code: MachineCode, *words: str) -> Figure | str | None:
+@kind("kernel")
+def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
 
     A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others.
@@ -214,7 +224,7 @@ def card(code: MachineCode, *words: str) -> Figure | str | None:
         "floats_per_fma": (hot.floats_per_multiply_add or 0, ".3g"),
     }
     if key not in known:
-        raise ValueError(f"card: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
+        raise ValueError(f"kernel: key {key!r} is unknown: keys are {', '.join(known)}, limits, or a class")
     return of(*known[key])
 
 

@@ -30,11 +30,6 @@ MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
 LEAST = 12  # characters below which a column that may be cut is left out
 SHORT = 24  # characters of a text that is not broken without need
 _NAMED = re.compile(r"^\[?`(\w+)`(?:\]\([^)]*\))?")
-# Where a long word of a header is broken if the terminal is narrow.
-_BROKEN = {
-    "registers": "regis-\nters", "occupancy": "occu-\npancy", "requests": "re-\nquests",
-    "wavefronts": "wave-\nfronts", "multiply-adds": "multiply-\nadds",
-}  # fmt: skip
 
 Cell = str | Text
 
@@ -123,28 +118,30 @@ def terminal(table: Table, width: int) -> Drawn:
     rows, used = _signed(table.rows)
     cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
     table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])
-    broken, dropped = bool(table.cut) or needed(table) > width, list[str]()
-    enough = needed(table, broken)
+    broken, dropped = bool(table.cut) or _needed(table) > width, list[str]()
+    enough = _needed(table, broken)
     for name in table.optional:
-        if needed(table, broken) > width and name in table.header:
+        if _needed(table, broken) > width and name in table.header:
             dropped.append(name)
             table = table.only([one for one in table.header if one != name])
-    room = LEAST + width - needed(table, broken)
+    room = LEAST + width - _needed(table, broken)
     tight = room < LEAST
-    titles = [_broken(table, i, tight) if broken else name for i, name in enumerate(table.header)]
+    look: dict[str, Any] = {"title": escape(table.title) or None, "title_justify": "left", "caption_justify": "left"}
+    if table.light or tight:
+        padding = 0 if tight else (0, 1)
+        look |= {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": not tight, "padding": padding}
+    drawn = Drawn(show_header=any(name.strip() for name in table.header), **look)
+    titles = [_broken(table, i) if broken else name for i, name in enumerate(table.header)]
     most = max(title.count("\n") for title in titles)
-    drawn = Drawn(
-        title=escape(table.title) or None, title_justify="left", caption_justify="left", **_look(table, tight)
-    )
-    drawn.show_header = any(name.strip() for name in table.header)
     for i, (name, title) in enumerate(zip(table.header, titles, strict=True)):
-        cut, wraps = name == table.cut, name in table.left or (tight and not i)
+        cut, left = name == table.cut, name in table.left
         numbers = all(str(cells[i]).strip().isdigit() or not cells[i] for cells in table.rows)
-        justify: Any = "left" if cut or name in table.left or (not i and not numbers) else "right"
-        overflow: Any = "ellipsis" if cut else "fold"
-        title = "\n" * (most - title.count("\n")) + title
         drawn.add_column(
-            title, justify=justify, no_wrap=not wraps, overflow=overflow, max_width=room if cut else None
+            "\n" * (most - title.count("\n")) + title,
+            justify="left" if cut or left or (not i and not numbers) else "right",
+            no_wrap=not (left or (tight and not i)),
+            overflow="ellipsis" if cut else "fold",
+            max_width=room if cut else None,
         )
     for cells in table.rows:
         drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in cells))
@@ -152,12 +149,6 @@ def terminal(table: Table, width: int) -> Drawn:
     meaning = " ".join(explained(used - {OLDER}))
     drawn.caption = "\n".join(filter(None, [lost, escape(_plain(table.note)), meaning])) or None
     return drawn
-
-
-def _look(table: Table, tight: bool) -> dict[str, Any]:
-    if tight:
-        return {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0, "pad_edge": False}
-    return {"box": box.SIMPLE_HEAD, "pad_edge": False} if table.light else {}
 
 
 def _shown(cell: Cell) -> Cell:
@@ -168,11 +159,9 @@ def _plain(text: str) -> str:
     return text.replace("`", "").replace("*", "")
 
 
-def _broken(table: Table, i: int, tight: bool) -> str:
+def _broken(table: Table, i: int) -> str:
     """A header in lines that are no wider than the column's cells and the longest word."""
     words = _words(table.header[i])
-    if tight:
-        words = [part for word in words for part in _BROKEN.get(word, word).split("\n")]
     cells = (line for row in table.rows for line in str(row[i]).split("\n"))
     return textwrap.fill(" ".join(words), max(map(len, ["-", *words, *cells])), break_on_hyphens=False)
 
@@ -182,7 +171,7 @@ def _words(name: str) -> list[str]:
     return name.replace("× ", "×\u00a0").split(" ")
 
 
-def needed(table: Table, broken: bool = False) -> int:
+def _needed(table: Table, broken: bool = False) -> int:
     """How many columns of a terminal hold the table, with headers broken at blanks, or not."""
     total = 1
     for i, name in enumerate(table.header):

@@ -13,8 +13,6 @@ from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
-from common.machine_code import summaries
-from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Point
 from common.records.records import Record
@@ -131,32 +129,16 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     return replace(found, title=title, note=said if len(days) > 1 else "", optional=_OPTIONAL)
 
 
-def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:
-    """What was compiled for which architectures; with machine code, its resources and multiply loop."""
+def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
+    """What was compiled for which architectures."""
     rows: list[list[Cell]] = []
-    if not assembled:
-        for outcome in outcomes:
-            built = outcome.result.get("kernels", [])
-            targets = dict.fromkeys(item["architecture"] for item in built) or architectures
-            done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
-            rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
-        header = ["step", "kernels", "PTX for"]
-        return Table(header, rows, left=header[1:])
     for outcome in outcomes:
-        for item in outcome.result.get("kernels", []):
-            loop = HotLoop.compiled(item)
-            cells = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
-            counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
-            cells += counts if loop.multiplies else (0,) * len(counts)
-            each = summaries.shown(loop.per_multiply_add() or 0)[:4]
-            rows.append([item["kernel"], item["architecture"], *map(str, cells), each])
-    header = ["kernel", "cc", "registers", "stack bytes", "shared bytes", "loop", "FMA", "loads", "const", "per FMA"]
-    note = (
-        "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
-        f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
-    )
-    table = Table(header, rows, note)
-    return table if len(architectures) > 1 else table.only([name for name in header if name != "cc"])
+        built = outcome.result.get("kernels", [])
+        targets = dict.fromkeys(item["architecture"] for item in built) or architectures
+        done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
+        rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
+    header = ["step", "kernels", "compiled for"]
+    return Table(header, rows, left=header[1:])
 
 
 def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:

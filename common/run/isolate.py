@@ -48,48 +48,34 @@ class Pool(ThreadPoolExecutor):
 
 
 def run_groups(
-    groups: Sequence[Sequence[Task[Found]]],
-    without_gpu: bool,
-    seconds: float,
-    workers: int = 1,
-    stop: threading.Event | None = None,
+    groups: Sequence[Sequence[Task[Found]]], without_gpu: bool, seconds: float, workers: int = 1
 ) -> Iterator[tuple[Task[Found], Found]]:
-    """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
-
-    Results come group by group.
-    """
+    """Run each group of tasks in a child process of its own, ``workers`` at a time. Results come group by group."""
     with Pool(workers) as pool:
-        stopped = _stopped(stop, pool.stop)
         waiting = [
-            pool.submit(lambda tasks: list(_run(tasks, without_gpu, seconds, stopped)), group) for group in groups
+            pool.submit(lambda tasks: list(run(tasks, without_gpu, seconds, pool.stop)), group) for group in groups
         ]
         for future in waiting:
             yield from future.result()
 
 
 def run(
-    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stop: threading.Event | None = None
+    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, *stops: threading.Event
 ) -> Iterator[tuple[Task[Found], Found]]:
-    """Run tasks in order, yielding each result as it comes, until ``stop`` is set: in one child process, or in the
-    owner of the GPU if they touch it.
+    """Run tasks in order, yielding each result as it comes, until one of ``stops`` is set: in one child process, or
+    in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
     than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.limits`): timed_out if the file's
     kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
     timed out once, or has cost its process twice in a row, get a result that says the same and that they were not
-    tried (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this
-    machine cannot tell), unusable (not a step file).
+    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
+    tell), unusable (not a step file).
     """
-    return _run(tasks, without_gpu, seconds, _stopped(stop))
 
+    def stopped() -> bool:
+        return process.closed.is_set() or any(stop.is_set() for stop in stops)
 
-def _stopped(*events: threading.Event | None) -> Stopped:
-    return lambda: process.closed.is_set() or any(event is not None and event.is_set() for event in events)
-
-
-def _run(
-    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stopped: Stopped
-) -> Iterator[tuple[Task[Found], Found]]:
     hopeless = _Hopeless()
     own: process.Child | None = None
     try:
@@ -137,7 +123,7 @@ class _Hopeless:
             why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
         else:
             return
-        self._untried[path] = {"status": result["status"], "message": why, "untried": True}
+        self._untried[path] = {"status": result["status"], "message": why}
 
     def untried(self, task: Task[Result]) -> Result | None:
         found = None if task.alone else self._untried.get(_path(task))
@@ -217,15 +203,14 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
     with _gpu(stopped) as mine:
         if not mine:
             return None
-        path, code = _path(task), _written(task)
-        owner = _owner
+        path, owner, code = _path(task), _owner, _lessons_written()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or not _same(owner, code):
             _own(None)
             owner = process.started(False, stopped)
             _own(owner)
         if owner is None:
             return None
-        owner.code |= code
+        owner.code = code
         result = owner.do(task, stopped)
         # what was wrong may have written anywhere
         fine = result is not None and result["status"] in ("right", "refused", "unjudged")
@@ -233,20 +218,17 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
         return result
 
 
-def _same(owner: process.Child, code: dict[str, object]) -> bool:
-    """Is the environment, and the code that it has loaded, what it was?"""
-    now = process.environment_of(False, owner.folder)
-    return owner.environment == now and all(owner.code.get(name, at) == at for name, at in code.items())
+def _same(owner: process.Child, code: object) -> bool:
+    """Is the environment, and the lessons' code that it may have loaded, what it was?"""
+    return owner.code == code and owner.environment == process.environment_of(False, owner.folder)
 
 
-def _written(task: Task[Result]) -> dict[str, object]:
-    """When the lessons' code, and a task's own file, were last written."""
-    files = [*catalog.LESSONS.rglob("*.py"), *map(Path, filter(None, [_path(task)]))]
-    found: dict[str, object] = {}
-    for file in files:
-        with contextlib.suppress(OSError):
-            state = os.stat(file)
-            found[str(file)] = state.st_mtime_ns, state.st_size
+def _lessons_written() -> object:
+    """When each file of the lessons' code was last written."""
+    found = {}
+    for path in catalog.LESSONS.rglob("*.py"):
+        with contextlib.suppress(OSError):  # an editor may just write it
+            found[path] = path.stat().st_mtime_ns
     return found
 
 

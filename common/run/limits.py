@@ -27,15 +27,11 @@ _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the pr
 _ASLEEP, _ASLEEP_TICKS = 0.02, 10  # a process that uses less of the clock for so many ticks sleeps
 _WAITING = "waiting"
 _WORDS = {
-    stages.KERNEL: "the kernel", stages.ORACLE: "the oracle", stages.COMPILE: "the compiler",
-    stages.IMPORTS: "the import", "inputs": "the drawing of operands", _WAITING: "the wait for another process",
+    stages.KERNEL: "the kernel", stages.ORACLE: "the oracle", stages.IMPORTS: "the import",
+    "inputs": "the drawing of operands", _WAITING: "the wait for another process",
+    **dict.fromkeys((stages.COMPILE, "compile", "prepare", "summarise"), "the compiler"),
 }  # fmt: skip
-# Frames that say what Python is at: functions, or any (empty), of files whose names end so.
-_AT: dict[str, tuple[tuple[str, str], ...]] = {
-    _WAITING: (("store.py", "locked"),),
-    stages.COMPILE: (("dispatcher.py", "compile"), ("kernelcache.py", ""), ("codegen.py", ""), ("compiler.py", "")),
-    stages.IMPORTS: (("<frozen importlib._bootstrap>", ""),),
-}
+_LOCK = "store.py", "locked"  # the file and the function that wait for another process
 
 
 def said(stage: str) -> str:
@@ -137,14 +133,14 @@ class Watch:
         """The stage that the task is at, the number of its last sign, and the line of its file that runs, if one."""
         stage, sign = stages.now()
         frames = list(_frames(sys._current_frames().get(self._thread)))
-        own = [number for number, frame in enumerate(frames) if _named(frame) == self._path.name]
-        line = frames[own[0]].f_lineno if own else None
-        if own and stage != stages.KERNEL and frames[own[-1]].f_code.co_name == "<module>":
+        if _LOCK in [(_named(frame), frame.f_code.co_name) for frame in frames]:
+            return _WAITING, sign, None
+        own = [frame for frame in frames if _named(frame) == self._path.name]
+        if not own or stage == stages.COMPILE:
+            return stage, sign, None
+        if stage != stages.KERNEL and own[-1].f_code.co_name == "<module>":
             stage = stages.IMPORTS
-        for kind, known in _AT.items():
-            if any(_is(frame, known) for frame in frames[: own[0] if own else None]):
-                return kind, sign, None  # the file waits for it
-        return stage, sign, line
+        return stage, sign, own[0].f_lineno
 
     def _taken(self, stage: str, passed: float, used: float) -> float:
         """Of a tick's seconds, those that the task took itself."""
@@ -203,8 +199,3 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _named(frame: FrameType) -> str:
     return Path(frame.f_code.co_filename).name
-
-
-def _is(frame: FrameType, known: tuple[tuple[str, str], ...]) -> bool:
-    code = frame.f_code
-    return any(code.co_filename.endswith(name) and function in ("", code.co_name) for name, function in known)

@@ -37,7 +37,6 @@ class Result(_Became, total=False):
 
     ``message``  why it is not right; and ``faults``, each :class:`common.explain.faults.Fault`, what explains it
     ``seconds``  that it took
-    ``untried``  others of its file took too long, or ended their processes
     ``fatal``    its process is lost
     ``late``     it was not judged for want of time
     """
@@ -45,7 +44,6 @@ class Result(_Became, total=False):
     message: str | None
     faults: list[Fault]
     seconds: float
-    untried: bool
     fatal: bool
     late: bool
 
@@ -61,7 +59,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
-    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.overdue`), for each of its stages;
+    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.limits`), for each of its stages;
                  None: that of whoever runs it
     ``within``   so many for all stages together; None: a few times ``seconds``
     """

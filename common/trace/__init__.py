@@ -12,18 +12,14 @@ Module by module; each imports from itself and from those below it:
     expressions    the same for its expressions
     liveness       which variables a kernel's statements may read later
     hopper/        what works beside the threads of a Hopper kernel
-    helpers        the lessons' helpers, as kernels call them
-    cuda_names     what cuda.* does
-    intrinsics     the registry of both; arrays, ranges, atomic operations
-    fragments      what a warp holds of the matrices that tensor cores multiply
-    copies         asynchronous copies to shared memory
+    helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
+    intrinsics     the registry of what kernels may call; what cuda.* does
     shared         shared and local arrays
     memory         global and constant arrays
     races          accesses that nothing orders; barriers of a block
     unwritten      who read what nothing has written, and what came of it
     views          arrays as a kernel sees them, and their indices
-    state          the threads that run, and how a fault of one is reported
-    events         what threads did and when
+    state          the threads that run, what they did and when, and how a fault of one is reported
     values         arithmetic as Numba types it
     cost           sectors, wavefronts, and the ledger of a kernel
     messages       what a child process can be asked to trace, and answers

@@ -20,10 +20,10 @@ import numpy as np
 from common.catalog import stages
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
-from common.trace import copies, races, unwritten, values
+from common.trace import helpers, races, unwritten, values
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
-from common.trace.hopper import instructions
+from common.trace.hopper import engines
 from common.trace.hopper.engines import Engines
 from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.teams import SplitError, StuckError
@@ -156,7 +156,7 @@ class Executor(State):
         self.engines = Engines(self, split, not self.names.waits, seed, recording)
         self.engines.teams.run(lambda: self.main.invoke(self, 0, tuple(arguments), {}))
         self.mask = self.waiting = self.all
-        instructions.end(self)
+        engines.end_engines(self)
         if recording:
             self.ledger.pipeline = self.engines.pipeline.spans()
 
@@ -183,7 +183,7 @@ class Executor(State):
 
     def _end(self) -> None:
         races.end(self)
-        copies.end(self)
+        helpers.end_copies(self)
         unwritten.end(self)
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
@@ -339,7 +339,7 @@ class Executor(State):
         if type(array) is View:
             storage = array.storage
             if type(storage) is Local and not self.ledger.recording and not storage.lacking:
-                at = array.known.get(index) if type(index) is int else _register(array, index)
+                at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
                 if at is not None and (value := storage.values[at]) is not None:
                     return value
             return array.load(self, index, line)
@@ -350,7 +350,7 @@ class Executor(State):
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage
         if type(storage) is Local and not self.ledger.recording and self.tainted is None:
-            at = array.known.get(index) if type(index) is int else _register(array, index)
+            at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
             if at is not None:
                 storage.put(self, at, value, self.mask)
                 return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from common.trace import (
     unwritten,
     values,
 )
-from common.trace.cuda_names import Cuda
 from common.trace.expressions import UntranslatableError
-from common.trace.hopper import instructions
-from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Intrinsic, make_range, unknown
+from common.trace.hopper import engines
+from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
@@ -49,7 +48,8 @@ _RUNTIME = {
         "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and", "logical_or", "choose",
     )
 }  # fmt: skip
-_RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
+_RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+_RUNTIME |= {"_slice": slice, "_range": range}
 _PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
@@ -86,7 +86,7 @@ class Names:
             return Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
-            self.waits = self.waits or not instructions.WAITS.isdisjoint(vars(value))
+            self.waits = self.waits or not engines.WAITS.isdisjoint(vars(value))
             return Module(self, value)
         number = _number_type(value)
         if number is not None:
@@ -95,7 +95,7 @@ class Names:
         name = getattr(value, "__name__", "")
         if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
             self.state.has_engines = self.state.has_engines or name in ENGINES
-            self.waits = self.waits or name in instructions.WAITS
+            self.waits = self.waits or name in engines.WAITS
             return INTRINSICS[name]
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
@@ -134,21 +134,35 @@ class Function:
         self.function, self.names = function, names
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.namespace: dict[str, Any] | None = None
+        self.parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self._source: _Source | None = None
+        self._codes: dict[frozenset[str], Code] = {}  # by the parameters that are Python ints
         self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
         self._writes: dict[tuple[str, int], bool] = {}
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
         try:
-            found = _translated(self.function, self.home)
+            self._source = _source(self.function, self.home)
+            found = _translation(self._source)
         except TraceError:
             return  # told when it is called
         self.shares = found.shares
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         builtins = {**_BUILTINS, "int": self.names.integer}
-        self.namespace = {**builtins, **wrapped, **_RUNTIME, **found.constants, "_t": self.names.state}
-        exec(found.code, self.namespace)
+        self.namespace = {**builtins, **wrapped, **_RUNTIME, "_t": self.names.state}
+
+    def _code(self, ints: frozenset[str]) -> Code:
+        """The translated function where these parameters are Python ints."""
+        if ints not in self._codes:
+            assert self.namespace is not None
+            assert self._source is not None
+            found = _translation(self._source, ints)
+            namespace = self.namespace | found.constants
+            exec(found.code, namespace)
+            self._codes[ints] = namespace[self.function.__code__.co_name]
+        return self._codes[ints]
 
     def may_write(self, parameter: str, axes: int) -> bool:
         """May a call write to the array that is its parameter, with so many axes?"""
@@ -156,7 +170,7 @@ class Function:
         if key not in self._writes:
             self._writes[key] = False  # of a function that calls itself
             self._writes[key] = self.namespace is None or any(
-                self._may_write(use, axes) for use in _translated(self.function, self.home).uses[parameter]
+                self._may_write(use, axes) for use in _translation(_source(self.function, self.home)).uses[parameter]
             )
         return self._writes[key]
 
@@ -169,28 +183,42 @@ class Function:
             return READS.get(called.name) != use.position
         if not isinstance(called, Function):
             return use.called != "len"
-        parameters = called.function.__code__.co_varnames[: called.function.__code__.co_argcount]
-        return use.position >= len(parameters) or called.may_write(parameters[use.position], axes)
+        given = called.parameters
+        return use.position >= len(given) or called.may_write(given[use.position], axes)
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self.namespace is None:
-            _translated(self.function, self.home)  # says why
+            _translation(_source(self.function, self.home))  # says why
             self.freeze()
-        assert self.namespace is not None
+        ints = frozenset(
+            [name for name, value in zip(self.parameters, arguments, strict=False) if type(value) is int]
+        )
+        code = self._codes.get(ints) or self._code(ints)
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self.shares else [*path, self.function, state.spot]
         if not self.home:
             state.site = line
         try:
-            return self.namespace[self.function.__code__.co_name](*arguments, **options)
+            return code(*arguments, **options)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
 
 
-def _translated(function: Code, home: bool) -> _Translation:
-    """The function's translation. A factory's functions share one, as long as they are made of the same text."""
+class _Source(NamedTuple):
+    """What a translation is made of: a function's code and text, its free names, and which are types and ints."""
+
+    code: CodeType
+    text: str
+    home: bool
+    scope: frozenset[str]
+    casts: frozenset[str]
+    ints: frozenset[str]
+
+
+def _source(function: Code, home: bool) -> _Source:
+    """A factory's functions share one, as long as they are made of the same text."""
     code = function.__code__
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
@@ -198,7 +226,8 @@ def _translated(function: Code, home: bool) -> _Translation:
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
-    return _translation(code, text, home, frozenset(scope), casts)
+    ints = frozenset(name for name in code.co_names + code.co_freevars if type(scope.get(name)) is int)
+    return _Source(code, text, home, frozenset(scope), casts, ints)
 
 
 @dataclass(frozen=True)
@@ -212,13 +241,15 @@ class _Translation:
     shares: bool
 
 
-@lru_cache(maxsize=256)
-def _translation(code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str]) -> _Translation:
+@lru_cache(maxsize=1024)
+def _translation(source: _Source, given: frozenset[str] = frozenset()) -> _Translation:
+    """``given``: parameters that are Python ints."""
+    code, text, home, scope, casts, ints = source
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         module, constants = translate.translate(
-            definition, lambda name: name in casts if name in free else name in _BUILTINS, home
+            definition, lambda name: name in casts if name in free else name in _BUILTINS, home, ints & free, given
         )
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None

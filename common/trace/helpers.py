@@ -1,23 +1,214 @@
 """The lessons' own helpers, as kernels call them: wide loads and stores, copies, matrix instructions of warps.
 
 To add one: a function below with ``@intrinsic``, or a name in one of the families. Those of lessons/hopper.py are in
-:mod:`common.trace.hopper.instructions`.
+:mod:`common.trace.hopper.engines`. What lanes of a warp hold of matrices, one value per lane, lies where the PTX ISA
+says ("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from common.trace import copies, fragments, unwritten, values
-from common.trace.cost import PAST_L1, WARP
+from common.trace import unwritten, values
+from common.trace.cost import PAST_L1, WARP, Bools, Ints
 from common.trace.intrinsics import READS, Code, intrinsic, make_range, one_number, shared_memory
 from common.trace.shared import Shared
-from common.trace.state import State
-from common.trace.values import Cast, Value
+from common.trace.state import LEFT_OVER, State
+from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
 from common.trace.views import View
+
+Array = NDArray[Any]
+Places = tuple[Ints, Ints]  # rows and columns, of shape (lanes, elements)
+
+MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
+
+_LANES = np.arange(WARP)[:, None]
+_G, _T = _LANES // 4, _LANES % 4
+
+
+def _places(count: int, row: Any, column: Any) -> Places:
+    """Of ``count`` elements per lane, from functions of an element's number."""
+    elements = np.arange(count)[None]
+    rows, columns = np.broadcast_arrays(row(elements), column(elements))
+    return rows, columns
+
+
+class Shape(NamedTuple):
+    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds."""
+
+    depth: int
+    a: Places
+    b: Places
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of a whole warp."""
+        return 16 * 8 * self.depth
+
+
+SUMS = _places(4, lambda e: _G + 8 * (e // 2), lambda e: 2 * _T + e % 2)
+K16 = Shape(
+    16,
+    _places(8, lambda e: _G + 8 * (e // 2 % 2), lambda e: 2 * _T + e % 2 + 8 * (e // 4)),
+    _places(4, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e),
+)
+K8 = Shape(
+    8,
+    _places(4, lambda e: _G + 8 * (e % 2), lambda e: _T + 4 * (e // 2)),
+    _places(2, lambda e: _T + 4 * e, lambda e: _G + 0 * e),
+)
+
+
+def multiplied(shape: Shape, sums: list[Value], a: list[Value], b: list[Value], lanes: int) -> list[Value]:
+    """The sums plus A times B, as the lanes hold them.
+
+    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own.
+    """
+    left, right, result = (
+        _whole(elements, places, extents, lanes)
+        for elements, places, extents in (
+            (a, shape.a, (16, shape.depth)), (b, shape.b, (shape.depth, 8)), (sums, SUMS, (16, 8)),
+        )
+    )  # fmt: skip
+    rows, columns = SUMS
+    found = (result + left @ right).astype(FLOAT32)[:, rows, columns]
+    return list(found.reshape(lanes, -1).T.copy())
+
+
+def _whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
+    """The matrices, one per warp, that lanes hold elements of."""
+    found = np.empty((lanes // WARP, *extents))
+    held = np.array([spread(element, (lanes,)) for element in elements]).T
+    rows, columns = places
+    found[:, rows, columns] = held.reshape(-1, WARP, len(elements))
+    return found
+
+
+def dealt(rows: list[Value], lanes: int, transposed: bool = False) -> list[Value]:
+    """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
+    held = np.array([spread(element, (lanes,)) for element in rows]).T
+    matrices = held.reshape(-1, MATRICES, 8, len(rows))
+    g, t = _G[:, 0], _T[:, 0]
+    found = []
+    for matrix in range(MATRICES):
+        for pair in range(len(rows) // 4):
+            row, column = g, len(rows) // 4 * t + pair
+            if transposed:
+                row, column = column, row
+            found.append(matrices[:, matrix, row, column].reshape(lanes))
+    return found
+
+
+def nearest_tf32(value: Value) -> Value:
+    """float32 rounded to TF32: to the nearest, ties away from zero."""
+    bits = np.asarray(value, FLOAT32).view(np.uint32)
+    finite = bits & np.uint32(0x7F800000) != 0x7F800000
+    bits = np.where(finite, bits + np.uint32(0x1000), bits) & np.uint32(0xFFFFE000)
+    return bits.astype(np.uint32).view(FLOAT32)[()]
+
+
+def cut_to_tf32(value: Value) -> Value:
+    """What a tensor core takes of float32: the low 13 bits are left out."""
+    return (np.asarray(value, FLOAT32).view(np.uint32) & np.uint32(0xFFFFE000)).view(FLOAT32)[()]
+
+
+@dataclass
+class Copy:
+    """One element per lane on its way to shared memory, in the group with this number, by thread."""
+
+    view: View
+    place: Any
+    lanes: Bools
+    value: Value
+    line: int
+    group: Any
+
+    @property
+    def storage(self) -> Shared:
+        storage: Shared = self.view.storage
+        return storage
+
+
+def read_or_zero(
+    state: State, line: int, array: View, offset: Value, width: int, inside: Value, *action: str
+) -> list[Value]:
+    """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
+    mask = state.mask
+    state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
+    places: list[Value] = [array.dtype.type(0)] * width
+    if state.mask is not state.none:
+        source, bad = array.place_flat(state, offset, width, line, "read")
+        places = array.storage.read(state, array, source, width, bad, line, *action)
+        if state.mask is not mask:
+            places = [choose(state.mask.bits, value, array.dtype.type(0)) for value in places]
+    state.mask = mask
+    return places
+
+
+def start_copy(
+    state: State, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value, op: str
+) -> None:
+    """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros.
+
+    ``op``: copy, or PAST_L1.
+    """
+    target, wrong = shared.place_flat(state, i, width, line, "written")
+    if not isinstance(shared.storage, Shared):
+        raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
+    places = read_or_zero(state, line, array, offset, width, inside, op)
+    shared.storage.record(state, shared, target, width, "copy", line)
+    lanes = state.among(wrong)
+    storage = shared.storage
+    if storage.pending is None:
+        storage.pending = np.zeros(len(storage.data), np.bool_)
+    for v, value in enumerate(places):
+        at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
+        storage.pending[at[lanes]] = True
+        storage.noted_write(state, shared, at, lanes, value, line)
+        state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
+
+
+def commit_copies(state: State) -> None:
+    """The copies that the active lanes started since they did this last are a group from now on."""
+    whole = state.mask is state.waiting and not state.has_engines
+    state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
+
+
+def await_copies(state: State, keep: int | None = None) -> None:
+    """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
+    left: list[Copy] = []
+    for copy in state.copies:
+        lanes = copy.lanes & state.mask.bits
+        if keep is not None:
+            lanes = lanes & (copy.group < state.groups - keep)
+        if not lanes.any():
+            left.append(copy)
+            continue
+        storage = copy.storage
+        assert storage.pending is not None
+        assert storage.written is not None
+        storage.pending[copy.place[lanes]] = False
+        storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
+        storage.written[copy.place[lanes]] = True
+        storage.noted_write(state, copy.view, copy.place, lanes, copy.value, copy.line)
+        if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
+            left.append(replace(copy, lanes=copy.lanes & ~lanes))
+    state.copies = left
+    if keep and left:  # the first is the oldest
+        behind = np.broadcast_to(state.groups - left[0].group, left[0].lanes.shape)
+        state.ledger.under_way = max(state.ledger.under_way, int(behind[left[0].lanes].max()))
+
+
+def end_copies(state: State) -> None:
+    """A fault for each copy that is under way when the threads end_copies."""
+    for copy in state.copies:
+        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
+        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
 @intrinsic
@@ -38,18 +229,10 @@ def _family(make: Callable[[int], Code], **widths: int) -> None:
 
 
 def _loading(width: int) -> Code:
-    def load(state: State, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-        source, wrong = array.place_flat(state, offset, width, line, "read")
-        found = array.storage.read(state, array, source, width, wrong, line)
-        target, bad = registers.place_flat(state, i, width, line, "written", aligned=False)
-        registers.storage.write(state, registers, target, found, bad, line)
-
-    return load
-
-
-def _loading_inside(width: int) -> Code:
-    def load(state: State, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value) -> None:
-        found = copies.read_or_zero(state, line, array, offset, width, inside)
+    def load(
+        state: State, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value = True
+    ) -> None:
+        found = read_or_zero(state, line, array, offset, width, inside)
         target, bad = registers.place_flat(state, i, width, line, "written", aligned=False)
         registers.storage.write(state, registers, target, found, bad, line)
 
@@ -71,15 +254,14 @@ def _copying(op: str) -> Callable[[int], Code]:
         def copy(
             state: State, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True
         ) -> None:
-            copies.start(state, line, shared, i, array, offset, width, inside, op)
+            start_copy(state, line, shared, i, array, offset, width, inside, op)
 
         return copy
 
     return of
 
 
-_family(_loading, load2=2, load4=4, load_pair=2)
-_family(_loading_inside, load1_or_zero=1, load4_or_zero=4)
+_family(_loading, load2=2, load4=4, load_pair=2, load1_or_zero=1, load4_or_zero=4)
 _family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
 _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
 _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8)
@@ -87,17 +269,17 @@ _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8)
 
 @intrinsic
 def wait_async(state: State, line: int) -> None:
-    copies.wait(state)
+    await_copies(state)
 
 
 @intrinsic
 def commit_group(state: State, line: int) -> None:
-    copies.commit(state)
+    commit_copies(state)
 
 
 @intrinsic
 def wait_group(state: State, line: int, pending: Value) -> None:
-    copies.wait(state, one_number(state, line, "wait_group", pending))
+    await_copies(state, one_number(state, line, "wait_group", pending))
 
 
 # --- tensor cores ---
@@ -110,7 +292,7 @@ def half_array(state: State, line: int, size: int) -> View:
 
 @intrinsic
 def to_tf32(state: State, line: int, value: Value) -> Value:
-    return fragments.to_tf32(value)
+    return nearest_tf32(value)
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
@@ -140,33 +322,28 @@ def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) 
     view.storage.write(state, view, place, elements, wrong, line)
 
 
-def _mma(
-    state: State, line: int, shape: fragments.Shape, acc: View, i: Value, a: list[Value], b: list[Value]
-) -> None:
-    sums = _elements(state, line, acc, i, 4, values.FLOAT32)
-    found = fragments.multiplied(shape, sums, a, b, len(state.lane_numbers))
-    if state.ledger.recording:
-        state.ledger.fma[line] += state.mask.warps * shape.multiply_adds
-    _give(state, line, acc, i, found)
+def _multiplying(name: str, shape: Shape, kind: Any) -> None:
+    """``mma`` of one shape; of float32, the operands' low bits are left out."""
+
+    def multiply(
+        state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
+    ) -> None:
+        _require_warps(state, line, name)
+        a = _elements(state, line, a_frag, j, shape.a[0].shape[1], kind)
+        b = _elements(state, line, b_frag, k, shape.b[0].shape[1], kind)
+        if kind == np.float32:
+            a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
+        sums = _elements(state, line, acc, i, 4, FLOAT32)
+        found = multiplied(shape, sums, a, b, len(state.lane_numbers))
+        if state.ledger.recording:
+            state.ledger.fma[line] += state.mask.warps * shape.multiply_adds
+        _give(state, line, acc, i, found)
+
+    intrinsic(multiply, name)
 
 
-@intrinsic
-def mma_m16n8k16(
-    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
-) -> None:
-    _require_warps(state, line, "mma_m16n8k16")
-    a = _elements(state, line, a_frag, j, 8, np.float16)
-    b = _elements(state, line, b_frag, k, 4, np.float16)
-    _mma(state, line, fragments.K16, acc, i, a, b)
-
-
-@intrinsic
-def mma_m16n8k8(state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value) -> None:
-    _require_warps(state, line, "mma_m16n8k8")
-    a = _elements(state, line, a_frag, j, 4, values.FLOAT32)
-    b = _elements(state, line, b_frag, k, 2, values.FLOAT32)
-    a, b = ([fragments.cut_to_tf32(value) for value in part] for part in (a, b))
-    _mma(state, line, fragments.K8, acc, i, a, b)
+_multiplying("mma_m16n8k16", K16, np.float16)
+_multiplying("mma_m16n8k8", K8, np.float32)
 
 
 def _loading_matrices(name: str, transposed: bool) -> None:
@@ -181,7 +358,7 @@ def _loading_matrices(name: str, transposed: bool) -> None:
         width = 16 // tile.dtype.itemsize
         place, wrong = tile.place_flat(state, offset, width, line, "read")
         rows = tile.storage.read(state, tile, place, width, wrong, line, paired=False)
-        _give(state, line, frag, i, fragments.dealt(rows, len(state.lane_numbers), transposed))
+        _give(state, line, frag, i, dealt(rows, len(state.lane_numbers), transposed))
 
     def load_at(state: State, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
         load(state, line, frag, i, tile, _offset(state, line, tile, address))

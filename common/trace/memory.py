@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from common.catalog import limits
 from common.trace import unwritten
 from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key, Request
-from common.trace.events import Log
 from common.trace.races import Shadow
-from common.trace.state import Mask, State
+from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, choose, uniform
 from common.trace.views import Offsets, View, beyond
 

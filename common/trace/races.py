@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
-from common.trace.events import BARRIER, Log, apart
-from common.trace.state import State
+from common.trace.state import BARRIER, Log, State, apart
 from common.trace.views import View
 
 _NOBODY = -1

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from common.catalog.problems import Problem
 from common.explain.faults import Fault, telling
 from common.machine_code import summaries
-from common.trace.copies import LEFT_OVER
 from common.trace.cost import SECTOR_BYTES, Ledger, Request
 from common.trace.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
-from common.trace.state import Point
+from common.trace.state import LEFT_OVER, Point
 
 _READ = {
     "global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),

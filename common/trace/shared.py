@@ -9,10 +9,9 @@ import numpy as np
 
 from common.trace import unwritten
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.events import Log
 from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
 from common.trace.races import Moment, Shadow
-from common.trace.state import Mask, State
+from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View
 
@@ -188,6 +187,8 @@ class Shared(Storage):
             np.count_nonzero(changed.take(one.at, mode="clip")) for one in self.accesses if one.op == "read"
         ):
             return
+        if self._each_to_one_thread(state, changed):
+            return
         content = np.zeros(len(self.data), self.dtype)
         everyone, log = state.lane_numbers, Log(state.lanes_per_block)
         shadow = _Interval(len(self.data), log)
@@ -209,6 +210,20 @@ class Shared(Storage):
                 values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
                 shadow.note_write(state, view, places, values, content, now)
                 content[places] = values
+
+    def _each_to_one_thread(self, state: State, changed: Bools) -> bool:
+        """Has each of the elements that are changed been accessed by one thread alone?"""
+        owner = np.full(len(self.data), -1, np.int32)
+        for one in self.accesses:
+            places = picked(one.at, one.lanes)
+            if one.op == "read" and not np.count_nonzero(changed.take(places)):
+                continue
+            who = state.lane_numbers[one.lanes]
+            before, met = owner[places], changed[places]
+            owner[places] = who
+            if np.count_nonzero(met & ((before >= 0) & (before != who) | (owner[places] != who))):
+                return False
+        return True
 
 
 class Local(Storage):

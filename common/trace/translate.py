@@ -20,14 +20,15 @@ from common.trace.expressions import Expressions, UntranslatableError
 
 
 def translate(
-    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool
+    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], given: frozenset[str]
 ) -> tuple[ast.Module, dict[str, float]]:
     """A module with the translated function, and the float constants that it names.
 
     ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is the function in
-    the step's own file? Otherwise what it does is booked on the line that called it.
+    the step's own file? Otherwise what it does is booked on the line that called it. ``ints`` and
+    ``given``: free names and parameters that are Python ints.
     """
-    translator = _Translator(definition, pure, home)
+    translator = _Translator(definition, pure, home, ints, given)
     return translator.module(), translator.constants
 
 
@@ -59,10 +60,13 @@ class _Asserted(ast.NodeTransformer):
 class _Translator(Expressions):
     """Translates a function."""
 
-    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+    def __init__(
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str],
+        given: frozenset[str],
+    ) -> None:  # fmt: skip
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, pure, home)
+        super().__init__(definition, pure, home, ints, given)
         self.definition = definition
         self.flow = liveness.analyse(definition.body)
         self.scopes: list[_Scope] = []
@@ -76,6 +80,9 @@ class _Translator(Expressions):
 
     def module(self) -> ast.Module:
         body = self.block(self.definition.body)
+        while self.plain & self.merged:  # these may come to differ between threads
+            self.drop_plain(self.merged)
+            body = self.block(self.definition.body)
         start = [self.assign_plain("_m0", self.executor("mask"))]
         end: list[ast.stmt] = []
         if self.early:
@@ -222,7 +229,9 @@ class _Translator(Expressions):
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(liveness.leaves(statement) for statement in node.body)
-        turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
+        turns = self.expression(node.iter)
+        if leaves or not self.counts_plain(node.iter):
+            turns = self.ask("iterate", turns, self.line(node), ast.Constant(leaves))
         body, start, loop = self.loop_body(node, before, leaves, item)
         return [
             self.assign_plain(before, self.executor("mask")),

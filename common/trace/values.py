@@ -215,7 +215,8 @@ class Cast:
     def __call__(self, value: Value = 0) -> Value:
         if self.check is not None and self.dtype.kind in "iu":
             self.check(value)
-        return cast(value, self.dtype)
+        found = cast(value, self.dtype)
+        return int(found) if type(found) is np.int64 else found
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:

@@ -73,16 +73,6 @@ def test_no_text_is_too_small(book, visit, name):
     assert page.evaluate(SMALL, SMALLEST) == []
 
 
-def test_axe_finds_what_is_wrong(tmp_path, visit, axe):
-    page = tmp_path / "page.html"
-    page.write_text(
-        '<!doctype html><html lang="en"><title>a</title><main><h1>a</h1><p style="color:#aaa">pale</p></main>'
-    )
-    shown = visit(page)
-    shown.evaluate(axe)
-    assert shown.evaluate(CHECK, {}) == ["color-contrast: p"]
-
-
 def test_a_theme_chosen_in_the_book_holds_under_the_microscope(book, visit):
     page = visit(book[0] / "index.html")
     page.evaluate("localStorage.setItem('theme', 'dark')")

@@ -86,18 +86,6 @@ def test_every_line_shows_its_cost(made, visit, name):
             assert page.locator(".picture svg").count() == bool(access.seen)
 
 
-def test_a_pair_shows_both_on_one_scale(made, visit):
-    page = visit(made("gemm_shared_tile", "gemm_register_blocked"))
-    bars = page.locator(".heat.shared i").evaluate_all(
-        "nodes => nodes.map((node) => node.getBoundingClientRect().width)"
-    )
-    cells = page.locator(".heat.shared").evaluate_all("nodes => nodes.map((node) => parseFloat(node.textContent))")
-    rate = max(bars) / max(cells)
-    assert len(bars) > 5
-    for bar, cell in zip(bars, cells, strict=True):
-        assert bar == pytest.approx(max(cell * rate, max(bars) * 0.015), abs=1.5)
-
-
 def test_lanes_and_banks_are_those_of_the_trace(made, visit):
     """Each bank of the picture holds as many words as the request wants of it."""
     page = visit(made("hgemm_shared"))

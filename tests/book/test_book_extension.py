@@ -49,12 +49,6 @@ def test_a_table_s_head_has_no_links(mentions):
     assert not list(made.document.findall(nodes.reference))
 
 
-def test_headings_of_the_navigation_have_a_level():
-    context = {"furo_navigation_tree": '<p class="caption" role="heading">Lessons</p>'}
-    extension._levels(None, "", "", context, None)
-    assert context["furo_navigation_tree"] == '<p class="caption" role="heading" aria-level="2">Lessons</p>'
-
-
 @pytest.fixture(autouse=True)
 def glossary(monkeypatch):
     class Config:

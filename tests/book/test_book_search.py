@@ -44,14 +44,3 @@ def test_each_result_shows_what_it_found(book, visit):
     assert {"row", "rows"} & marked
     assert any(text.startswith("swizzl") for text in marked)
     assert all(text.startswith(("row", "swizzl")) for text in marked)
-
-
-def test_a_result_for_a_heading_shows_its_section(book, visit):
-    page = visit(f"{book[0] / 'search.html'}?q=shared+memory+and+barriers")
-    result = page.locator("#search-results li", has=page.locator("a[href*='02_shared_tiling/index.html#']")).first
-    result.locator(".context").wait_for()
-    name = result.locator("a").get_attribute("href").partition("#")[2]
-    text, places = read(book[0])["lessons/02_shared_tiling/index.html"]
-    passage = result.locator(".context").text_content().strip("… ")
-    assert text.index(passage) >= places[name]
-    assert text.index(passage) < places[name] + 2000

@@ -73,7 +73,7 @@ def test_what_a_step_is_shown_on_is_of_its_ladder():
     [
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
         ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
-        ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
+        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is 3"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):

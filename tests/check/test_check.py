@@ -38,7 +38,7 @@ def step(problem, change=lambda y: None, **extra):
 
 
 def checked(module, problem, **options):
-    return check.check_bench(check.Bench(module, problem), **options)
+    return check.check_bench(check.Bench(module, problem), check.Rules(**options))
 
 
 def kinds(verdict):
@@ -171,7 +171,7 @@ CHECKS = 3  # of the usual check: integers, others, normals
 
 
 def thoroughly(module, problem=SIX, **options):
-    return check.check_thoroughly(lambda: check.Bench(module, problem), **options)
+    return check.check_thoroughly(lambda: check.Bench(module, problem), check.Rules(**options))
 
 
 def test_a_right_step_is_right_after_every_change():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.catalog import reference
-from common.catalog.problems import PRESETS, RAGGED, Conv2d, Gemm, Wgrad
+from common.catalog.problems import RAGGED, Conv2d, Gemm, Wgrad
 from common.check import inputs
 
 SMALL = [
@@ -47,14 +47,3 @@ def test_a_seed_gives_the_same_operands_and_another_seed_others(draw):
     for same, again, other in zip(draw(problem, 5), draw(problem, 5), draw(problem, 6), strict=True):
         np.testing.assert_array_equal(same, again)
         assert (same != other).mean() > 0.5
-
-
-def test_the_photograph_fits_its_preset():
-    image = inputs.photograph()
-    preset = PRESETS["photo"]
-    assert image.shape == (preset.H, preset.W) == (600, 512)
-    assert image.dtype == np.float32
-    assert image.flags.c_contiguous
-    assert image.min() >= 0
-    assert image.max() <= 1
-    assert float(image.max()) - float(image.min()) > 0.9  # a picture, not a grey card

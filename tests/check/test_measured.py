@@ -27,8 +27,8 @@ def measured(monkeypatch):
         monkeypatch.setattr(check, "time", clock)
         launches = []
 
-        def first(bench, verdict, seed, repeats, algorithm):
-            launches.append(seed)
+        def first(bench, verdict, rules):
+            launches.append(rules)
             clock.now += each
 
         monkeypatch.setattr(check, "_first", first)

@@ -94,7 +94,7 @@ def verdict(problem, compute, precision="fp32"):
         x, weight, target = (np.array(array.copy_to_host()) for array in (x, weight, y))
         y.copy_to_device(np.asarray(compute(x, weight)).astype(target.dtype))
 
-    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), precision=precision)
+    return check.check_bench(check.Bench(SimpleNamespace(launch=launch), problem), check.Rules(precision=precision))
 
 
 def on_normals(problem, compute, precision="fp32", seed=2):

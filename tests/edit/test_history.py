@@ -76,7 +76,8 @@ def edit(path, old="WPT = 8", new="WPT = 4"):
 @GIT
 def test_edit_reset_restore_gives_the_bytes_back(call, lessons, git):
     path = path_of(lessons)
-    original, edited = path.read_bytes(), edit(path)
+    original, edited = path.read_bytes(), AS_TYPED
+    path.write_bytes(edited)
     assert call("reset", "03")[0] == RIGHT
     assert path.read_bytes() == original
     assert call("restore", STEP)[0] == RIGHT
@@ -104,24 +105,6 @@ def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
     assert "lessons/wide.py is edited" in call("reset", "03")[1]
     call("reset", "wide")
     assert helper.read_bytes() == original
-
-
-@GIT
-def test_restoring_names_the_helpers_that_it_ran_with(call, lessons, git):
-    path, helper = path_of(lessons), lessons / "wide.py"
-    edit(path)
-    mine = edit(helper, "VECTOR = 4", "VECTOR = 2")
-    copies = {"wide": history.save(helper).parent.name}
-    history.add(Event(STEP, history.save(path).parent.name, "run", "", "right", "", {}, copies))
-    call("reset", "03")
-    code, said = call("restore", STEP, "2")
-    assert code == RIGHT
-    assert f"python -m common restore wide {history.sha(mine)[:8]}" in " ".join(said.split())
-    said = call("history", STEP)[1]
-    assert "with wide.py" in said
-    assert "now" in said
-    history.add(Event(STEP, history.sha(shipped.text(path)), "run", "", "right", "", {}, copies))
-    assert call("history", STEP)[1].count("shipped") == said.count("shipped")  # not on another helper
 
 
 def test_what_is_noted_as_shipped_is_so():
@@ -164,16 +147,6 @@ def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, gi
 
 
 @GIT
-def test_what_is_no_python_and_was_never_run_comes_back_too(call, lessons, git):
-    path = path_of(lessons)
-    path.write_bytes(AS_TYPED)
-    assert call("reset", "03_coarsening")[0] == RIGHT
-    assert path.read_bytes() != AS_TYPED
-    assert call("restore", STEP)[0] == RIGHT
-    assert path.read_bytes() == AS_TYPED
-
-
-@GIT
 def test_a_deleted_file_and_a_broken_header_are_mended(call, lessons, git):
     path, other = path_of(lessons), path_of(lessons, "gemm_wide_loads")
     original = path.read_bytes()
@@ -192,18 +165,6 @@ def test_edits_may_be_committed(call, lessons, git):
     git("commit", "-qam", "mine")
     assert shipped.edited(path)
     call("reset", "03")
-    assert path.read_bytes() == original
-    call("restore", STEP)
-    assert path.read_bytes() == edited
-
-
-def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
-    path = path_of(lessons)
-    original = path.read_bytes()
-    shipped.keep_copies()
-    edited = edit(path)
-    shipped.keep_copies()
-    assert call("reset", "03")[0] == RIGHT
     assert path.read_bytes() == original
     call("restore", STEP)
     assert path.read_bytes() == edited
@@ -365,7 +326,7 @@ def full_disk(monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store, "_created_beside", write)
+    monkeypatch.setattr(store.os, "fsync", write)
 
 
 @GIT

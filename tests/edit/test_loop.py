@@ -12,9 +12,8 @@ from common import cli
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import plan
-from common.check.check import Finding
 from common.commands import edits
-from common.edit import history, loop, saves, shipped, words
+from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
 from common.jobs import run
@@ -66,7 +65,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     }
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
+    assert (event.verdict, event.what, event.source) == ("right", "run", this.version.source)
     assert event.figures.loop_per_fma == 36.0
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
@@ -125,7 +124,7 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     ran = threading.Thread(target=lambda: list(stages))
     ran.start()
     deadline = time.monotonic() + 30
-    while not this.source and time.monotonic() < deadline:
+    while not this.version and time.monotonic() < deadline:
         time.sleep(0.01)
     source = step.path.read_bytes()
     step.path.write_text("no longer Python(")
@@ -134,22 +133,6 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     (event,) = history.events("gemm_naive")
     assert event.verdict == "unfinished"
     assert history.stored("gemm_naive.py", event.source) == source
-
-
-def test_a_run_of_an_endless_file_can_be_stopped(step, tmp_path):
-    begun = tmp_path / "begun"
-    step.path.write_text(f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
-    this = loop.Run(step, "gemm-2048", simulator=True)
-
-    def stop_once_begun():
-        deadline = time.monotonic() + 60
-        while not begun.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        this.stop.set()
-
-    threading.Thread(target=stop_once_begun).start()
-    assert list(this.stages()) == []
-    assert (begun.exists(), this.verdict) == (True, "unfinished")
 
 
 # --- with a GPU that is made up ---
@@ -266,16 +249,6 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
 
 
-def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
-    gpu.pair.update(pairs={}, timing=took(7.0))
-    stages = list(on_gpu(step).stages())
-    lines = words.stage(step.name, stages[-1], None)
-    assert "the shipped version is not known: neither git nor .workbook has it" in lines[0]
-    assert "7.00 ms on gemm-4096, NVIDIA Test 9" in lines[1]
-    (event,) = history.events("gemm_naive")
-    assert (event.ratio, event.figures.median_ms) == (None, 7.0)
-
-
 @pytest.mark.parametrize("spread", [0.0, 0.02])
 def test_what_cannot_be_told_apart_is_said(spread):
     said = words.ratio(structs.replace(PAIR, ratio=1.01, ratio_error=spread))
@@ -299,27 +272,6 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
-
-
-def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
-    gpu.check = {"status": "wrong", "findings": [Finding("wrong", "1 of 9")]}
-    race = Fault("race", "t[0]", 3)
-    asked = gpu.run
-
-    def run_(tasks, simulator, *rest):
-        if simulator and len(tasks) == 1:
-            return iter([(tasks[0], {"status": "wrong", "faults": [race]})])
-        return asked(tasks, simulator, *rest)
-
-    isolate.run = run_
-    stages = list(on_gpu(step).stages())
-    assert stages[-1].failed[0].faults[0].kind == "race"
-    assert f"traced at {stages[-1].failed[0].problem}: t[0]" in words.complaint(stages[-1].failed[0])
-
-
-def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
-    gpu.first = gpu.check = gpu.simulated = {"status": "refused", "message": "no"}
-    assert told(on_gpu(step))[-1] == (loop.FIRST, ["wrong"])
 
 
 # --- commands ---
@@ -376,14 +328,14 @@ class Saved:
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(saves, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
 
 
 def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
-    monkeypatch.setattr(saves, "Saves", Saved())
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
@@ -397,7 +349,7 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
 def test_a_save_is_seen(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
     seen = []
-    with saves.Saves([first, second], seen.append) as files:
+    with loop.Saves([first, second], seen.append) as files:
         first.write_text("22\n")
         assert files.wait() == [first]
         other = write("b.py.tmp", "2\n")  # many editors write beside and move

@@ -136,6 +136,14 @@ def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, 
     assert text in said(problem, replaced(problem, operand, **changes))
 
 
+def test_a_layout_taken_for_another_is_told():
+    transposed = "b is read transposed, b[n, k] in place of b[k, n]"
+    assert said(GEMM, lambda a, b: a @ b.reshape(GEMM.N, GEMM.K).T) == transposed
+    order = "filt is read in KCTRS order, and it is stored KTRSC"
+    moved = lambda filt: np.moveaxis(filt.reshape(4, 3, 2, 3, 2), 1, -1)  # noqa: E731
+    assert said(SPACE, lambda x, filt: reference.full(SPACE, x, moved(filt))) == order
+
+
 def test_a_row_taken_for_longer_than_it_is():
     def compute(x, weight):
         address = np.arange(GEMM.K)[:, None] * (GEMM.N - 1) + np.arange(GEMM.N)
@@ -210,29 +218,6 @@ def test_what_an_output_keeps_of_an_earlier_launch():
     assert kept(expected + 1) == ""
 
 
-def test_launches_that_differ_by_other_elements_values_store_to_one_place():
-    x, weight = inputs.integers(GEMM, 0)
-    expected = right(GEMM)(x, weight)
-    first, again = expected.copy(), expected.copy()
-    first[:, 1], again[:, 1] = expected[:, 0], expected[:, 2]
-    assert "threads store to one place" in diagnose.differing(GEMM, first, again, expected)
-    again[:, 1] += 5000
-    assert "a race, such as a missing barrier" in diagnose.differing(GEMM, first, again, expected)
-
-
-def test_right_values_and_memory_that_nobody_wrote_are_no_stores_to_one_place():
-    x, weight = inputs.integers(GEMM, 0)
-    expected = right(GEMM)(x, weight)
-    blank = np.full_like(expected, np.nan)
-    assert "memory that nothing wrote" in diagnose.differing(GEMM, blank, expected, expected)
-    row = expected.copy()
-    row[-1] = np.nan
-    assert "memory that nothing wrote" in diagnose.differing(GEMM, expected, row, expected)
-    row[-1] = expected[0]
-    row[0, 0] = np.inf
-    assert "memory that nothing wrote" in diagnose.differing(GEMM, expected, row, expected)
-
-
 # --- samples ---
 
 
@@ -254,10 +239,14 @@ def region(problem, *index):
     return wrong
 
 
-def test_where_names_remainders():
+def test_where_names_indices():
     assert letters.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
     halves = np.flatnonzero(np.arange(24) % 8 >= 4)
-    assert letters.where(GEMM, region(GEMM, slice(None), halves)) == "only n % 8 >= 4"
+    assert letters.where(GEMM, region(GEMM, slice(None), halves)) == "only 4 <= n % 8 <= 7"
+    assert letters.where(GEMM, region(GEMM, slice(None), [0, 23])) == "only the two borders of n"
+    assert letters.where(GEMM, region(GEMM, slice(2, 5), slice(16, None))) == (
+        "only 2 <= m <= 4 and n >= 16, the last tile of 16"
+    )
 
 
 # --- gradients ---

@@ -391,16 +391,6 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
     assert reason.startswith("unjudged: cannot be judged: the grader failed with ZeroDivisionError")
 
 
-def test_verdicts_are_written_as_they_come(monkeypatch, tmp_path):
-    """A grader that is killed writes nothing in the end."""
-    monkeypatch.setattr(exercising, "_KEPT_SECONDS", -1.0)
-    coming = iter([(1, Grade("01.1", ONE, "write", "b")), (0, Grade("01.1", ONE, "write", "a"))])
-    found, written = {}, []
-    for _ in exercising._noted(coming, found, tmp_path):
-        written.append([one["student"] for one in json.loads((tmp_path / "grades.json").read_text())])
-    assert written == [["b"], ["a", "b"]]
-
-
 def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
     verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name, ""))

@@ -15,13 +15,14 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.commands import choosing, verdicts
+from common.commands import arguments
+from common.commands import lessons as told
 from common.jobs import compiling
 from common.jobs.messages import Compile, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import entries, records
-from common.report import cardtables, pages
+from common.report import kerneltables, pages
 from common.run import isolate
 from common.timing import tools
 from common.trace import trace
@@ -212,7 +213,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(cardtables.resources(fetch))["shared memory"]
+    assert "512 bytes per block and 512 asked for at launch" in dict(kerneltables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
@@ -222,7 +223,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     }  # fmt: skip
     # the source line stands beside the first instruction of its group
     assert re.search(
-        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(cardtables.hot_listing(product)), re.MULTILINE
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(kerneltables.hot_listing(product)), re.MULTILINE
     )
     hot = [group for group in product["text"] if group["hot"]]
     assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
@@ -388,10 +389,10 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = choosing.with_predecessors([step], last=True)
+    last = arguments.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = list(compiling.summaries([(s, "gemm-4096") for s in last], "9.0"))
-    verdicts.print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    told._print_summaries(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)
@@ -461,23 +462,22 @@ def test_the_markers_of_machine_code(code):
     def inline(words):
         return re.search(r"-->(.*)<!--/-->", pages.rendered(f"<!--= {words} -->?<!--/-->", None, code))[1]
 
-    assert inline("card conv2d_naive total") == "58"
-    assert inline("card ece408-layer2 conv2d_unrolled total") == "26"
-    assert inline("card conv2d_naive useful") == "28"
-    assert inline("card conv2d_naive as_single_loads") == "47"
-    assert inline("card conv2d_naive occupancy") == "43.8"
-    assert inline("card conv2d_naive limits") == "registers"
-    assert inline("card conv2d_naive shared_load") == "18"
-    assert inline("card conv2d_naive shared_load.32") == "18"
-    assert inline("card conv2d_naive shared_load.128") == "0"
-    assert inline("card conv2d_naive line_total") == "36"
-    assert inline("card conv2d_naive line_useful") == "44"
-    assert inline("card gemm_naive total") == "?"
+    assert inline("kernel conv2d_naive total") == "58"
+    assert inline("kernel ece408-layer2 conv2d_unrolled total") == "26"
+    assert inline("kernel conv2d_naive useful") == "28"
+    assert inline("kernel conv2d_naive occupancy") == "43.8"
+    assert inline("kernel conv2d_naive limits") == "registers"
+    assert inline("kernel conv2d_naive shared_load") == "18"
+    assert inline("kernel conv2d_naive shared_load.32") == "18"
+    assert inline("kernel conv2d_naive shared_load.128") == "0"
+    assert inline("kernel conv2d_naive line_total") == "36"
+    assert inline("kernel conv2d_naive line_useful") == "44"
+    assert inline("kernel gemm_naive total") == "?"
     # 121 GFLOP / 2 * 58 / 16 / 32
     wanted = problems.preset("ece408-layer2").flops / 2 * 58 / 16 / 32 / 1e9
     assert inline("warps ece408-layer2 conv2d_naive") == f"{wanted:#.3g}"
     with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
-        inline("card conv2d_naive weather")
+        inline("kernel conv2d_naive weather")
 
     def block(words):
         return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from made import GPU
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
@@ -12,7 +13,6 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
 from common.jobs import run
-from common.jobs.run import Outcome
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -22,14 +22,9 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
-from common.report import tables
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
-GPU = {
-    "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
-    "driver": "1.2", "cuda": "13.0",
-}  # fmt: skip
 CARD = Gpu(**GPU)
 CEILINGS = {"copy_gbs": 1000.0, "fma_gflops": 10_000.0}
 MEASURED = Ceilings(**CEILINGS)
@@ -117,11 +112,8 @@ def test_round_trip(record, tmp_path):
     again = Record.load(tmp_path / "nvidia-test-9.json")
     assert again.data == record.data
     assert (again.slug, again.gpu_name) == ("nvidia-test-9", "NVIDIA Test 9")
-    assert again.row("gemm-2048", "gemm_naive").timing.median_ms == 2.0
-    assert again.row("gemm-2048", "gemm_lost") is None
-    assert again.row("unet3d", "gemm_naive") is None
     assert set(again.rows("gemm-2048")) == {"gemm_naive", "cuBLAS FP32"}
-    assert again.rows("unet3d") == {}
+    assert (again.row("gemm-2048", "gemm_lost"), again.rows("unet3d")) == (None, {})
     assert again.ceilings.copy_gbs == 1000.0
     assert again.run_of(again.row("gemm-2048", "gemm_naive")).date == key[:10]
     assert files(tmp_path) == ["nvidia-test-9.json"]
@@ -166,15 +158,12 @@ ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
     [
         ("{", "not a readable record"),
         ("", "not a readable record"),
-        ('{"schema": "numba-cuda-workbook/1", "gpu"', "not a readable record"),
         ("\xff\xfe", "not a readable record"),
         ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
-        ("3", "schema is 'int'"),
         ("{}", "schema is None"),
         (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
         (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu must be an object"),
         (json.dumps({**GOOD, "runs": []}), "runs must be an object"),
-        (json.dumps({**GOOD, "rows": "none"}), "rows must be an object"),
         (json.dumps({**GOOD, "rows": None}), "rows must be an object"),
     ],
 )
@@ -193,27 +182,6 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gpu": {}},
-        {"ceilings": "fast"},
-        {"ceilings": {"copy_gbs": 1.0}},
-        {"rows": {"gemm-2048": []}},
-        {"rows": {"gemm-2048": {"gemm_naive": 3}}},
-        {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
-        {"rows": {"gemm-2048": {"gemm_naive": ROW}}},  # of a run that is not there
-        {"rows": {"gemm-1": {"gemm_naive": ROW}}, "runs": {ROW["run"]: {"date": "2026-01-01"}}},
-    ],
-    ids=["gpu", "ceilings", "half ceilings", "preset", "row", "timing", "run", "unknown preset"],
-)
-def test_wrong_types_further_in_are_named_too(tmp_path, changes):
-    path = tmp_path / "nvidia-test-9.json"
-    path.write_text(json.dumps({**GOOD, **changes}))
-    with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
-        Record.load(path)
-
-
 RUN = {"date": "2026-01-02", "driver": "1", "cuda": "13.0", "packages": {}}
 RUNS = [f"2026-01-0{n}T00:00:00Z" for n in (2, 3, 4, 5)]
 COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
@@ -222,6 +190,11 @@ COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({"gpu": {}}, "gpu.name must be"),
+        ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops must be"),
+        ({"rows": {"gemm-2048": []}}, "rows.gemm-2048 must be an object"),
+        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "timing must be"),
+        ({"rows": {"gemm-1": {}}}, "rows"),
         ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "shape": {"M": 1}}}}},
          "rows.gemm-2048.gemm_naive.shape is no gemm-2048: shape key 'N' is missing: gemm needs M N K"),
         ({"agreement": {"gemm_naive": {"M=1": COUNTED}}},
@@ -233,21 +206,24 @@ COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
         ({"ceilings": {**CEILINGS, "run": ROW["run"]}, "runs": dict.fromkeys(RUNS, RUN)},
          f"ceilings.run is {ROW['run']!r}: must be one of the runs: {', '.join(RUNS[:3])}"),
     ],
-    ids=["row", "agreement", "agreement of no ladder", "no runs", "other runs"],
+    ids=["gpu", "ceilings", "preset", "timing", "unknown preset", "row", "agreement", "no ladder", "no runs", "runs"],
 )  # fmt: skip
-def test_entries_that_do_not_fit_the_rest_are_named_with_their_place(tmp_path, changes, says):
+def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_text(json.dumps({**GOOD, **changes}))
     with pytest.raises(RecordError) as caught:
         Record.load(path)
-    assert str(caught.value) == f"{path}: {says}; move the file away to start anew"
+    assert str(caught.value).startswith(f"{path}: ")
+    assert says in str(caught.value)
+    assert str(caught.value).endswith("; move the file away to start anew")
 
 
-def test_all_records_reads_every_gpu_but_not_the_machine_code(tmp_path):
+def test_all_records_reads_every_gpu_and_nothing_beside_them(tmp_path):
     for slug in ("nvidia-b", "nvidia-a"):
         made = Record.open(replace(CARD, name=slug), tmp_path)
         made.set_ceilings(MEASURED, made.start_run())
     records.save_code(MachineCode(), tmp_path)
+    (tmp_path / "verdicts.json").write_text("{}")
     assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
     assert list(records.all_records(tmp_path / "nowhere")) == []
 
@@ -268,24 +244,20 @@ def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path
 # --- derive ---
 
 
-def test_derived_figures_of_a_compute_bound_problem():
-    # 2 * 1000**3 = 2e9 FLOP at 10 TFLOP/s take 0.2 ms; 12e6 bytes at 1 TB/s take 0.012 ms
-    figures = records.derive(Gemm(M=1000, N=1000, K=1000), 0.5, MEASURED)
-    assert figures.gflops == pytest.approx(4000)
-    assert figures.gbs == pytest.approx(24)
-    assert figures.floor_ms == pytest.approx(0.2)
-    assert figures.percent_of_floor == pytest.approx(40)
-    assert figures.floor_kind == "multiply-adds"
-
-
-def test_derived_figures_of_a_memory_bound_problem():
-    # x 10 * 100 * 100, y the same, one weight: 200 001 floats, 800 004 bytes; 200 000 FLOP
-    figures = records.derive(Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, MEASURED)
-    assert figures.gflops == pytest.approx(20)
-    assert figures.gbs == pytest.approx(80.0004)
-    assert figures.floor_ms == pytest.approx(800_004e-9)
-    assert figures.percent_of_floor == pytest.approx(8.00004)
-    assert figures.floor_kind == "memory"
+@pytest.mark.parametrize(
+    ("problem", "ms", "gflops", "gbs", "floor_ms", "kind"),
+    [
+        # 2 * 1000**3 = 2e9 FLOP at 10 TFLOP/s take 0.2 ms; 12e6 bytes at 1 TB/s take 0.012 ms
+        (Gemm(M=1000, N=1000, K=1000), 0.5, 4000, 24, 0.2, "multiply-adds"),
+        # x 10 * 100 * 100, y the same, one weight: 200 001 floats, 800 004 bytes; 200 000 FLOP
+        (Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, 20, 80.0004, 800_004e-9, "memory"),
+    ],
+)
+def test_derived_figures(problem, ms, gflops, gbs, floor_ms, kind):
+    found = records.derive(problem, ms, MEASURED)
+    assert (found.gflops, found.gbs) == (pytest.approx(gflops), pytest.approx(gbs))
+    assert (found.floor_ms, found.floor_kind) == (pytest.approx(floor_ms), kind)
+    assert found.percent_of_floor == pytest.approx(100 * floor_ms / ms)
 
 
 # --- the shipped record ---
@@ -309,7 +281,6 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     assert isinstance(found, StepRow)
     assert current.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
     assert found.elements_compared >= 20_000
-    assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
 
 
 @pytest.mark.parametrize("preset", TIMED)
@@ -384,28 +355,3 @@ def test_a_row_of_a_step_for_hopper_is_held_to_wgmma_and_three_products_to_a_thi
     assert single / record.derive("gemm-4096", split).floor_ms == pytest.approx(130e3)
     found = {name: single / one.floor_ms for name, one in record.floors("gemm-4096")}
     assert found == {"floor": pytest.approx(60e3), "3×TF32 floor": pytest.approx(130e3)}
-
-
-def timed_outcome(name, preset="gemm-2048", status="right", ms=2.0, problem=None):
-    took = timing.Timing(median_ms=ms, p20_ms=ms, p80_ms=ms, median_error=0.0, repeats=10)
-    found = {"status": status, "timing": took, "prepare_ms": None}
-    return Outcome(catalog.find(name), problem or problems.preset(preset), preset, found)
-
-
-def ratios(*outcomes):
-    table = tables.times(list(outcomes), MEASURED, "a card")
-    cells = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
-    return list(cells["× first"]), list(cells["× previous"]), table.note
-
-
-def test_a_ratio_is_to_a_step_that_was_timed():
-    naive, tiled, coarse = "gemm_naive", "gemm_shared_tile", "gemm_coarsened"
-    first, previous, said = ratios(timed_outcome(naive), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5))
-    assert (first, previous) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
-    assert "No ratio" not in said
-    first, previous, said = ratios(
-        timed_outcome(naive, status="wrong"), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5)
-    )
-    assert (first, previous) == (["", "", ""], ["", "", "2.00"])
-    assert "No ratio to gemm_naive: not timed in this run at the same size." in said
-    assert ratios(timed_outcome(coarse))[:2] == ([""], [""])

@@ -1,4 +1,4 @@
-"""The pages: one word has one meaning, they stay short, and what they say runs."""
+"""The pages: nothing stale, links that lead somewhere, one meaning for a word, and what they say runs."""
 
 import os
 import re
@@ -6,18 +6,168 @@ import subprocess
 import sys
 
 import pytest
+from made import card
+from msgspec.structs import replace
 
-from common.catalog import catalog
+from common.catalog import catalog, exercises
 from common.records import records
+from common.records.entries import MachineCode
+from common.records.records import Record
 from common.report import figures, pages
 
 GLOSSARY = catalog.LESSONS / "GLOSSARY.md"
 FIRST = catalog.LESSONS / catalog.lessons()[0] / "README.md"
 SITTINGS = sorted(catalog.LESSONS.glob("[0-9]*/*.md"))
+LESSONS = [lesson for lesson in catalog.lessons() if (catalog.LESSONS / lesson / "README.md").is_file()]
+NO_CODE = MachineCode()
+NOTHING = Record(catalog.ROOT / "nvidia-test-9.json", card())
+
+
+def each(paths):
+    return pytest.mark.parametrize("path", sorted(paths), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
 
 
 def text(path):
     return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+
+
+# --- what stands between markers ---
+
+
+@each(pages.pages())
+def test_the_tables_of_a_page_are_not_stale_and_every_marker_is_understood(path, shipped):
+    page = text(path)
+    assert pages.rendered(page, shipped, records.load_code()) == page, "python -m common charts --record"
+    marks = re.findall(r"<!-- (?:table: |exercise: )|<!--= ?", page)
+    understood = r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!-- exercise: \w+ -->\n|<!--= \w+(?: [\w.-]+)* -->"
+    ends = re.findall(r"<!-- end (?:table|exercise) -->|<!--/-->", page)
+    assert len(marks) == len(re.findall(understood, page)) == len(ends)
+
+
+def test_the_page_of_the_shipped_record_is_not_stale(shipped):
+    page = text(records.RESULTS / f"{shipped.slug}.md")
+    assert page == pages.summary(shipped), "python -m common charts --record"
+    for chart in re.findall(r"\]\((charts/[^)]+)\)", page):
+        assert (records.RESULTS / chart).is_file(), chart
+
+
+ONLY = {
+    "nothing": lambda name: False,
+    "libraries": lambda name: name[:2] == "cu",
+    "lesson 04": lambda name: name in ("gemm_tuned", "conv2d_one_channel"),
+}
+
+
+@pytest.mark.parametrize("part", ONLY)
+def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part):
+    kept = {
+        preset: {name: row for name, row in rows.items() if ONLY[part](name)}
+        for preset, rows in shipped.data.rows.items()
+    }
+    for rows in (kept, {preset: rows for preset, rows in kept.items() if rows}):
+        record = Record(NOTHING.path, replace(shipped.data, rows=rows))
+        for path in pages.pages():
+            assert pages.rendered(text(path), record, NO_CODE)
+        said = "Nothing has been measured for any preset yet"
+        assert (said in pages.summary(record)) == (part == "nothing")
+
+
+def test_only_what_is_between_the_markers_changes():
+    block, inline = "<!-- table: steps 01_naive -->\n", "<!--= ms gemm-2048 gemm_naive -->"
+    new = pages.rendered(
+        f"before\n{block}old\n<!-- end table -->\nmiddle {inline}old<!--/-->, end\n", NOTHING, NO_CODE
+    )
+    assert new.startswith(f"before\n{block}| step | what it does |")
+    assert new.endswith(f"\n<!-- end table -->\nmiddle {inline}?<!--/-->, end\n")
+    assert "old" not in new
+    assert pages.rendered(new, NOTHING, NO_CODE) == new
+    assert pages.rendered("no markers here\n", NOTHING, NO_CODE) == "no markers here\n"
+
+
+def test_an_exercise_stands_where_its_marker_is():
+    one = exercises.everything()[0]
+    page = f"before\n<!-- exercise: {one.name} -->\nold\n<!-- end exercise -->\nafter\n"
+    new = pages.rendered(page, NOTHING, NO_CODE)
+    assert f"> Exercise **{one.number}** [`{one.name}`](exercises/{one.name}.py), {one.kind}: {one.title}. " in new
+    assert f"`python -m common grade {one.number}`\n<!-- end exercise -->\nafter\n" in new
+    with pytest.raises(ValueError, match="exercise 'nothing' is unknown"):
+        pages.rendered(page.replace(one.name, "nothing"), NOTHING, NO_CODE)
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("<!-- table: weather -->\nold\n<!-- end table -->", "'weather' is unknown: kinds are "),
+        ("<!--= weather -->old<!--/-->", "'weather' is unknown: kinds are "),
+        (
+            "<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n",
+            "has no end",
+        ),
+        ("<!--= ms gemm-2048 a -->17.2 ms, prose <!--= ms gemm-2048 a -->17.2<!--/-->\n", "has no end"),
+        ("<!-- exercise: one -->\nold\n<!-- end -->\n", "marker <!-- exercise: .* has no end"),
+    ],
+)
+def test_a_marker_that_is_not_understood_is_said(page, says):
+    with pytest.raises(ValueError, match=says):
+        pages.rendered(page, NOTHING, NO_CODE)
+
+
+# --- links and words ---
+
+
+def prose(page):
+    """The page without its blocks of code, in which brackets are no links."""
+    return re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page):
+    """The names by which places of a page are linked: its headings, as they are, and what it names itself."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', page))
+
+
+def broken(path, page):
+    """Links of the page at ``path`` that lead nowhere."""
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?://", target):
+            continue
+        name, _, place = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        if not there.exists() or (place and place not in anchors(text(there))):
+            found.append(target)
+    return found
+
+
+@each({*pages.pages(), *catalog.ROOT.glob("*.md")})
+def test_links_lead_somewhere(path):
+    assert broken(path, text(path)) == []
+
+
+def test_a_link_to_nowhere_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Two words, here\n```\n[a](code.md)\n```\n")
+    links = "[a](page.md) [b](page.md#two-words-here) [c](https://x.y) [d](lost.md) [e](#gone) ![f](page.md#gone)"
+    assert broken(page, links) == ["lost.md", "#gone", "page.md#gone"]
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_s_first_page_leads_to_all_and_exercises_are_numbered_in_their_order(lesson):
+    """The first page, those that it leads to, in order of their first links, then the hard ones."""
+    folder = catalog.LESSONS / lesson
+    first = text(folder / "README.md")
+    names = dict.fromkeys(["README.md", *re.findall(r"\]\((\w+\.md)\)", first)])
+    others = [path.name for path in folder.glob("*.md") if path.name != "README.md"]
+    assert [name for name in others if f"]({name}" not in first] == []
+    marked = [name for page in names for name in re.findall(r"<!-- exercise: (\w+) -->", text(folder / page))]
+    mine = [one for one in exercises.everything() if one.lesson == lesson]
+    assert [one.name for one in mine] == [*marked, *(one.name for one in mine if one.hard)]
 
 
 def test_a_term_stands_in_the_glossary_once_and_is_linked_where_it_is_explained():
@@ -28,42 +178,36 @@ def test_a_term_stands_in_the_glossary_once_and_is_linked_where_it_is_explained(
     assert linked == set(found)
 
 
-@pytest.mark.parametrize("path", SITTINGS, ids=lambda path: path.relative_to(catalog.LESSONS).as_posix())
-def test_a_figure_that_the_record_holds_is_not_typed(path):
+@each(SITTINGS)
+def test_a_figure_that_the_record_holds_is_not_typed(path, shipped):
     """Floors, times of the page's steps and libraries on its presets, and tensor cores' rates that are divided by."""
-    record, page = records.Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), text(path)
-    presets = [preset for preset in record.data.rows if re.search(rf"{preset}(?![\w-])", page)]
+    page = text(path)
+    presets = [preset for preset in shipped.data.rows if re.search(rf"{preset}(?![\w-])", page)]
     rows = [
         (preset, name)
         for preset in presets
-        for name in record.rows(preset)
+        for name in shipped.rows(preset)
         if name.replace(" ", "-") in page or name in page
     ]
-    held = {figures.floor(record, preset).text: f"floor {preset}" for preset in presets}
-    held |= {figures.time(record, *row).text: f"ms {' '.join(row)}" for row in rows}
+    held = {figures.floor(shipped, preset).text: f"floor {preset}" for preset in presets}
+    held |= {figures.time(shipped, *row).text: f"ms {' '.join(row)}" for row in rows}
     rates = {one.text: f"ceiling {what}" for what in ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
-             if (one := figures.ceiling(record, what))}  # fmt: skip
-    prose = re.sub(r"<!-- table:.*?<!-- end table -->|```.*?```|<!--=.*?<!--/-->", " ", page, flags=re.DOTALL)
-    typed = re.findall(r"(?<![\d.,])\d+\.\d+(?!\d| ?[KMGT]i?B)", prose)
-    typed += re.findall(r"/ (\d+)(?=e12| = | TFLOP)", prose)
+             if (one := figures.ceiling(shipped, what))}  # fmt: skip
+    own = re.sub(r"<!-- table:.*?<!-- end table -->|```.*?```|<!--=.*?<!--/-->", " ", page, flags=re.DOTALL)
+    typed = re.findall(r"(?<![\d.,])\d+\.\d+(?!\d| ?[KMGT]i?B)", own)
+    typed += re.findall(r"/ (\d+)(?=e12| = | TFLOP)", own)
     wrong = [f"{one} is <!--= {(held | rates)[one]} -->" for one in typed if one in (held if "." in one else rates)]
     assert not wrong
 
 
-def words_and_tables(page):
-    """Words of prose, answers included, and tables that are not folded away."""
-    open_ = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
-    other = r"<!-- (table|exercise): .*?<!-- end \1 -->|```.*?```|<!--.*?-->|^\|.*?$|(?<=\])\([^)]*\)"
-    prose = re.sub(other, "", page, flags=re.DOTALL | re.MULTILINE)
-    tables = re.findall(r"^\|[ :|-]+\|$", open_, re.MULTILINE)
-    return sum(bool(re.search(r"\w", word)) for word in prose.split()), len(tables)
-
-
-@pytest.mark.parametrize("path", SITTINGS, ids=lambda path: path.relative_to(catalog.LESSONS).as_posix())
+@each(SITTINGS)
 def test_a_lessons_page_can_be_read_at_one_sitting(path):
-    words, tables = words_and_tables(text(path))
-    assert words <= 3200
-    assert tables <= 8
+    """Words of prose, answers included, and tables that are not folded away."""
+    open_ = re.sub(r"<details>.*?</details>", "", text(path), flags=re.DOTALL)
+    other = r"<!-- (table|exercise): .*?<!-- end \1 -->|```.*?```|<!--.*?-->|^\|.*?$|(?<=\])\([^)]*\)"
+    words = re.sub(other, "", text(path), flags=re.DOTALL | re.MULTILINE).split()
+    assert sum(bool(re.search(r"\w", word)) for word in words) <= 3200
+    assert len(re.findall(r"^\|[ :|-]+\|$", open_, re.MULTILINE)) <= 8
 
 
 def test_the_readme_is_short():
@@ -73,15 +217,19 @@ def test_the_readme_is_short():
 # --- what lesson 01 says ---
 
 
-def test_the_first_kernel_prints_what_the_page_shows():
-    environment = {**os.environ}
+def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_s():
+    command = [sys.executable, "-m", "lessons.01_naive.start.hello"]
     done = subprocess.run(
-        [sys.executable, "-m", "lessons.01_naive.start.hello"],
-        cwd=catalog.ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    shown = re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
-    assert done.stdout == shown
+        command, cwd=catalog.ROOT, env={**os.environ}, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
     assert done.stderr == ""
+
+    def lines(source):
+        return [re.sub(r"\s*#.*", "", line) for line in source.strip().splitlines()]
+
+    shown = re.search(r"```python\n(@cuda\.jit[^`]*def hello.*?)```", text(FIRST), re.DOTALL)[1]
+    assert lines(shown) == lines(text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1])
 
 
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():
@@ -89,12 +237,3 @@ def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():
     assert not re.search(r"!\[|^\||<!--=", before, re.MULTILINE)
     # the whole lesson, which tells all answers, is run at its end
     assert "make 01" not in before + after.split("\n## 9. ")[0]
-
-
-def test_the_first_kernels_lines_are_those_of_its_file():
-    def lines(source):
-        return [re.sub(r"\s*#.*", "", line) for line in source.strip().splitlines()]
-
-    shown = re.search(r"```python\n(@cuda\.jit[^`]*def hello.*?)```", text(FIRST), re.DOTALL)[1]
-    kernel = text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1]
-    assert lines(shown) == lines(kernel)

@@ -44,7 +44,7 @@ def after(monkeypatch):
     return after
 
 
-@pytest.mark.parametrize(("stage", "said"), [("compile", "the compiler"), ("oracle", "the oracle")])
+@pytest.mark.parametrize(("stage", "said"), [("compiler", "the compiler"), ("oracle", "the oracle")])
 def test_what_the_harness_does_too_long_is_named_and_accuses_nobody(after, stage, said):
     result, at = after(stage)
     assert result["status"] == "unjudged"

@@ -1,64 +1,17 @@
-"""Tasks and results: each has a function, and what comes back is of the type that its struct names."""
-
-import importlib
-import pickle
-from typing import get_type_hints
+"""Tasks and results: what comes back is of the type that a task names, and a copy of a file has its own helpers."""
 
 import pytest
 
 from common.catalog import catalog, device
 from common.jobs import messages, run, timetasks
-from common.jobs.messages import Check, Compile, Pair, Prepare, Rival
+from common.jobs.messages import Check
 from common.run import child
-from common.run import messages as run_messages
-from common.run.messages import FileTask, ShapeTask, Task, typed
-from common.trace.messages import Trace, TraceOptions
+from common.run.messages import typed
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
 NAIVE = catalog.find("gemm_naive")
 SHAPE = {"M": 2, "N": 3, "K": 2}
 GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
-
-
-def layers(module):
-    """The layers' modules of this name."""
-    found = sorted(path.parent.name for path in (catalog.ROOT / "common").glob(f"*/{module}.py"))
-    return {layer: importlib.import_module(f"common.{layer}.{module}") for layer in found}
-
-
-STRUCTS = {
-    struct.__struct_config__.tag: struct
-    for module in layers("messages").values()
-    for struct in vars(module).values()
-    if isinstance(struct, type) and issubclass(struct, Task) and struct not in (Task, FileTask, ShapeTask)
-}
-
-
-def test_every_function_has_a_struct_and_every_struct_a_function():
-    functions = {
-        f"{layer}.{name.removesuffix('_task')}": next(iter(get_type_hints(function).values()))
-        for layer, module in layers("tasks").items()
-        for name, function in vars(module).items()
-        if name.endswith("_task")
-    }
-    assert functions == STRUCTS
-    assert len(functions) > 15
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        Check(**FILE, shape=SHAPE, home="/y.py", helpers={"wide": "/z.py"}, seconds=3, engine="traced", seed=7),
-        Compile(**FILE, shape=SHAPE, architectures=["9.0"], others={"small": SHAPE}),
-        Pair(**FILE, shape=SHAPE, against={"best": Rival(path="/b.py", helpers={"wide": "/c.py"})}),
-        Prepare(**FILE, shapes=[SHAPE], device=GPU, kernels="/kernels"),
-        Trace(**FILE, shape=SHAPE, options=TraceOptions(block=(1, 2, 0), watched=("patch",), tile={"PAD": 1})),
-        messages.Ask(function=timetasks.this_device),
-    ],
-    ids=lambda task: task.kind,
-)
-def test_a_task_arrives_as_it_was_sent(task):
-    assert pickle.loads(pickle.dumps(task)) == task
 
 
 @pytest.mark.parametrize(
@@ -75,13 +28,6 @@ def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task
     assert found["status"] == "crashed"
     assert found["message"].startswith(f"{task.kind} gave no result: ")
     assert says in found["message"]
-
-
-@pytest.mark.parametrize("name", STRUCTS)
-def test_a_task_answers_with_what_its_struct_names(name):
-    layer, _, function = name.partition(".")
-    does = getattr(child._tasks_of(layer), f"{function}_task")
-    assert get_type_hints(does)["return"] is run_messages._found(STRUCTS[name])
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---

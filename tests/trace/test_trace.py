@@ -1487,6 +1487,19 @@ LANGUAGE = dict(
         # pow
         c[0, i] = pow(i, 2) + 2.0**3
 
+        # whole numbers that are one for all threads, until they are not
+        last, total = 7, 0
+        for j in range(5):
+            k = j if j % 2 == 0 else 4 - j
+            if j * 7 > i:
+                last = -k
+                break
+            total += k // 2 - -j % 3
+        while last < 9:
+            last += i % 2 + 1
+        c[0, i] = total + 100 * last
+        c[1, i] = k + 10 * half(j, 3) + last // (j + 1)
+
         # a row at a time
         t = 0.0
         for value in a[i % 4]:

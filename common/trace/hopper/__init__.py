@@ -2,12 +2,11 @@
 
 Each module imports from those below it only:
 
-    instructions  shared memory, clusters, registers, and the end of a block
+    engines       what blocks have for all of these; clusters, registers, and the end of a block
     wgmma         the matrix unit: products that are under way
     tma           the copy engine: boxes of tensor maps on their way
     mbarriers     barriers that count arrivals and bytes
     tiles         shared memory that threads, copies and wgmma access
-    engines       what blocks have for all of these
     teams         warpgroups that take turns, and deadlocks
     pipeline      when each stage is filled, full, multiplied and free
     layouts       swizzled tiles, descriptors, boxes of im2col

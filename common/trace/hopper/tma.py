@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace.copies import LEFT_OVER
 from common.trace.cost import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.hopper import layouts, mbarriers
 from common.trace.hopper.clocks import STORE
 from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
 from common.trace.hopper.tiles import Agent, Tiles
 from common.trace.intrinsics import READS, one_number
-from common.trace.state import State
+from common.trace.state import LEFT_OVER, State
 from common.trace.values import Value
 from common.trace.views import View, as_offset
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace import fragments, unwritten, values
+from common.trace import helpers, unwritten, values
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper.clocks import WGMMA
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
@@ -131,7 +131,7 @@ class Product:
         left = self.fragment.matrix(state) if self.fragment else self.tiles.data[self.a]
         right = self.tiles.data[self.b]
         if self.form.dtype == FLOAT32:
-            left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
+            left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         matrix = self.sums.matrix
         # products are exact in float64; the hardware adds them in an order of its own
         matrix[:] = matrix + np.matmul(left.astype(np.float64), right.astype(np.float64))

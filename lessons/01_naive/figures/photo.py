@@ -1,5 +1,6 @@
 """The photograph through a bank of twelve 5x5 filters: run, hold to the oracle, draw."""
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 
 from common.catalog import reference
 from common.catalog.problems import Conv2d
-from common.check import inputs
 from common.jobs import measuring
 from common.report.canvas import MUTED, headings, new_figure, save
 
@@ -20,10 +20,10 @@ def draw(step, simulator, device_name, folder):
 
     Raises ValueError if the step fails or exceeds the error bound of its precision anywhere.
     """
-    image = inputs.photograph()
+    image = photograph()
     if simulator:
         image = np.ascontiguousarray(image[::TRACED_STRIDE, ::TRACED_STRIDE])
-    bank = inputs.filter_bank()
+    bank = filter_bank()
     x = image[None, None]
     filt = np.stack(list(bank.values()))[:, None]
     with tempfile.TemporaryDirectory(prefix="workbook-") as place:
@@ -71,3 +71,54 @@ def feature_maps(image, bank, maps, caption):
     )  # fmt: skip
     headings(figure, "", caption)
     return figure
+
+
+def photograph():
+    """Luminance in 0..1 of the photograph that Matplotlib ships (Grace Hopper), shape (600, 512)."""
+    from matplotlib import cbook
+    from matplotlib.image import imread
+
+    file = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    rgb = np.asarray(imread(str(file)), dtype=np.float32) / 255
+    return np.ascontiguousarray(rgb @ np.array([0.2126, 0.7152, 0.0722], dtype=np.float32))
+
+
+def filter_bank():
+    """Twelve recognisable 5x5 filters by name, for cross-correlation.
+
+    Edges are smoothed derivatives, the Laplacian of Gaussian has sigma 1, Gabor filters have wavelength 4
+    and sigma 1.5 (Daugman 1985); blurs, identity, sharpen and emboss sum to 1, edge,
+    Laplacian and Gabor filters to 0.
+    """
+    offset = np.arange(-2, 3, dtype=np.float64)
+    row, col = np.meshgrid(offset, offset, indexing="ij")
+    squared = row**2 + col**2
+    gauss = np.exp(-squared / 2)
+    gauss /= gauss.sum()
+    delta = np.zeros((5, 5))
+    delta[2, 2] = 1.0
+
+    def balanced(filt):
+        centred = filt - filt.mean()
+        return centred / np.abs(centred).sum()
+
+    def gabor(degrees):
+        angle = math.radians(degrees)
+        along = col * math.cos(angle) + row * math.sin(angle)
+        return balanced(np.exp(-squared / (2 * 1.5**2)) * np.cos(2 * math.pi * along / 4))
+
+    bank = {
+        "identity": delta,
+        "box blur": np.full((5, 5), 1 / 25),
+        "gaussian blur": gauss,
+        "motion blur": np.eye(5) / 5,
+        "sharpen": 3 * delta - 2 * gauss,
+        "edge, vertical": balanced(gauss * col),
+        "edge, horizontal": balanced(gauss * row),
+        "laplacian": balanced((squared - 2) * gauss),
+        "emboss": delta + 2 * balanced(gauss * (row + col)),
+        "gabor 0°": gabor(0),
+        "gabor 45°": gabor(45),
+        "gabor 90°": gabor(90),
+    }
+    return {name: filt.astype(np.float32) for name, filt in bank.items()}

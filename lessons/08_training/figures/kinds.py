@@ -137,13 +137,13 @@ def saved(record, preset, step, epilogue):
 
 @kind("uneven")
 def uneven(bound):
-    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
+    """The largest error of minimal filtering on :func:`uneven_operands`, over its ``normwise`` bound, or over
     the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
     float32: no GPU is needed.
     """
     if bound not in ("normwise", "elementwise", "even"):
         raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
-    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
+    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
     error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
     magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
     transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
@@ -158,3 +158,15 @@ def picture(record, name, *words):
     if not path.is_file():
         raise UnmeasuredError(f"the chart `{name}`")
     return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
+
+
+def uneven_operands(problem, seed):
+    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
+
+    Of a data gradient or a convolution of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
+    with it, and minimal filtering, which sums before it multiplies, has.
+    """
+    x, filt = inputs.normals(problem, seed)
+    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
+    filt[:, :, 1, 1] = 0
+    return x, filt

@@ -1,0 +1,300 @@
+"""Tables and figures of pages, and a command's, from one made-up record whose figures are round."""
+
+import math
+import re
+
+import pytest
+from made import GPU, kernel, of_now
+from made import code as made_code
+
+from common.catalog import catalog, problems
+from common.catalog.device import Gpu
+from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
+from common.jobs.run import Outcome
+from common.records.entries import MachineCode, PeerRow, StepRow
+from common.records.records import Record
+from common.report import charts, figures, kinds, pages, speeds, table, tables
+from common.timing import peers, timing
+from common.timing.ceilings import Ceilings
+
+NO_CODE = MachineCode()
+CEILINGS = Ceilings(
+    copy_gbs=1000.0, fma_gflops=10e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
+    wgmma_tf32_gflops=400e3,
+)  # fmt: skip
+# c3d-conv3a is 177.6 GFLOP: 17.76 ms at 10 TFLOP/s; gemm-2048 is 17.18 GFLOP
+FLOOR_MS = problems.preset("c3d-conv3a").flops / 1e10
+DIRECT, TILED = "conv3d_direct", "conv3d_direct_tiled"
+TIMES = {
+    "gemm-2048": {"gemm_naive": 17.18, "gemm_naive_unsigned": 8.59, "cuBLAS FP32": 3.436, "cuBLAS TF32": 0.5},
+    "gemm-4096": {"gemm_naive": 137.4, "cuBLAS FP32": 27.48},
+    "hgemm-4096": {"hgemm_mma": 11.0, "hgemm_shared": 0.5, "cuBLAS FP16": 0.2},
+    "ece408-layer2": {"conv2d_naive": 20.0, "conv2d_tensor_core": 2.0, "cuDNN FP32": 5.0, "cuDNN TF32": 2.5},
+    "c3d-conv3a": {DIRECT: 20 * FLOOR_MS, TILED: 4 * FLOOR_MS, "cuDNN FP32": 2 * FLOOR_MS},
+    "unet3d": {"cuDNN FP32": 50.0},
+    "resnet50-conv3": {TILED: 4.0, "cuDNN FP32": 1.0},
+}
+KERNELS = {
+    "c3d-conv3a": ["sm80_xmma_fprop_implicit_gemm_f32"], "resnet50-conv3": ["volta_scudnn_winograd_128x128_ldg1"],
+}  # fmt: skip
+
+
+def timed(ms):
+    return timing.summarise([ms] * 10)
+
+
+def beside(ratio, peer):
+    return peers.Beside(timed(1.0), timed(1 / ratio), ratio, ratio - 0.01, ratio + 0.02, 0.004, peer=peer)
+
+
+BESIDE = {"hgemm_shared": beside(0.36, "cuBLAS FP16"), "conv2d_tensor_core": beside(1.25, "cuDNN TF32")}
+
+
+def made(preset, name, ms):
+    known = {"shape": problems.preset(preset).shape(), "timing": timed(ms)}
+    if " " in name:
+        return PeerRow(**known, layout="row-major", library="CUDA 13", kernels=KERNELS.get(preset))
+    precision = catalog.find(name).precision if name == "conv2d_tensor_core" else None
+    fields = {"prepare_ms": None, "workspace_bytes": 0, "precision": precision, "beside": BESIDE.get(name)}
+    return StepRow(**known, **fields, **of_now(name))
+
+
+@pytest.fixture
+def own(tmp_path):
+    record = Record.open(Gpu(**GPU), tmp_path)
+    key = record.start_run()
+    record.set_ceilings(CEILINGS, key)
+    for preset, rows in TIMES.items():
+        record.keep("rows", preset, {name: made(preset, name, ms) for name, ms in rows.items()}, key)
+    return record
+
+
+def page(words, record, code=NO_CODE):
+    return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", record, code)
+
+
+def cells(words, record, code=NO_CODE):
+    lines = [line.strip("|").split("|") for line in page(words, record, code).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+# --- times ---
+
+
+def test_a_ladder_table(own):
+    header, _, first, fp32, tf32 = cells("ladder gemm-2048", own)
+    assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    assert first == ["`gemm_naive`", "17.2", "17.2–17.2", "1.00", "1.00", "1,000", "3", "10.0"]
+    assert fp32 == ["*cuBLAS FP32* (row-major)", "3.44", "3.44–3.44", "5.00", "", "5,000", "15", "50.0"]
+    assert (tf32[3], tf32[-1]) == ("34.36", "")  # the FP32 floor does not bind the tensor cores
+
+
+def test_an_experiments_table_compares_with_the_step(own):
+    header, _, *rows = cells("experiments gemm-2048 gemm_naive", own)
+    assert header[3] == "× gemm_naive"
+    assert [row[0] for row in rows] == ["`gemm_naive`", "`gemm_naive_unsigned`"]
+    assert rows[1][1:4] == ["8.59", "8.59–8.59", "2.00"]
+
+
+def test_times_stand_side_by_side_each_line_against_the_one_above(own):
+    found = cells("times gemm-2048 gemm-4096 gemm_naive gemm_naive_unsigned", own)
+    names = ["step", ":--", "`gemm_naive`", "`gemm_naive_unsigned`", "*cuBLAS FP32*", "*floor*"]
+    assert [line[0] for line in found] == names
+    assert found[0][1:3] == ["`gemm-2048`, ms", "times as fast"]
+    assert [line[1:3] for line in found[2:5]] == [["17.2", ""], ["8.59", "2.00"], ["3.44", "2.50"]]
+    assert (found[2][4], found[3][4:]) == ("137", ["", "", ""])
+    assert found[4][4:6] == ["27.5", "5.00"]  # where the second step was not timed
+
+
+def test_a_layers_table(own):
+    header, _, *rows = cells(f"layers {TILED}", own)
+    assert header[1:4] == ["GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s"]
+    rows = {row[0]: row for row in rows}
+    assert list(rows)[:2] == ["`c3d-conv3a`", "`unet3d`"]
+    expected = ["100,352 × 256 × 3,456", "71.0", "2.5", "35.5", "5.0", "**50**", "25.0", "implicit GEMM"]
+    assert rows["`c3d-conv3a`"][1:] == expected
+    assert rows["`unet3d`"][2:] == ["not timed yet", "", "50.0", "2.3", "", "", ""]
+    assert rows["`resnet50-conv3`"][-1] == "Winograd"
+    assert all(len(row) == len(header) for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("problem", "extents"),
+    [
+        (Gemm(M=37, N=45, K=19), (37, 45, 19)),
+        (Conv2d(N=2, C=3, H=10, W=19, K=7, R=3, S=2), (2 * 8 * 18, 7, 18)),
+        (Conv3d(N=2, C=5, D=4, H=6, W=6, K=6, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1), (2 * 4 * 3 * 4, 6, 135)),
+        # 5 x 5 pixels of 3 channels, each tap of 4 filters; 2 x 2 taps of 3 channels, each sum over 6 x 6 outputs
+        (Dgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (25, 3, 16)),
+        (Wgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (4, 12, 36)),
+    ],
+)
+def test_the_matrices_of_a_problem(problem, extents):
+    assert speeds.matrix(problem) == extents
+    if problem.form != "dgrad":  # which has taps of no window among them
+        assert 2 * math.prod(extents) == problem.flops
+
+
+@pytest.mark.parametrize(
+    ("kernels", "what"),
+    [
+        (["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"], "Winograd"),
+        (["nchwToNhwcKernel", "cudnn::winograd_nonfused::winogradForwardData4x4", "sgemm_nn"], "Winograd"),
+        (["void fft2d_r2c_32x32", "cutlass_80_simt_sgemm"], "FFT"),
+        (["ampere_scudnn_128x64_relu_small_nn_v1"], "implicit GEMM"),
+        (["Memset (Device)", "void wgrad_alg0_engine_NHWC<float, 128, 6, 7, 3, 3, 5, false, 512>"], "implicit GEMM"),
+        (["void cudnn::im2col4d_kernel", "ampere_sgemm_32x128_nn"], "explicit GEMM"),
+        (["ampere_sgemm_128x128_nn"], "GEMM"),
+        (["mystery"], ""),
+    ],
+)
+def test_the_method_by_the_names_of_kernels(kernels, what):
+    assert speeds.method(kernels) == what
+
+
+# --- figures ---
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("ms gemm-2048 gemm_naive", "17.2"),
+        ("ms gemm-2048 cuBLAS-FP32", "3.44"),
+        ("ratio gemm-2048 gemm_naive gemm_naive_unsigned", "2.00"),
+        ("ratio gemm-2048 gemm_naive cuBLAS-FP32", "5.00"),
+        ("share gemm-2048 gemm_naive", "10.0"),
+        ("ms gemm-4096 gemm_naive_unsigned", "?"),
+        ("ratio gemm-2048 gemm_naive gemm_lost", "?"),
+        ("perfma gemm_naive", "?"),
+        ("counter gemm-2048 gemm_naive issue_pct", "?"),
+        ("ceiling copy", "1.0"),
+        ("ceiling fma", "10"),
+    ],
+)
+def test_figures_in_a_sentence(own, words, text):
+    opening = f"<!--= {words} -->"
+    assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
+
+
+def test_figures_are_numbers_and_how_they_are_shown(own):
+    assert figures.named("ms", own, NO_CODE, ["gemm-2048", "cuBLAS-FP32"]) == figures.Figure(3.436, "3.44")
+    assert figures.Figure(2000.4, "2,000").shown == 2000.0
+    with pytest.raises(ValueError, match=r"ms gemm-2048: must be ms\(record"):
+        figures.named("ms", own, NO_CODE, ["gemm-2048"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234")],
+)
+def test_milliseconds_have_three_digits(value, text):
+    assert figures.milliseconds(value) == text
+
+
+def test_a_mix_table_and_its_figures():
+    loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
+    code = made_code(**{TILED: [kernel("transpose", "kernel"), kernel("k", loop=loop)]})
+    _, _, ours, lost = cells(f"mix {TILED} conv3d_lost", None, code)
+    assert ours == ["`k`", "8", "0.375", "0.500", "0.250"]
+    assert lost[1:] == ["not compiled yet"] * 4
+    for words, text in ((f"{TILED} integer", "0.500"), ("conv3d_lost integer", "?")):
+        assert f"-->{text}<" in pages.rendered(f"<!--= kindfma {words} -->x<!--/-->", None, code)
+    known = "kinds of instructions are multiply-adds, memory, integer, other"
+    with pytest.raises(ValueError, match=f"'integers' is unknown: {known}"):
+        pages.rendered(f"<!--= kindfma {TILED} integers -->x<!--/-->", None, code)
+
+
+figures.load_kinds()
+
+
+@pytest.mark.parametrize("kind", kinds.TABLES)
+def test_every_table_can_be_written_without_any_record(kind):
+    arguments = {
+        "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
+        "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
+        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
+        "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
+        "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
+        "epilogues": "conv3d_implicit_gemm_precomputed c3d-conv3a",
+    }.get(kind, "")  # fmt: skip
+    new = page(f"{kind} {arguments}".rstrip(), None)
+    assert len(new.splitlines()) > 2
+    if kind not in ("steps", "problems", "exercises", "tiles"):
+        assert re.search(r"Nothing has been measured|not (compiled|profiled|timed) yet", new)
+
+
+# --- steps on tensor cores ---
+
+
+def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(own):
+    rounded, half, split = (f"{sign} {said}" for sign, said in table.SIGNS.items())
+    text = page("ladder hgemm-4096", own)
+    assert "| `hgemm_mma` ‡ |" in text
+    assert [one in text for one in (rounded, half, split)] == [False, True, False]
+    text = page("ladder ece408-layer2", own)
+    assert "| `conv2d_tensor_core` † |" in text
+    assert "| `conv2d_naive` |" in text
+    assert [one in text for one in (rounded, half, split)] == [True, False, False]
+    for text in (pages.summary(own), page("steps 06_tensor_cores", own)):
+        assert re.search(r"^\| \[`hgemm_mma`\]\([\w./]+\) ‡ \|", text, re.MULTILINE)
+    assert "‡" not in page("code gemm_naive", own)
+
+
+def test_the_shipped_steps_have_the_sign_of_their_precision():
+    for step in catalog.everything():
+        expected = "‡" if step.ladder in ("hgemm", "hconv3d") else {"tf32": "†", "tf32x3": "§"}.get(step.precision)
+        assert table.signs().get(step.name) == expected, step.name
+
+
+def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(own, tmp_path, no_pixels):
+    charts.save(charts.speedups(own, "hgemm-4096"), tmp_path / "chart")
+    text = re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
+    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", table.SIGNS["‡"]):
+        assert said in text, said
+    assert table.SIGNS["†"] not in text
+
+
+def outcome(name, preset="hgemm-4096", status="right", ms=1.0, **fields):
+    result = {"status": status, "timing": timed(ms), "prepare_ms": None, **fields}
+    return Outcome(catalog.find(name), problems.preset(preset), preset, result)
+
+
+def shown(found):
+    drawn = table.terminal(found, 200)
+    return drawn, {column.header: list(column.cells) for column in drawn.columns}
+
+
+def test_the_terminal_shows_ratio_and_sign(own):
+    found = [outcome("hgemm_mma"), outcome("hgemm_shared", beside=BESIDE["hgemm_shared"])]
+    found.append(outcome("hgemm_swizzled", status="wrong"))
+    drawn, columns = shown(tables.times(found, CEILINGS, "a card"))
+    assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
+    assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
+    assert "wrong" in columns["ms"][2]
+    assert drawn.caption == f"Shipped: the record of NVIDIA H200.\n‡ {table.SIGNS['‡']}"
+    drawn, columns = shown(tables.times([outcome("gemm_naive", "gemm-4096")], CEILINGS, "a card"))
+    assert drawn.caption == "Shipped: the record of NVIDIA H200."
+    assert "× cuBLAS FP16" not in columns
+    own.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
+    _, columns = shown(tables.recorded(own, "hgemm-4096", [one.step for one in found]))
+    assert columns["step"][:2] == ["hgemm_mma ‡ (older code)", "hgemm_shared ‡"]
+    assert columns["× cuBLAS FP16"][1] == "0.36 (0.35–0.38)"
+
+
+def test_a_ratio_is_to_a_step_that_was_timed():
+    def ratios(*outcomes):
+        found = tables.times(list(outcomes), CEILINGS, "a card")
+        columns = dict(zip(found.header, zip(*found.rows, strict=True), strict=True))
+        return list(columns["× first"]), list(columns["× previous"]), found.note
+
+    naive, tiled, coarse = (
+        outcome(name, "gemm-2048", ms=ms)
+        for name, ms in (("gemm_naive", 2.0), ("gemm_shared_tile", 1.0), ("gemm_coarsened", 0.5))
+    )
+    first, previous, said = ratios(naive, tiled, coarse)
+    assert (first, previous) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
+    assert "No ratio" not in said
+    first, previous, said = ratios(outcome("gemm_naive", "gemm-2048", "wrong"), tiled, coarse)
+    assert (first, previous) == (["", "", ""], ["", "", "2.00"])
+    assert "No ratio to gemm_naive: not timed in this run at the same size." in said
+    assert ratios(coarse)[:2] == ([""], [""])
