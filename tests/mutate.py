@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import itertools
 import os
 import random
 import signal
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 120.0  # for the tests of one change; what takes longer is noticed
+SECONDS = 120.0  # for the tests of one change
 CHECK = "tests/check/test_"
 TRACE = ["tests/trace/test_trace.py", "-k", "races or faults_in or overlap or barrier_in or uninitialised or a_race"]
 TESTS = {
@@ -39,7 +40,7 @@ TESTS = {
     "common/timing/timing.py": ["tests/timing/test_timing.py"],
     "common/records/records.py": ["tests/records/test_records.py"],
 }
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
@@ -75,13 +76,10 @@ def places(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
 
 def with_code(source: str, node: ast.AST, code: str) -> str:
     """The source with other code in the node's place."""
-    lines = source.encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
+    data = source.encode()
+    starts = [0, *itertools.accumulate(map(len, data.splitlines(keepends=True)))]
     start = starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
     end = starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
-    data = source.encode()
     return (data[:start] + code.encode() + data[end:]).decode()
 
 
@@ -106,7 +104,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="modules whose path ends so")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the module is put back
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is changed is put back
     sources = {name: (ROOT / name).read_text(encoding="utf-8") for name in TESTS if name.endswith(options.only)}
     known = [(name, *place) for name, source in sources.items() for place in places(ast.parse(source))]
     sample = random.Random(options.seed).sample(known, min(options.count, len(known)))
