@@ -79,8 +79,8 @@ def ready() -> bool:
 
     Raises NoGpuError, with what to do in one line, if there is one that cannot be used.
     """
-    found = gpu_count() > 0
-    if found and (why := unusable(loaded(), toolkit())):
+    driver, found = loaded(), gpu_count() > 0
+    if found and driver and (why := unusable(driver, toolkit())):
         raise NoGpuError(why)
     return found
 
