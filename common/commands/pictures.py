@@ -103,7 +103,7 @@ def draw_photo(
     there hold, or with ``fresh``."""
     name, slug = "the tracer", "tracer"
     if not simulator:
-        gpu = gpu or run.describe_device()
+        gpu = gpu or run.inspect_device()[0]
         name, slug = gpu.name, gpu.slug
     script = catalog.LESSONS / catalog.find(lessontext.photo(catalog.LESSONS)).lesson / _PHOTO
     key = cache.key([script, step.path], name, gpu and gpu.driver)
