@@ -54,7 +54,7 @@ def test_a_time_is_plausible_and_complete():
 
 
 def test_a_copy_takes_as_long_as_recorded():
-    described = run.describe_device()
+    described = run.inspect_device()[0]
     path = records.RESULTS / f"{described.slug}.json"
     if not path.exists():
         pytest.skip(f"no record of this card: {path.name}")

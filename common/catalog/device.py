@@ -79,12 +79,10 @@ def ready() -> bool:
 
     Raises NoGpuError, with what to do in one line, if there is one that cannot be used.
     """
-    driver = loaded()
-    if gpu_count() == 0 or driver is None:
-        return gpu_count() > 0
-    if why := unusable(driver, toolkit()):
+    driver, found = loaded(), gpu_count() > 0
+    if found and driver and (why := unusable(driver, toolkit())):
         raise NoGpuError(why)
-    return True
+    return found
 
 
 def toolkit() -> int | None:
@@ -114,12 +112,9 @@ def unusable(driver: Any, cuda_major: int | None) -> str:
     mode = _attribute(driver, handle, _COMPUTE_MODE)
     # a server of MPS holds the one context and shares it
     if mode == _PROHIBITED or (mode == _EXCLUSIVE_PROCESS and not _attribute(driver, handle, _MPS_ENABLED)):
-        is_in = (
-            "prohibits all contexts" if mode == _PROHIBITED else "takes one process at a time, and several work here"
-        )
-        return (
-            f"{gpu}: its compute mode {is_in}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that; {_WITHOUT}"
-        )
+        one = "takes one process at a time, and several work here"
+        does, ends = "prohibits all contexts" if mode == _PROHIBITED else one, "`nvidia-smi -c DEFAULT`"
+        return f"{gpu}: its compute mode {does}: {ends} (ask the administrator) ends that; {_WITHOUT}"
     context, free, total = ctypes.c_void_p(None), ctypes.c_size_t(0), ctypes.c_size_t(0)
     code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
     if code == 0:
@@ -255,13 +250,8 @@ def _capability() -> str | None:
 def require_gpu(what: str) -> None:
     """Raise NoGpuError unless there is a GPU that kernels can run on (:func:`ready`)."""
     if not ready():
-        raise NoGpuError(
-            f"{what} needs an NVIDIA GPU and its driver, and none was found: "
-            + (
-                silent()
-                or "without one kernels are traced (python -m common check --sim), which says nothing of speed"
-            )
-        )
+        without = "without one kernels are traced (python -m common check --sim), which says nothing of speed"
+        raise NoGpuError(f"{what} needs an NVIDIA GPU and its driver, and none was found: {silent() or without}")
 
 
 def environment(without: bool) -> dict[str, str]:
@@ -277,9 +267,9 @@ def environment(without: bool) -> dict[str, str]:
 
 def small_card() -> str:
     """The compute capability whose limits hold here, if its shared memory is less than is usual; else empty."""
-    found = limits.LIMITS.get(bounds(_capability()) or "")
-    small = found is not None and found.shared_bytes < limits.LIMITS[USUAL_CARD].shared_bytes
-    return str(bounds(_capability())) if small else ""
+    bound = bounds(_capability()) or ""
+    found, usual = limits.LIMITS.get(bound), limits.LIMITS[USUAL_CARD]
+    return bound if found and found.shared_bytes < usual.shared_bytes else ""
 
 
 @dataclass(frozen=True)

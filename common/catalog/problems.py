@@ -372,14 +372,19 @@ PRESETS: dict[str, Problem] = {
     for name, (ladder, _, shape) in ((name, text.partition(" ")) for name, text in _DATA["presets"].items())
 }
 DEFAULT_PRESET: dict[str, str] = _DATA["default"]
-FIRST: dict[str, Problem] = {ladder: parse_shape(ladder, shape) for ladder, shape in _DATA["first"].items()}
-RAGGED: dict[str, tuple[Problem, ...]] = {
-    ladder: tuple(parse_shape(ladder, shape) for shape in shapes) for ladder, shapes in _DATA["ragged"].items()
-}
 
-EXERCISED: dict[str, tuple[str, ...]] = {
-    ladder: tuple(_DATA["exercises"][kind.form]) for ladder, kind in LADDERS.items()
+
+def _told(table: str, ladder: str) -> Any:
+    """What a table of the file has for a ladder; else for its form, or for all convolutions, as for conv3d."""
+    found = _DATA[table]
+    return found.get(ladder) or found.get(LADDERS[ladder].form) or found["conv3d"]
+
+
+FIRST: dict[str, Problem] = {ladder: parse_shape(ladder, _told("first", ladder)) for ladder in LADDERS}
+RAGGED: dict[str, tuple[Problem, ...]] = {
+    ladder: tuple(parse_shape(ladder, shape) for shape in _told("ragged", ladder)) for ladder in LADDERS
 }
+EXERCISED: dict[str, tuple[str, ...]] = {ladder: tuple(_told("exercises", ladder)) for ladder in LADDERS}
 
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}

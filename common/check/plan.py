@@ -14,6 +14,7 @@ Where there is no GPU, the kernels are also compiled for a real architecture.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -150,13 +151,14 @@ def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
     return found
 
 
-def _operands(planned: list[Case], seed: int) -> list[Case]:
-    """Each with a seed of its own, and where it has integers alone, special operands of one kind after the other."""
+def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> list[Case]:
+    """Each with a seed of its own, and where it has integers alone, special operands of one kind after the other, if
+    its sums have no more than ``terms``."""
     kinds, found = list(inputs.SPECIAL), []
     for number, case in enumerate(planned, seed):
         special = case.special
         small = shapes.multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
-        if case.depth == "once" and not special and small and case.problem.reduction <= SPECIAL_TERMS:
+        if case.depth == "once" and not special and small and case.problem.reduction <= terms:
             special = kinds[number % len(kinds)]
         found.append(replace(case, seed=number, special=special))
     return found
@@ -237,12 +239,8 @@ def _familiar_operands(problem: Problem) -> str:
 def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:
     """A launch or two at each shape, each kind of special operands in turn; without a GPU, at small shapes alone.
 
-    Those that are ``rounded`` have normals in the place of all.
+    Large ones that are ``rounded`` have normals in the place of all.
     """
-    kinds, found = list(inputs.SPECIAL), []
-    for number, problem in enumerate(wanted, seed):
-        special = kinds[number % len(kinds)]
-        if engine != "gpu" and shapes.multiply_adds(problem) > SPECIAL_UP_TO:
-            special = inputs.NORMALS if problem in rounded else ""
-        found.append(Case(problem, engine, "once", number, special))
-    return found
+    large = [problem for problem in rounded if shapes.multiply_adds(problem) > SPECIAL_UP_TO]
+    planned = [Case(one, engine, special=inputs.NORMALS if one in large else "") for one in wanted]
+    return _operands(planned, seed, math.inf)

@@ -97,7 +97,7 @@ def folder(shipped: bool) -> Path:
 
 def open_record(shipped: bool) -> Opened:
     """This GPU's record, and the key of a run started now."""
-    record = Record.open(run.describe_device(), folder(shipped))
+    record = Record.open(run.inspect_device()[0], folder(shipped))
     return record, record.start_run()
 
 

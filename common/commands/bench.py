@@ -137,11 +137,10 @@ class Bench:
         presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
         self._libraries = libraries and not quick
         presets = presets if peers.available() and self._libraries else []
-        held = [] if fresh else current.rows(self._record, pairs, room_bytes, not quick)
-        held_presets = [] if fresh else current.libraries(self._record, presets, room_bytes)
-        self._held = len(held) + len(held_presets)
-        self._pairs = [pair for pair in pairs if pair not in held]
-        self._presets = [preset for preset in presets if preset not in held_presets]
+        record, known = self._record, not fresh
+        self._pairs = [pair for pair in pairs if not (known and current.row(record, *pair, room_bytes, not quick))]
+        self._presets = [name for name in presets if not (known and current.libraries(record, name, room_bytes))]
+        self._held = len(pairs) - len(self._pairs) + len(presets) - len(self._presets)
         self._ceilings = (fresh and libraries) or not current.ceilings(self._record)
         self.outcomes: list[Outcome] = []
         self.failed: dict[str, str] = {}

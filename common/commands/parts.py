@@ -18,6 +18,7 @@ from common.jobs import run
 from common.records import current, records
 from common.records.records import Record
 from common.report import agreement
+from common.timing import tools
 
 COMMAND_SECONDS = 600.0  # for a lesson's own command
 
@@ -65,9 +66,8 @@ def rows(record: Record, room_bytes: int | None = None) -> list[tuple[Step, str]
     driver or other packages, too."""
     pairs = arguments.pairs(_able(record), None, every_preset=True)
     if room_bytes is None:
-        return [(step, preset) for step, preset in pairs if not current.timed(record, preset, step)]
-    held = current.rows(record, pairs, room_bytes)
-    return [pair for pair in pairs if pair not in held]
+        return [(step, preset) for step, preset in pairs if not current.holds(record.row(preset, step.name), step)]
+    return [(step, preset) for step, preset in pairs if not current.row(record, step, preset, room_bytes)]
 
 
 def _epilogues(record: Record) -> list[tuple[Step, str, str]]:
@@ -92,15 +92,18 @@ def _counters(record: Record) -> list[tuple[Step, str]]:
     """On each ladder's default preset; on others where they were read before."""
     steps = _able(record)
     others = [(s, preset) for s in steps for preset in catalog.presets(s) if record.profile(preset, s.name)]
-    pairs = list(dict.fromkeys((*arguments.pairs(steps, None, every_preset=False), *others)))
-    held = current.counters(record, pairs)
-    return [pair for pair in pairs if pair not in held]
+    pairs = dict.fromkeys((*arguments.pairs(steps, None, every_preset=False), *others))
+    return [(step, preset) for step, preset in pairs if not current.holds(record.profile(preset, step.name), step)]
 
 
 def _unsanitized(record: Record) -> list[tuple[Step]]:
-    steps = _able(record)
-    held = current.sanitized(record, steps)
-    return [(step,) for step in steps if step not in held]
+    """Steps that some tool of compute-sanitizer has not seen as they are."""
+    seen = record.data.sanitizer
+    return [
+        (step,)
+        for step in _able(record)
+        if not all(current.holds(seen.get(step.name, {}).get(tool), step) for tool in tools.TOOLS)
+    ]
 
 
 def _sanitize(items: list[tuple[Step]], opened: Opened) -> None:
@@ -108,9 +111,8 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> None:
 
 
 def _unagreed(record: Record) -> list[tuple[Step, Problem]]:
-    pairs = agreement.cases(_able(record))
-    held = current.agreed(record, pairs)
-    return [pair for pair in pairs if pair not in held]
+    seen, pairs = record.data.agreement, agreement.cases(_able(record))
+    return [(step, at) for step, at in pairs if not current.holds(seen.get(step.name, {}).get(str(at)), step)]
 
 
 def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> None:

@@ -74,7 +74,8 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
-    return f"{unit.name}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"
+    count = len(result.get("files", []))
+    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.get('seconds', 0.0):.1f} s"
 
 
 def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
@@ -102,7 +103,7 @@ def draw_photo(
     there hold, or with ``fresh``."""
     name, slug = "the tracer", "tracer"
     if not simulator:
-        gpu = gpu or run.describe_device()
+        gpu = gpu or run.inspect_device()[0]
         name, slug = gpu.name, gpu.slug
     script = catalog.LESSONS / catalog.find(lessontext.photo(catalog.LESSONS)).lesson / _PHOTO
     key = cache.key([script, step.path], name, gpu and gpu.driver)

@@ -153,28 +153,28 @@ def _swept_line(point: tuple[Tile, StepResult]) -> str:
 
 
 def agree(options: argparse.Namespace) -> int:
-    """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
+    """Show what the hardware counts beside what the tracer does: both now, or where there is no GPU as recorded."""
     for name in ("block", "html"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
     steps = arguments.chosen(options)
-    if options.file:
-        steps = [replace(steps[0], path=options.file)]
-    pairs = agreement.cases(steps)
-    if options.shape is not None:
-        shape = arguments.shape_of(steps, options.shape, simulator=True)
-        pairs = [(step, shape) for step in steps]
-    known = None
-    if not device.gpu_count():
-        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-        known = record.data.agreement
-        agreement.require_counted(pairs, known, record.gpu_name)
     found: dict[str, dict[str, Agreement]] = {}
-    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
-        found.setdefault(step.name, {})[str(problem)] = entry
+    if device.gpu_count():
+        if options.file:
+            steps = [replace(steps[0], path=options.file)]
+        pairs = agreement.cases(steps)
+        if options.shape is not None:
+            shape = arguments.shape_of(steps, options.shape, simulator=True)
+            pairs = [(step, shape) for step in steps]
+        for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
+            found.setdefault(step.name, {})[str(problem)] = entry
+    else:
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+        if options.file or options.shape is not None:
+            raise ValueError(f"--agree: {record.gpu_name} has counted shipped steps alone, and there is no GPU here")
+        found = {step.name: record.data.agreement.get(step.name, {}) for step in steps}
     if options.json:
         console.print_json(found)
     else:
-        say = console.say()
-        say.print(agreement.agreed(found, steps, say.width))
+        console.say().print(agreement.agreed(found, steps))
     return RIGHT

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,11 +169,9 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
 # --- operands read otherwise ---
 
 
-def _reordered(array: Array, first: int, second: int) -> Array:
-    """What is read from the array's memory, in the array's shape, if two axes are taken as swapped."""
-    shape = list(array.shape)
-    shape[first], shape[second] = shape[second], shape[first]
-    return array.reshape(shape).swapaxes(first, second)
+def _read_as(array: Array, order: tuple[int, ...]) -> Array:
+    """What is read from the array's memory, in the array's shape, if its axes are taken to lie in this order."""
+    return array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
 
 
 def _spaced(array: Array, axis: int, extent: int) -> Array:
@@ -184,12 +183,6 @@ def _spaced(array: Array, axis: int, extent: int) -> Array:
     return np.where(address < array.size, found, np.nan)
 
 
-def _channels_last(array: Array) -> Array:
-    """What is read if the last axis is taken to be the second."""
-    n, *middle, last = array.shape
-    return np.moveaxis(array.reshape(n, last, *middle), 1, -1)
-
-
 def _of(operand: str, cost: float, text: str, change: Callable[[Array], Array]) -> Hypothesis:
     """The mistake that an operand is taken as something else of the same shape."""
     if operand == X:
@@ -198,42 +191,44 @@ def _of(operand: str, cost: float, text: str, change: Callable[[Array], Array]) 
 
 
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
-    """Layouts taken for others, and flipped filters."""
+    """Flipped filters, and layouts taken for others."""
     layout = LAYOUTS[problem.form]
-    a, b, _ = layout.names
-    if isinstance(problem, Gemm):
-        transposed = partial(_reordered, first=0, second=1)
-        yield _of(X, 2, "a is read transposed, a[k, m] in place of a[m, k]", transposed)
-        yield _of(WEIGHT, 2, "b is read transposed, b[n, k] in place of b[k, n]", transposed)
-    elif not isinstance(problem, Wgrad):
+    if isinstance(problem, Dgrad):
+        flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
+    else:
         flipped = "the filter is flipped: this is convolution, and cross-correlation is asked for"
-        if isinstance(problem, Dgrad):
-            flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
+    if not isinstance(problem, (Gemm, Wgrad)):
         axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
         yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
-        yield _of(WEIGHT, 1, _SWAPPED, partial(_reordered, first=2, second=3))
-        if isinstance(problem, Convolution) and problem.C > 1:
-            yield _of(WEIGHT, 1, "filt is read in KCTRS order, and it is stored KTRSC", _channels_last)
-            order = "NKOPQ order, and it is stored NOPQK" if a == "dy" else "NCDHW order, and it is stored NDHWC"
-            yield _of(X, 1, f"{a} is read in {order}", _channels_last)
-    yield from _layouts(problem, X, a, layout.x, problem.input_shape)
-    yield from _layouts(problem, WEIGHT, b, layout.weight, problem.weight_shape)
+        order = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
+        yield _of(WEIGHT, 1, _SWAPPED, partial(_read_as, order=order))
+    yield from _layouts(problem, X, layout.names[0], layout.x, problem.input_shape)
+    yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight, problem.weight_shape)
 
 
 def _layouts(problem: Problem, operand: str, name: str, letters: str, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
-    """Two axes in the other order, or an axis taken to be as long as another letter's."""
-    extent, stored = extents(problem), letters.upper()
+    """Two axes in each other's place, the last one in the second's, or one that is as long as another letter's."""
+    extent, stored, axes = extents(problem), letters.upper(), tuple(range(len(letters)))
+    orders = [tuple({i: j, j: i}.get(axis, axis) for axis in axes) for i, j in combinations(axes, 2)]
+    if len(axes) == 5:
+        yield _layout(operand, 1, name, stored, (0, 4, 1, 2, 3))
+    yield from (_layout(operand, 2 if problem.form == "gemm" else 4, name, stored, order) for order in orders)
     for i, u in enumerate(stored):
-        for j in range(i + 1, len(letters)):
-            if problem.form != "gemm" and shape[i] > 1 and shape[j] > 1:
-                order = stored[:i] + stored[j] + stored[i + 1 : j] + u + stored[j + 1 :]
-                text = f"{name} is read in {order} order, and it is stored {stored}"
-                yield _of(operand, 4, text, partial(_reordered, first=i, second=j))
         others = {shape[i] + 1: f"{u} + 1", shape[i] - 1: f"{u} - 1"}
         others |= {extent[v]: v.upper() for v in sorted(extent, reverse=True) if extent[v] != shape[i]}
         for length, said in others.items() if math.prod(shape[:i]) > 1 else ():
             text = f"{name} is read as if its axis {letters[i]} were {said} = {length} long; it is {u} = {shape[i]}"
             yield _of(operand, 4, text, partial(_spaced, axis=i, extent=length))
+
+
+def _layout(operand: str, cost: float, name: str, stored: str, order: tuple[int, ...]) -> Hypothesis:
+    """An operand's axes are taken to lie in another order."""
+    read = "".join(stored[axis] for axis in order)
+    text = f"{name} is read in {read} order, and it is stored {stored}"
+    if len(order) == 2:
+        taken, right = (", ".join(one.lower()) for one in (read, stored))
+        text = f"{name} is read transposed, {name}[{taken}] in place of {name}[{right}]"
+    return _of(operand, cost, text, partial(_read_as, order=order))
 
 
 def _tf32(v: Array) -> Array:

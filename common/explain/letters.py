@@ -178,7 +178,10 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         return f"the two borders of {name}"
     if contiguous:
         return f"{first} <= {name} <= {last}"
-    for size in _STEPS:
-        if len(set(hit % size)) == 1 and len(hit) == len(range(first % size, extent, size)):
-            return f"{name} % {size} = {first % size}"
+    for size in (step for step in _STEPS if step < extent):
+        rests = np.unique(hit % size)
+        low, high = int(rests[0]), int(rests[-1])
+        whole = np.isin(np.arange(extent) % size, rests).sum() == len(hit)
+        if whole and high - low + 1 == len(rests) < size:
+            return f"{name} % {size} = {low}" if low == high else f"{low} <= {name} % {size} <= {high}"
     return ""

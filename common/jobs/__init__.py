@@ -9,6 +9,7 @@ Module by module:
     tasks         what a child process does, task by task: checks, traces
     timetasks     what it measures
     codetasks     what it compiles
+    preload       imported once by the process that children are forked from
     loading       a task's file, and the memory that it may take
     unchanged     the verdicts and compilations of steps that have not changed
 """

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.catalog import catalog, device, limits, problems, sources, stages
 from common.catalog.patching import replaced
@@ -20,19 +20,15 @@ from common.explain import faults
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
 from common.machine_code.messages import Summary
-
-if TYPE_CHECKING:
-    pass
-
+from common.run.messages import Result
 
 ASKS = "card"  # the helper by which a step asks what the card has
 
 
-def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
+def prepare_task(task: messages.Prepare) -> Result:
     """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
 
-    ``kept`` says how many are there now. A shape that the step refuses has none. What a step asks of the ``device``
-    is answered without it.
+    A shape that the step refuses has none. What a step asks of the ``device`` is answered without it.
     """
     loading.keep_kernels(task.kernels)
     from numba import cuda
@@ -45,7 +41,6 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     limited = device.bounds(gpu.compute_capability)
     ask = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
-    kept = 0
     seen: set[tuple[int, str]] = set()
     with replaced(cuda, get_current_device=ask):
         module = loading.load(task)
@@ -57,8 +52,8 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
                 if key not in seen:
                     seen.add(key)
                     with stages.stage(stages.COMPILE):
-                        kept += kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
-    return {"status": "right", "kept": kept}
+                        kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
+    return {"status": "right"}
 
 
 def compile_task(task: messages.Compile) -> StepResult:
@@ -77,6 +72,8 @@ def compile_task(task: messages.Compile) -> StepResult:
             first += kernels(task.shape)
             for preset, shape in task.others.items():
                 others[preset] += kernels(shape)
+    for entries in (first, *others.values()):
+        entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
     unlike = {preset: entries for preset, entries in others.items() if entries != first}
     result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
     result["source"], result["helpers"] = loading.code_of(path)

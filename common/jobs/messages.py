@@ -99,12 +99,6 @@ class StepResult(Result, total=False):
     missing_tool: bool
 
 
-class PrepareResult(Result, total=False):
-    """``kept``: how many kernels are there now."""
-
-    kept: int
-
-
 class TunablesResult(TypedDict):
     """The values to try of each tile constant, and those that the file ships with."""
 
@@ -196,7 +190,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     most_seconds: float = timing.MAX_SECONDS
 
 
-class Prepare(FileTask[PrepareResult], frozen=True, kw_only=True, tag="jobs.prepare"):
+class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="jobs.prepare"):
     """Compile a file's kernels ahead.
 
     ``shapes``   those that will be asked for

@@ -113,6 +113,9 @@ def check_steps(
     pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
     stop = threading.Event()
     try:
+        # first, on all processors, soonest what is checked first: on the GPU one step follows the other
+        for one in checks:
+            one.compile_ahead(pool, stop)
         for one in checks:
             one.begin(pool, gpu, stop)
         last = gpu.submit(_last, checks, stop)
@@ -197,6 +200,7 @@ class _StepCheck:
     lines: list[Line] = field(default_factory=list)
     last: list[messages.Check] = field(default_factory=list)
     running: list[Future[list[Outcome]]] = field(default_factory=list)
+    compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
@@ -234,20 +238,20 @@ class _StepCheck:
         """Why the shape that was asked for is not traced; empty if it is."""
         return plan.too_large(self.shape) if self.shape and self.simulated else ""
 
+    def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+        """Compile what the GPU will run, without touching it; what cannot be is compiled where it runs."""
+        for line in [line for line in self.lines if line[0].on_gpu]:
+            ahead = [_ahead(self.step, [task.shape for task in line], line[0].path)]
+            self.compiled = pool.submit(lambda tasks: list(isolate.run(tasks, False, COMPILE_SECONDS, stop)), ahead)
+
     def begin(self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
         for line in self.lines:
-            if line[0].on_gpu:
-                # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
-                ahead = _ahead(self.step, [task.shape for task in line], line[0].path)
-                ready = pool.submit(lambda ahead: list(isolate.run([ahead], False, COMPILE_SECONDS, stop)), ahead)
-                self.running.append(gpu.submit(self._run, line, stop, ready))
-            else:
-                self.running.append(pool.submit(self._run, line, stop))
+            self.running.append((gpu if line[0].on_gpu else pool).submit(self._run, line, stop))
 
-    def _run(self, line: Line, stop: threading.Event, ready: Future[Any] | None = None) -> list[Outcome]:
+    def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
-        if ready:
-            ready.result()
+        if self.compiled and line[0].on_gpu:
+            self.compiled.result()
         outcomes: list[Outcome] = []
         enough = threading.Event()
         results = isolate.run(line, self.simulated, CHECK_SECONDS, stop, self.hopeless, enough)
@@ -371,11 +375,6 @@ def add_faults(result: Result, seen: Result, small: Problem) -> None:
     rest = [fault for fault in result.get("faults", []) if (fault.kind, fault.line) not in told]
     found = [dataclasses.replace(fault, what=f"traced at {small}: {fault.what}") for fault in found]
     result["faults"] = found + [fault for fault in rest if fault.kind not in _UNPLACED or not found]
-
-
-def describe_device() -> device.Gpu:
-    """What this machine's GPU is; raises as :func:`measure_device` does."""
-    return inspect_device()[0]
 
 
 @functools.cache

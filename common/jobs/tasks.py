@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +43,7 @@ __all__ = [
 _LONGEST = 200  # characters of a line that a file prints
 
 
+@cache
 def warm() -> None:
     """Import what tasks need."""
     from common.check import check, shapes  # noqa: F401

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from common.catalog import catalog, problems, sources, store
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.check import budget
 from common.records import records
 from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepCode, StepRow
 from common.records.records import Record
 from common.timing import ceilings as measured
-from common.timing import peers, timing, tools
+from common.timing import peers, timing
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
 
@@ -36,21 +35,6 @@ def is_current(entry: Code, path: Path) -> bool:
 @store.kept_by_stamp
 def _compiled(path: Path) -> dict[str, StepCode]:
     return records.load_code(path.parent).steps
-
-
-def rows(
-    record: Record, pairs: list[tuple[Step, str]], room_bytes: int, in_turn: bool = True
-) -> list[tuple[Step, str]]:
-    """Those of the pairs of step and preset whose row holds, on a card with room for so many bytes.
-
-    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
-    """
-    return [(step, preset) for step, preset in pairs if _row(record, step, preset, room_bytes, in_turn)]
-
-
-def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
-    """Those of the presets whose rows of cuBLAS or cuDNN hold."""
-    return [preset for preset in presets if _libraries(record, preset, room_bytes)]
 
 
 def sweep(record: Record, preset: str, name: str) -> bool:
@@ -76,56 +60,38 @@ def epilogues(entry: Epilogues, name: str) -> bool:
     return not older(entry, name) and made.is_file() and entry.made.is_of(made)
 
 
-def timed(record: Record, preset: str, step: Step) -> bool:
-    """Has the step a row on the preset that is of its code as it is? It may be another driver's."""
-    row = record.row(preset, step.name)
-    return isinstance(row, StepRow) and _holds(row, step)
-
-
-def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
-    """Those of the pairs of step and preset whose hardware counters are of the step's code as it is."""
-    return [(step, preset) for step, preset in pairs if _holds(record.profile(preset, step.name), step)]
-
-
-def sanitized(record: Record, steps: list[Step]) -> list[Step]:
-    """Those of the steps that every tool of compute-sanitizer has seen as they are."""
-    seen = record.data.sanitizer
-    return [step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in tools.TOOLS)]
-
-
-def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:
-    """Those of the pairs of step and shape whose accesses the hardware counted of the code as it is."""
-    seen = record.data.agreement
-    return [(step, shape) for step, shape in pairs if _holds(seen.get(step.name, {}).get(str(shape)), step)]
+def holds(entry: object, step: Step) -> bool:
+    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
+    return isinstance(entry, Code) and is_current(entry, step.path)
 
 
 def errors(record: Record, steps: list[Step]) -> bool:
     """Are the errors over K of all these steps, and of their code as it is?"""
     kinds = record.data.accuracy.values()
     found = [(kind.get(step.name), step) for kind in kinds for step in steps]
-    return bool(kinds) and all(entry is not None and _holds(entry.code, step) for entry, step in found)
-
-
-def _holds(entry: Code | None, step: Step) -> bool:
-    return entry is not None and is_current(entry, step.path)
+    return bool(kinds) and all(entry is not None and holds(entry.code, step) for entry, step in found)
 
 
 def ceilings(record: Record) -> bool:
-    """Do the card's ceilings hold?"""
+    """Do the GPU's ceilings hold?"""
     capability = record.data.gpu.compute_capability
     found = record.ceilings
     return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
-def _row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool) -> bool:
-    row = record.row(preset, step.name)
-    if not isinstance(row, StepRow) or not _measured_here(record, row, _COMPILING):
+def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:
+    """Does the step's row on the preset hold, on a GPU with room for so many bytes?
+
+    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
+    """
+    found = record.row(preset, step.name)
+    if not isinstance(found, StepRow) or not _measured_here(record, found, _COMPILING):
         return False
     now = sources.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
-    same = is_current(row, step.path) and (row.helpers is not None or not now.helpers)
-    same = same and (not in_turn or _beside(record, step, preset, row))
-    return same and row.imports == sources.imported_steps(step.path) and _same_size(row, preset, room_bytes)
+    same = is_current(found, step.path) and (found.helpers is not None or not now.helpers)
+    same = same and (not in_turn or _beside(record, step, preset, found))
+    return same and found.imports == sources.imported_steps(step.path) and _same_size(found, preset, room_bytes)
 
 
 def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
@@ -135,7 +101,8 @@ def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
     return row.beside is not None and _measured_here(record, row, ("torch",))
 
 
-def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
+def libraries(record: Record, preset: str, room_bytes: int) -> bool:
+    """Do the preset's rows of cuBLAS or cuDNN hold?"""
     found = [row for row in record.rows(preset).values() if isinstance(row, PeerRow)]
     return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
         _measured_here(record, row, ("torch",)) and _same_size(row, preset, room_bytes) for row in found

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
 REFERENCE_GPU = "nvidia-h200"
-CODE_FILE = "machine-code.json"
+CODE_FILE, VERDICTS_FILE = "machine-code.json", "verdicts.json"  # beside the records of GPUs
 _PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
 
 
@@ -313,7 +313,7 @@ def all_records(folder: Path | None = None) -> Iterator[Record]:
 
 def files(folder: Path) -> list[Path]:
     """The records of GPUs in a folder, but those that were made as another card."""
-    found = (path for path in sorted(folder.glob("*.json")) if path.name != CODE_FILE)
+    found = (path for path in sorted(folder.glob("*.json")) if path.name not in (CODE_FILE, VERDICTS_FILE))
     return [path for path in found if not re.search(device.PLAYED, path.stem)]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
@@ -16,7 +15,7 @@ from common.catalog.problems import Problem
 from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
-from common.report.table import Table, needed
+from common.report.table import Table
 from common.run.messages import at
 from common.timing import tools
 from common.timing.tools import Counts
@@ -89,51 +88,20 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts]
         yield plain, {kernel["name"]: _counters(kernel) for kernel in again if kernel["name"] in mine}
 
 
-def _shipped() -> set[Path]:
-    """The files that records are of."""
-    return {step.path for step in catalog.everything()}
-
-
 def _remarks(step: Step) -> dict[str, Remark]:
     """By kernel; none on a file in the step's place."""
-    return lessontext.remarks(catalog.LESSONS, step.name) if step.path in _shipped() else {}
+    shipped = step.path == catalog.find(step.name).path
+    return lessontext.remarks(catalog.LESSONS, step.name) if shipped else {}
 
 
 def _counters(kernel: TracedKernel) -> Counts:
     return Counts(**{key: kernel["totals"][key] for key in COLUMNS})
 
 
-def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Agreement]], card: str) -> None:
-    """Raise ValueError for a pair whose file the hardware of a record did not count at that shape.
-
-    Shipped steps are compared as far as they were counted: they say themselves what changed since.
-    """
-    shipped = _shipped()
-    for step, problem in pairs:
-        if step.path in shipped and problem in trace.shapes(step):
-            continue
-        case = known.get(step.name, {}).get(str(problem))
-        if case is None or not current.is_current(case, step.path):
-            what = f"{step.path.name} at {problem}"
-            raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
-
-
-def refresh(
-    pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Agreement]] | None = None
-) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer.
-
-    Where the hardware's counts are ``known``, from a record, it counts nothing; pairs it never counted are left out.
-    """
-    if known is None:
-        hardware = measure(pairs)
-    else:
-        pairs = [(step, problem) for step, problem in pairs if str(problem) in known.get(step.name, {})]
-        cases = [known[step.name][str(problem)] for step, problem in pairs]
-        hardware = [{one.kernel: one.hardware for one in case.kernels} for case in cases]
-    for (step, problem), kernels, (traced, merged) in zip(pairs, hardware, count(pairs), strict=True):
-        # what the hardware ran
-        code = known[step.name][str(problem)] if known else sources.provenance(step.path)
+def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
+    """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer."""
+    for (step, problem), kernels, (traced, merged) in zip(pairs, measure(pairs), count(pairs), strict=True):
+        code = sources.provenance(step.path)
         found = [
             Counted(kernel=name, hardware=counts, trace=traced[name], compiled=merged.get(name))
             for name, counts in kernels.items()
@@ -178,15 +146,9 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
     return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
 
 
-def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step], width: int) -> Table:
-    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
-    full, title = table(found, steps), "counted by the hardware"
-    if needed(full, broken=True) <= width:
-        return replace(full, title=f"{title} (ratio to the trace)")
-    narrow = table(found, steps, ratios_alone=True)
-    told = f"A terminal of {needed(full, broken=True)} columns shows the counts too."
-    note = "\n".join(filter(None, [told, narrow.note]))
-    return replace(narrow, title=f"{title}, over the trace's count", note=note)
+def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step]) -> Table:
+    """The hardware's counts over the trace's, for a terminal; the counts themselves are in pages and JSON."""
+    return replace(table(found, steps, ratios_alone=True), title="counted by the hardware, over the trace's count")
 
 
 def off(counts: Counts, counted: Counts) -> list[str]:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
 )  # fmt: skip
-INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
+INK, MUTED, PAPER, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 
 _TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
 
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
-    "figure.facecolor": CARD,
-    "axes.facecolor": CARD,
-    "savefig.facecolor": CARD,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,

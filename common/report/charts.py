@@ -21,11 +21,11 @@ from common.records.records import Record
 from common.report import figures, speeds
 from common.report.canvas import (
     BLUE,
-    CARD,
     GREEN,
     INK,
     MUTED,
     ORANGE,
+    PAPER,
     PURPLE,
     SKY,
     VERMILION,
@@ -119,7 +119,7 @@ def speedups(record: Record, preset: str) -> Figure:
     )
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         axes.annotate(
-            f"{f'{gain:#.3g}'.rstrip('.')}×  {_ms(row.timing.median_ms)}{_beside(row)}",
+            f"{figures.times_as_fast(gain)}×  {_ms(row.timing.median_ms)}{_beside(row)}",
             (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
             fontweight="bold",
         )  # fmt: skip
@@ -160,7 +160,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
             for what, count in hot.mix.items():
                 mix[what if what in mix else "other"] += count
             for what, count in mix.items():
-                look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": CARD, "linewidth": 0.6}
+                look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": PAPER, "linewidth": 0.6}
                 axes.barh(place, count / hot.total, left=start, **look)
                 start += count / hot.total
             text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
@@ -179,8 +179,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     for what, colour in MIX_COLOURS.items():
         parts[0, 0].barh(0, 0, color=colour, label=what)
     architecture = next(iter(found.values())).kernels[0].architecture
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
-    source = f"compute capability {architecture}; {tools}"
+    source = f"compute capability {architecture}; {figures.versions(code.tools)}"
     headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
 
@@ -309,7 +308,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
             y = place + (i - (len(bars) - 1) / 2) * height
             unlike = name == peer and layer.peer_method in speeds.FEWER
             axes.barh(
-                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
+                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=PAPER,
                 linewidth=0, label="" if place else signed(name, name in older),
             )  # fmt: skip
             text = f"{rate:.1f}" if rate else "not timed yet"
@@ -372,7 +371,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
         for (i, j), ms in np.ndenumerate(grid):
             text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
-            axes.text(j, i, text, ha="center", va="center", color=CARD if dark else INK, fontsize=10)
+            axes.text(j, i, text, ha="center", va="center", color=PAPER if dark else INK, fontsize=10)
         place = _tile_key(shipped, across), _tile_key(shipped, down)
         if place[0] in columns and place[1] in rows:
             corner = columns.index(place[0]) - 0.5, rows.index(place[1]) - 0.5
@@ -441,9 +440,8 @@ def _shape(record: Record, preset: str, row: Row) -> str:
 
 def _source(record: Record, row: Row) -> str:
     run = record.run_of(row)
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(run.packages.items()))
-    return f"{record.gpu_name}, driver {run.driver}, {packages}, {run.date}"
+    return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
 
 
 def _ms(value: float) -> str:
-    return f"{value:#.3g} ms" if value < 100 else f"{value:.0f} ms"
+    return f"{figures.milliseconds(value)} ms"

@@ -39,6 +39,16 @@ def milliseconds(value: float) -> str:
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
+def times_as_fast(ratio: float) -> str:
+    """Three significant digits, as of a speed-up."""
+    return f"{ratio:#.3g}".rstrip(".")
+
+
+def versions(packages: dict[str, str]) -> str:
+    """Packages by name, each with its version."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+
+
 # --- single figures: None is what has not been measured or compiled ---
 # By the words of a page's marker, or of an expected value. A library's name may have hyphens for blanks.
 
@@ -100,7 +110,7 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
     if not _same_size(*rows):
         return None
     above, below = (row.timing.median_ms for row in rows if row)
-    return Figure(above / below, f"{above / below:#.3g}".rstrip("."))
+    return Figure(above / below, times_as_fast(above / below))
 
 
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:

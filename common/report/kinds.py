@@ -245,9 +245,8 @@ def source_lines(code: MachineCode, *words: str) -> Table:
 
 def compiled(what: str, architecture: str, code: MachineCode, preset: str | None) -> str:
     """What a table of machine code says below itself."""
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
     on = f" for `{preset}`," if preset else ""
-    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+    return f"{what},{on} compiled for compute capability {architecture} with {figures.versions(code.tools)}."
 
 
 # --- counters, sanitizers, errors, epilogues ---

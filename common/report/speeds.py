@@ -113,10 +113,10 @@ def timed(
     return found
 
 
-def further(rows: Iterable[dict[str, str]], known: Iterable[str] = HEADER) -> list[str]:
+def further(rows: Iterable[dict[str, str]]) -> list[str]:
     """Titles of ratios to libraries in turn, which some rows have."""
     titles = dict.fromkeys(title for row in rows for title in row)
-    return [title for title in titles if title.startswith("× ") and title not in known]
+    return [title for title in titles if title.startswith("× ") and title not in HEADER]
 
 
 def befores(step: Step, preset: str | None) -> list[str]:

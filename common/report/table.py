@@ -118,13 +118,13 @@ def terminal(table: Table, width: int) -> Drawn:
     rows, used = _signed(table.rows)
     cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
     table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])
-    broken, dropped = bool(table.cut) or needed(table) > width, list[str]()
-    enough = needed(table, broken)
+    broken, dropped = bool(table.cut) or _needed(table) > width, list[str]()
+    enough = _needed(table, broken)
     for name in table.optional:
-        if needed(table, broken) > width and name in table.header:
+        if _needed(table, broken) > width and name in table.header:
             dropped.append(name)
             table = table.only([one for one in table.header if one != name])
-    room = LEAST + width - needed(table, broken)
+    room = LEAST + width - _needed(table, broken)
     tight = room < LEAST
     look: dict[str, Any] = {"title": escape(table.title) or None, "title_justify": "left", "caption_justify": "left"}
     if table.light or tight:
@@ -171,7 +171,7 @@ def _words(name: str) -> list[str]:
     return name.replace("× ", "×\u00a0").split(" ")
 
 
-def needed(table: Table, broken: bool = False) -> int:
+def _needed(table: Table, broken: bool = False) -> int:
     """How many columns of a terminal hold the table, with headers broken at blanks, or not."""
     total = 1
     for i, name in enumerate(table.header):

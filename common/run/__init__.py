@@ -6,6 +6,5 @@ Module by module:
     process       starts, follows and ends a child process
     child         what a child process does: tasks, one by one
     limits        what a child may take: memory, file sizes, and time, by stage
-    preload       imported once by the process that children are forked from
     messages      what all tasks and results have
 """

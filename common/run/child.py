@@ -1,14 +1,12 @@
 """The process kernels run in: reads tasks, does them one by one, and answers each with its result.
 
-A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``. A
-layer's ``tasks`` may have ``warm`` and ``rehearse``, called ahead of the first task, and ``ready``, called before it.
+A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``.
 Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import functools
 import importlib
 import json
 import os
@@ -30,7 +28,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-import common
 from common.catalog import catalog, stages
 from common.explain import errors, faults
 from common.run import limits
@@ -58,21 +55,11 @@ def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
-def _of_every_layer(name: str) -> None:
-    """Call the function of this name of those layers whose tasks have one."""
-    for path in sorted(Path(common.__path__[0]).glob("*/tasks.py")):
-        getattr(_tasks_of(path.parent.name), name, lambda: None)()
-
-
-@functools.cache
-def warm() -> None:
-    """Import what tasks need."""
-    _of_every_layer("warm")
-
-
-def rehearse() -> None:
-    """Do what the first tasks of each process would: it pays where several processes come of this one."""
-    _of_every_layer("rehearse")
+def _ready() -> None:
+    """Import what tasks need, and let kernels run as the workbook wants it."""
+    tasks = _tasks_of("jobs")
+    tasks.warm()
+    tasks.ready()
 
 
 def main(line: Connection, options: Options) -> None:
@@ -81,8 +68,7 @@ def main(line: Connection, options: Options) -> None:
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
     _settle(options)
     threading.Thread(target=_end_with_parent, args=(Path(options.folder),), daemon=True).start()
-    warm()
-    _of_every_layer("ready")
+    _ready()
     say = _speaker(line.send_bytes)
     say({"ready": True})
     while True:
@@ -96,8 +82,7 @@ def main(line: Connection, options: Options) -> None:
 def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
     """Do the tasks of a folder's file in a process that a tool has started, and write their results beside it."""
     _settle(Options(folder, dict(os.environ), memory_bytes, file_bytes), log=False)
-    warm()
-    _of_every_layer("ready")
+    _ready()
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
         for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):

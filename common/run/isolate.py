@@ -203,15 +203,14 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
     with _gpu(stopped) as mine:
         if not mine:
             return None
-        path, code = _path(task), _written(task)
-        owner = _owner
+        path, owner, code = _path(task), _owner, _lessons_written()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or not _same(owner, code):
             _own(None)
             owner = process.started(False, stopped)
             _own(owner)
         if owner is None:
             return None
-        owner.code |= code
+        owner.code = code
         result = owner.do(task, stopped)
         # what was wrong may have written anywhere
         fine = result is not None and result["status"] in ("right", "refused", "unjudged")
@@ -219,20 +218,17 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
         return result
 
 
-def _same(owner: process.Child, code: dict[str, object]) -> bool:
-    """Is the environment, and the code that it has loaded, what it was?"""
-    now = process.environment_of(False, owner.folder)
-    return owner.environment == now and all(owner.code.get(name, at) == at for name, at in code.items())
+def _same(owner: process.Child, code: object) -> bool:
+    """Is the environment, and the lessons' code that it may have loaded, what it was?"""
+    return owner.code == code and owner.environment == process.environment_of(False, owner.folder)
 
 
-def _written(task: Task[Result]) -> dict[str, object]:
-    """When the lessons' code, and a task's own file, were last written."""
-    files = [*catalog.LESSONS.rglob("*.py"), *map(Path, filter(None, [_path(task)]))]
-    found: dict[str, object] = {}
-    for file in files:
-        with contextlib.suppress(OSError):
-            state = os.stat(file)
-            found[str(file)] = state.st_mtime_ns, state.st_size
+def _lessons_written() -> object:
+    """When each file of the lessons' code was last written."""
+    found = {}
+    for path in catalog.LESSONS.rglob("*.py"):
+        with contextlib.suppress(OSError):  # an editor may just write it
+            found[path] = path.stat().st_mtime_ns
     return found
 
 

@@ -21,7 +21,6 @@ from common.catalog.problems import Problem
 from common.explain.faults import Fault
 
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
-STATUSES: tuple[str, ...] = get_args(Status)
 """What can become of a task, as its result's ``status`` says."""
 
 SIGN_SECONDS = 1.0

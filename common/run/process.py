@@ -1,7 +1,7 @@
 """A child process with its folder: started, given tasks one by one, ended.
 
 Children come from the standard library's fork server, which has imported what tasks need
-(:mod:`common.run.preload`); where there is none they are started from nothing. Each works in a folder of its own and
+(:mod:`common.jobs.preload`); where there is none they are started from nothing. Each works in a folder of its own and
 is the first of a process group, with which it ends.
 """
 
@@ -79,7 +79,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
     with _lock, replaced(spawn, get_preparation_data=_preparation):
         if closed.is_set():
             raise InterruptedError
-        forkserver.set_forkserver_preload(["common.run.preload"])
+        forkserver.set_forkserver_preload(["common.jobs.preload"])
         before = dict(os.environ)
         try:
             os.environ.clear()
@@ -108,7 +108,7 @@ class Child:
         self.folder = new_folder()
         self.environment = environment_of(without_gpu, self.folder)
         self.over = False  # it does no more tasks
-        self.code: dict[str, object] = {}  # when the files that it may have loaded were written
+        self.code: object = None  # the lessons' code that it may have loaded
         self.doubtful = ""  # the file that it failed with last
         self._ready = False
         self._number = 0

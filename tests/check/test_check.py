@@ -1,5 +1,6 @@
 """The check's own parts: guarded arrays, sampling, descriptions. Whole wrong kernels are tried elsewhere."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -116,6 +117,53 @@ def test_weights_kept_from_the_first_prepare_are_named():
     assert "b is the first launch's" in finding.message
 
 
+@pytest.mark.parametrize("launch", [2, 3, 4])
+def test_a_launch_that_differs_from_the_one_before_is_told(launch):
+    """Of the four on integers; the first is compared with the oracle alone."""
+    launches = []
+
+    def spoil(y):
+        launches.append(1)
+        if len(launches) == launch:
+            y[0, 0] += 1
+
+    assert kinds(checked(step(SMALL, spoil), SMALL)) == ["unstable"]
+
+
+def test_a_first_launch_that_is_wrong_alone_is_wrong_and_unstable():
+    launches = []
+
+    def spoil(y):
+        launches.append(1)
+        y[0, 0] += len(launches) == 1
+
+    assert kinds(checked(step(SMALL, spoil), SMALL)) == ["unstable", "wrong"]
+
+
+# --- what check_once() reports ---
+
+
+def once(module, special):
+    return kinds(check.check_once(check.Bench(module, SMALL), special=special))
+
+
+def test_operands_of_a_kind_are_launched_on_besides_and_normals_alone():
+    launches = []
+    right = step(SMALL, launches.append)
+    assert [once(right, special) for special in ("", *inputs.SPECIAL, inputs.NORMALS)] == [[]] * (
+        2 + len(inputs.SPECIAL)
+    )
+    assert len(launches) == 1 + 2 * len(inputs.SPECIAL) + 1
+    launches.clear()
+
+    def spoil(y):  # the second launch alone
+        launches.append(1)
+        y[0, 0] += len(launches) % 2 == 0
+
+    assert [once(step(SMALL, spoil), special) for special in inputs.SPECIAL] == [["wrong"]] * len(inputs.SPECIAL)
+    assert once(half(SMALL), inputs.NORMALS) == ["imprecise"]
+
+
 # --- what check_thoroughly() reports ---
 
 SIX = Gemm(M=4, N=5, K=6)
@@ -133,6 +181,14 @@ def test_a_right_step_is_right_after_every_change():
     changes = 1 + sum(len(list(check._one_by_one(part, 0))) + 1 for part in (x, weight))
     loads = CHECKS + len(inputs.SPECIAL) + changes + 1
     assert verdict.elements_compared == (loads + check.RELAUNCHES) * 4 * 5
+
+
+def test_elements_are_changed_at_both_ends_and_between():
+    values = np.arange(1.0, 11.0)
+    seen = [values, *check._one_by_one(values, 0)]
+    changed = [np.flatnonzero(after != before).tolist() for before, after in pairwise(seen)]
+    assert changed[:-1] == [[0], [5], [9]]
+    assert len(changed[-1]) == 1
 
 
 def kept_from(call):
@@ -239,3 +295,12 @@ def test_sampling_finds_one_unwritten_element_anywhere():
     (finding,) = sampled(SimpleNamespace(launch=launch), BATCH, samples=1).findings
     assert finding.kind == "unwritten"
     assert "1 of 10240 elements of y were never written, the first y[17, 1, 3, 5]" in finding.message
+
+
+def test_sampling_compares_every_corner():
+    def spoil(y):
+        y[-1, -1, -1, -1] += 1
+
+    (finding,) = sampled(step(BATCH, spoil), BATCH, samples=1).findings
+    assert finding.kind == "wrong"
+    assert finding.message.startswith("1 of 17 sampled elements are wrong: y[39, 3, 7, 7]")

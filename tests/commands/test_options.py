@@ -220,9 +220,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
     note(agreement, "agreed", "agreed")
-    note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
+    note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
-    note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
+    event = history.Event("gemm_naive", "0" * 64, "run", "2026-01-02T03:04:05Z")
+    note(history, "choose", event)
     note(history, "stored", b"")
     note(history, "put_back", "")
     note(shipped, "text", None)
@@ -359,6 +360,3 @@ def test_trace_shows_both_steps_and_the_sentence_last(ask):
     seen = ask("trace gemm_naive gemm_tuned")
     assert seen.out.index("gemm_naive at M=") < seen.out.index("gemm_tuned at M=")
     assert seen.out.splitlines()[-1] == "gemm_tuned needs 1.00 of gemm_naive's global loads per multiply-add."
-    seen = ask("trace gemm_naive gemm_tuned --json")
-    assert [entry["step"] for entry in seen.json["steps"]] == ["gemm_naive", "gemm_tuned"]
-    assert seen.json["comparison"].startswith("gemm_tuned needs 1.00 of ")

@@ -12,7 +12,6 @@ from common import cli
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import plan
-from common.check.check import Finding
 from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
@@ -273,22 +272,6 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
-
-
-def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
-    gpu.check = {"status": "wrong", "findings": [Finding("wrong", "1 of 9")]}
-    race = Fault("race", "t[0]", 3)
-    asked = gpu.run
-
-    def run_(tasks, simulator, *rest):
-        if simulator and len(tasks) == 1:
-            return iter([(tasks[0], {"status": "wrong", "faults": [race]})])
-        return asked(tasks, simulator, *rest)
-
-    isolate.run = run_
-    stages = list(on_gpu(step).stages())
-    assert stages[-1].failed[0].faults[0].kind == "race"
-    assert f"traced at {stages[-1].failed[0].problem}: t[0]" in words.complaint(stages[-1].failed[0])
 
 
 # --- commands ---

@@ -136,6 +136,14 @@ def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, 
     assert text in said(problem, replaced(problem, operand, **changes))
 
 
+def test_a_layout_taken_for_another_is_told():
+    transposed = "b is read transposed, b[n, k] in place of b[k, n]"
+    assert said(GEMM, lambda a, b: a @ b.reshape(GEMM.N, GEMM.K).T) == transposed
+    order = "filt is read in KCTRS order, and it is stored KTRSC"
+    moved = lambda filt: np.moveaxis(filt.reshape(4, 3, 2, 3, 2), 1, -1)  # noqa: E731
+    assert said(SPACE, lambda x, filt: reference.full(SPACE, x, moved(filt))) == order
+
+
 def test_a_row_taken_for_longer_than_it_is():
     def compute(x, weight):
         address = np.arange(GEMM.K)[:, None] * (GEMM.N - 1) + np.arange(GEMM.N)
@@ -233,6 +241,8 @@ def region(problem, *index):
 
 def test_where_names_indices():
     assert letters.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
+    halves = np.flatnonzero(np.arange(24) % 8 >= 4)
+    assert letters.where(GEMM, region(GEMM, slice(None), halves)) == "only 4 <= n % 8 <= 7"
     assert letters.where(GEMM, region(GEMM, slice(None), [0, 23])) == "only the two borders of n"
     assert letters.where(GEMM, region(GEMM, slice(2, 5), slice(16, None))) == (
         "only 2 <= m <= 4 and n >= 16, the last tile of 16"

@@ -111,6 +111,7 @@ def of_hopper(monkeypatch):
     monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
     monkeypatch.setattr(device, "compute_capability", lambda: "8.6")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
     return replace(catalog.find("gemm_naive"), requires="9.0a"), tasks
 
 

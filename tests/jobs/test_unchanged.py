@@ -71,7 +71,7 @@ def record(steps, tmp_path):
 
 def held(record, steps):
     pairs = [(step, "gemm-2048") for step in steps]
-    return [step.name for step, _ in current.rows(record, pairs, ROOM)]
+    return [step.name for step, preset in pairs if current.row(record, step, preset, ROOM)]
 
 
 def again(record, **gpu):
@@ -148,17 +148,17 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     ]
     shape = problems.preset("gemm-2048").shape()
     records.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
-    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+    assert current.libraries(record, "gemm-2048", ROOM) is False
     records.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
-    assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
+    assert current.libraries(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
-    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+    assert current.libraries(record, "gemm-2048", ROOM) is False
     row.shape = shape
-    assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
+    assert current.libraries(record, "gemm-2048", ROOM) is True
     versions = sources.versions
     monkeypatch.setattr(sources, "versions", lambda names: {**versions(names), "torch": "9.9"})
-    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+    assert current.libraries(record, "gemm-2048", ROOM) is False
 
 
 # --- what else a record holds of a step ---
@@ -192,17 +192,16 @@ def measured(record, steps, monkeypatch, write, tmp_path):
 
 def as_new(record, steps):
     """Of which steps each kind of entry is as new as the code."""
-    pairs = [(step, PRESET) for step in steps]
     names = [step.name for step in steps]
-    epilogues = record.data.epilogues[PRESET]
+    epilogues, seen = record.data.epilogues[PRESET], record.data.sanitizer
     found = {
         "sweep": [name for name in names if current.sweep(record, PRESET, name)],
         "row": [name for name in names if not current.older(record.row(PRESET, name), name)],
         "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
-        "timed": [step.name for step in steps if current.timed(record, PRESET, step)],
-        "counters": [step.name for step, _ in current.counters(record, pairs)],
-        "sanitized": [step.name for step in current.sanitized(record, steps)],
-        "agreed": [step.name for step, _ in current.agreed(record, [(step, SHAPE) for step in steps])],
+        "timed": [step.name for step in steps if current.holds(record.row(PRESET, step.name), step)],
+        "counters": [step.name for step in steps if current.holds(record.profile(PRESET, step.name), step)],
+        "sanitized": [step.name for step in steps if current.holds(seen[step.name]["memcheck"], step)],
+        "agreed": [step.name for step in steps if current.holds(record.data.agreement[step.name][str(SHAPE)], step)],
         "errors": [step.name for step in steps if current.errors(record, [step])],
     }
     assert current.errors(record, steps) == (found["errors"] == names)

@@ -322,11 +322,13 @@ def test_the_owner_that_dies_is_replaced_and_the_rest_goes_on(on_gpu):
     assert first != last
 
 
-def test_code_that_was_written_since_has_a_fresh_owner(on_gpu, write):
-    changes = on_gpu("changes", PID)
-    (first,) = pids(run([changes]))
-    assert pids(run([changes])) == [first]
-    assert pids(run([on_gpu("changes", PID + "  # again")])) != [first]
+def test_when_a_lessons_code_was_written_there_is_a_fresh_owner(on_gpu, write, monkeypatch, tmp_path):
+    monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
+    task = on_gpu("a", PID)
+    (first,) = pids(run([task]))
+    assert pids(run([task])) == [first]
+    write("lessons/helper.py", "SIZE = 4")
+    assert pids(run([task])) != [first]
 
 
 @POSIX

@@ -1,7 +1,4 @@
-"""Tasks and results: each has a function, and what comes back is of the type that its struct names."""
-
-import importlib
-from typing import get_type_hints
+"""Tasks and results: what comes back is of the type that a task names, and a copy of a file has its own helpers."""
 
 import pytest
 
@@ -9,38 +6,12 @@ from common.catalog import catalog, device
 from common.jobs import messages, run, timetasks
 from common.jobs.messages import Check
 from common.run import child
-from common.run import messages as run_messages
-from common.run.messages import FileTask, ShapeTask, Task, typed
+from common.run.messages import typed
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
 NAIVE = catalog.find("gemm_naive")
 SHAPE = {"M": 2, "N": 3, "K": 2}
 GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
-
-
-def layers(module):
-    """The layers' modules of this name."""
-    found = sorted(path.parent.name for path in (catalog.ROOT / "common").glob(f"*/{module}.py"))
-    return {layer: importlib.import_module(f"common.{layer}.{module}") for layer in found}
-
-
-STRUCTS = {
-    struct.__struct_config__.tag: struct
-    for module in (*layers("messages").values(), *layers("tasks").values())
-    for struct in vars(module).values()
-    if isinstance(struct, type) and issubclass(struct, Task) and struct not in (Task, FileTask, ShapeTask)
-}
-
-
-def test_every_function_has_a_struct_and_every_struct_a_function():
-    functions = {
-        f"{layer}.{name.removesuffix('_task')}": next(iter(get_type_hints(function).values()))
-        for layer, module in layers("tasks").items()
-        for name, function in vars(module).items()
-        if name.endswith("_task")
-    }
-    assert functions == STRUCTS
-    assert len(functions) > 15
 
 
 @pytest.mark.parametrize(
@@ -57,13 +28,6 @@ def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task
     assert found["status"] == "crashed"
     assert found["message"].startswith(f"{task.kind} gave no result: ")
     assert says in found["message"]
-
-
-@pytest.mark.parametrize("name", STRUCTS)
-def test_a_task_answers_with_what_its_struct_names(name):
-    layer, _, function = name.partition(".")
-    does = getattr(child._tasks_of(layer), f"{function}_task")
-    assert get_type_hints(does)["return"] is run_messages._found(STRUCTS[name])
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---

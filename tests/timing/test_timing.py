@@ -43,6 +43,12 @@ def noise(spread, seed=0):
 # --- summarise ---
 
 
+def test_the_interval_of_a_median_runs_between_ranks():
+    hundred, three = timing.summarise(range(1, 101)), timing.summarise([3.0, 1.0, 2.0])
+    assert (hundred.median_ms, hundred.median_error) == (50.5, (60 - 41) / 2 / 50.5)
+    assert (three.median_ms, three.median_error) == (2.0, (3 - 1) / 2 / 2)
+
+
 def test_the_interval_holds_the_median_as_often_as_it_says():
     rng = random.Random(1)
     inside = 0

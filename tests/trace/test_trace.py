@@ -724,6 +724,19 @@ def test_between_kernels_there_is_order(write):
     assert found.faults == []
 
 
+def test_arrays_of_a_tuple_are_watched_as_arguments_are(write):
+    text = f"""{HEAD}
+@cuda.jit
+def kernel(pair):
+    pair[1][0, 0] = pair[0][0, cuda.threadIdx.x % 2]
+
+def launch(a, b, c):
+    kernel[1, 32]((a, c))
+"""
+    found = traced(write("gemm_own.py", text), Gemm(M=4, N=32, K=8))
+    assert "race" in kinds(found), found.faults
+
+
 def test_an_overlap_names_both_blocks_and_lines(kernel):
     body = "g = cuda.blockIdx.x\nif g == 0:\n    c[0, 1] = 1.0\nelse:\n    c[0, 1] = 2.0"
     (fault,) = kernel(body, grid=2, block=1).faults

@@ -50,12 +50,12 @@ def grid():
         f"thread ({thread[0]}, {thread[1]}) of block ({block[0]}, {block[1]})\n"
         f"n = {block[0]} × {width} + {thread[0]} = {n}\nm = {block[1]} × {height} + {thread[1]} = {m}",
         (n + 0.5, m + 1), xytext=(4, 21.5), color=VERMILION, va="center", fontweight="bold",
-        bbox={"facecolor": canvas.CARD, "edgecolor": VERMILION, "pad": 3},
+        bbox={"facecolor": canvas.PAPER, "edgecolor": VERMILION, "pad": 3},
         arrowprops={"arrowstyle": "->", "color": VERMILION},
     )  # fmt: skip
     axes.annotate(
         "one warp: 32 threads\nwith the same y", (block[0] * width + 25, m + 0.5), xytext=(74, 21.5), color=BLUE,
-        va="center", fontweight="bold", bbox={"facecolor": canvas.CARD, "edgecolor": BLUE, "pad": 3},
+        va="center", fontweight="bold", bbox={"facecolor": canvas.PAPER, "edgecolor": BLUE, "pad": 3},
         arrowprops={"arrowstyle": "->", "color": BLUE},
     )  # fmt: skip
     _canvas(axes, blocks_x * width, blocks_y * height, "column n, the x axis", "row m, the y axis")

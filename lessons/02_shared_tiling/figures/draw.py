@@ -150,7 +150,7 @@ def halo():
         _box(right, tx, ty, 1, 1, face=VERMILION)
         right.text(
             tx + 0.1, ty + r_extent + 0.7, f"window of thread x = {tx}, y = {ty}", fontsize=8.5, va="center",
-            bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 1.5},
+            bbox={"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
     right.set_title("what the block needs", fontsize=11, fontweight="bold")
     _label(
@@ -277,7 +277,7 @@ def occupancy():
             f"{name}{on}: {share:.0f}%\n{threads} threads, {size:,} bytes, {kernel.registers} registers",
             (size / 1024, share), xytext=(place, 107), fontsize=8.5, ha="left",
             arrowprops={"arrowstyle": "-", "color": MUTED},
-            bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 1},
+            bbox={"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 1},
         )  # fmt: skip
     axes.set_ylim(0, 122)
     axes.set_yticks(range(0, 101, 20))

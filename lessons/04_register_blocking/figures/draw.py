@@ -457,7 +457,7 @@ def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
 
 
 def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", card=False):
-    box = {"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2} if card else None
+    box = {"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2} if card else None
     axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight, bbox=box)
 
 

@@ -338,7 +338,7 @@ def offsets():
     lines = [f"{what}: + {values[tile] - values[tile - 1]:,}" for what, tile in kinds]
     right.text(
         0.04, 0.97, "\n".join(lines), transform=right.transAxes, va="top", fontsize=9.5, linespacing=1.5,
-        bbox={"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2},
+        bbox={"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2},
     )  # fmt: skip
     right.set_title("its kinds of steps, in floats", fontsize=11, fontweight="bold", loc="left")
     for axes in (left, right):

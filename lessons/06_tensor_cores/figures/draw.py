@@ -289,7 +289,7 @@ def shifted_filters():
 
 def _span(axes, x, y, width, colour, text):
     _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
-    box = {"facecolor": canvas.CARD, "edgecolor": "none", "pad": 2}
+    box = {"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2}
     axes.text(x + width / 2, y + 0.5, text, ha="center", va="center", fontsize=9.5, bbox=box)
 
 
