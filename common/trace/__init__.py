@@ -17,8 +17,7 @@ Module by module; each imports from itself and from those below it:
     shared         shared and local arrays
     memory         global and constant arrays
     races          accesses that nothing orders; barriers of a block
-    unwritten      who read what nothing has written, and what came of it
-    views          arrays as a kernel sees them, and their indices
+    views          arrays as a kernel sees them, their indices, and reads of what nothing has written
     state          the threads that run, what they did and when, and how a fault of one is reported
     values         arithmetic as Numba types it
     cost           sectors, wavefronts, and the ledger of a kernel

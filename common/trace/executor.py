@@ -20,7 +20,7 @@ import numpy as np
 from common.catalog import stages
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
-from common.trace import helpers, races, unwritten, values
+from common.trace import helpers, races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper import engines
@@ -184,7 +184,7 @@ class Executor(State):
     def _end(self) -> None:
         races.end(self)
         helpers.end_copies(self)
-        unwritten.end(self)
+        views.note_unwritten(self)
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""
@@ -358,8 +358,8 @@ class Executor(State):
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:
-            unwritten.defined(self, a, line)
-            unwritten.defined(self, b, line)
+            views.require_written(self, a, line)
+            views.require_written(self, b, line)
         return operation(a, b)
 
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:

@@ -18,8 +18,8 @@ from common.trace import (
     helpers,  # noqa: F401 - which registers itself
     liveness,
     translate,
-    unwritten,
     values,
+    views,
 )
 from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
@@ -120,10 +120,10 @@ class Names:
         return unknown(getattr(value, "__name__", name or type(value).__name__))
 
     def _defined(self, value: Value) -> None:
-        unwritten.defined(self.state, value)
+        views.require_written(self.state, value)
 
     def integer(self, value: Value = 0) -> Value:
-        unwritten.defined(self.state, value)
+        views.require_written(self.state, value)
         return values.python_int(value)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace import unwritten, values
+from common.trace import values, views
 from common.trace.cost import PAST_L1, WARP, Bools, Ints
 from common.trace.intrinsics import READS, Code, intrinsic, make_range, one_number, shared_memory
 from common.trace.shared import Shared
@@ -205,7 +205,7 @@ def await_copies(state: State, keep: int | None = None) -> None:
 
 
 def end_copies(state: State) -> None:
-    """A fault for each copy that is under way when the threads end_copies."""
+    """A fault for each copy that is under way when the threads end."""
     for copy in state.copies:
         text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
@@ -317,7 +317,7 @@ def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) 
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
     if elements[0].dtype != view.dtype:
         raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {elements[0].dtype} is needed")
-    unwritten.spread(state)
+    views.spread_taint(state)
     place, wrong = view.place_flat(state, i, len(elements), line, "written", aligned=False)
     view.storage.write(state, view, place, elements, wrong, line)
 

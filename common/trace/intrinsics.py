@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import device, limits
-from common.trace import races, unwritten, values
+from common.trace import races, values, views
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Constant, Global, require_constants
 from common.trace.shared import Local, Shared
@@ -308,7 +308,7 @@ def _shuffled(state: State, line: int, member: Value, value: Value, source: Valu
             one.offsets = np.where(one.lanes, one.offsets, one.offsets[giver])
             one.lanes = one.lanes | one.lanes[giver]
     if missing.any() and real:
-        unwritten.taken_from_nobody(state, line, name, missing)
+        views.taken_from_nobody(state, line, name, missing)
     # what comes from nobody may be thrown away, as the upper half of a sum is
     return np.where(missing, dtype_of(value).type(np.nan), taken) if real and missing.any() else taken
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import limits
-from common.trace import unwritten
+from common.trace import views
 from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key, Request
 from common.trace.races import Shadow
 from common.trace.state import Log, Mask, State
@@ -62,7 +62,7 @@ class Storage:
             lanes = state.mask.bits & ~have
             if np.count_nonzero(lanes):
                 nan = self.dtype.kind == "f" and not changes
-                unwritten.read(state, line, view, place - view.start, lanes, nan)
+                views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
 
 class Global(Storage):
@@ -134,7 +134,7 @@ class Global(Storage):
         self._watched = True
         self.require_writable(state, view, line)
         for v, value in enumerate(values):
-            unwritten.reveal(state, value, line, view)
+            views.reveal_unwritten(state, value, line, view)
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
             self._put(state, view, places, lanes, chosen, line)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace import unwritten
+from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
 from common.trace.races import Moment, Shadow
@@ -258,7 +258,7 @@ class Local(Storage):
             value, lanes = self.values[place], self.lacking.get(place)
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
             if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
-                unwritten.read(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
             return self._blank() if value is None else value
         at = place.clip(0, len(self.values) - 1)
         rows = [np.broadcast_to(self._blank() if v is None else v, place.shape) for v in self.values]
@@ -268,7 +268,7 @@ class Local(Storage):
             gaps = [nobody if v is None else self.lacking.get(i, none) for i, v in enumerate(self.values)]
             missing = np.stack(gaps)[at, np.arange(len(place))] & state.mask.bits
             if missing.any():
-                unwritten.read(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
         return np.stack(rows)[at, np.arange(len(place))]
 
     def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
@@ -286,7 +286,7 @@ class Local(Storage):
         self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):
             if state.tainted is not None and self.integers:
-                unwritten.defined(state, value, line)
+                views.require_written(state, value, line)
             if type(place) is int:
                 self.put(state, place + v, value, state.mask)
             else:

@@ -266,7 +266,7 @@ class State:
         self.copies: list[Any] = []  # under way to shared memory: each a common.trace.helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted = None
-        self.sources: list[Any] = []  # what they read: each a common.trace.unwritten.Source
+        self.sources: list[Any] = []  # what they read: each a common.trace.views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
         self.call_path: list[Any] = []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace import helpers, unwritten, values
+from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper.clocks import WGMMA
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
@@ -103,7 +103,7 @@ class Sums:
         if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in registers):
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
             state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
-        unwritten.spread(state)
+        views.spread_taint(state)
         whole = np.zeros((self.count, len(state.lane_numbers)), FLOAT32)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places()]
         fenced = storage.fenced
