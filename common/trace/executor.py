@@ -338,9 +338,9 @@ class Executor(State):
     def load(self, array: Any, index: Any, line: int) -> Any:
         if type(array) is View:
             storage = array.storage
-            if type(storage) is Local and not self.ledger.recording and not storage.lacking:
+            if type(storage) is Local and not self.ledger.recording:
                 at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
-                if at is not None and (value := storage.values[at]) is not None:
+                if at is not None and at not in storage.lacking and (value := storage.values[at]) is not None:
                     return value
             return array.load(self, index, line)
         return array[index]
@@ -349,7 +349,7 @@ class Executor(State):
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage
-        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
+        if type(storage) is Local and not self.ledger.recording and (self.tainted is None or not storage.integers):
             at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
             if at is not None:
                 storage.put(self, at, value, self.mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from typing import NamedTuple
 
 from common.trace import liveness
 
@@ -22,21 +23,33 @@ class UntranslatableError(ValueError):
     """A statement or expression that the tracer does not know; says which, and in which line."""
 
 
+class Known(NamedTuple):
+    """What is known of a function before it is translated.
+
+    ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is it in the step's
+    own file? Otherwise what it does is booked on the line that called it. ``ints`` and ``given``: free names and
+    parameters that are Python ints; ``counts``: free names that stand for ``range``.
+    """
+
+    pure: Callable[[str], bool]
+    home: bool
+    ints: frozenset[str]
+    given: frozenset[str]
+    counts: frozenset[str]
+
+
 class Expressions:
     """Translates expressions. ``local``: the function's own names; ``constants``: the floats that it names;
     ``plain``: names of Python ints that are one for all threads, whose arithmetic stays Python's own."""
 
-    def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str],
-        given: frozenset[str],
-    ) -> None:  # fmt: skip
-        self.pure, self.home = pure, home
+    def __init__(self, definition: ast.FunctionDef, known: Known) -> None:
+        self.pure, self.home, self.counts = known.pure, known.home, known.counts
         self.constants: dict[str, float] = {}
         self.count = 0
         stored = liveness.names(definition, ast.Store)
         self.local = {argument.arg for argument in definition.args.args} | stored
         self.assigned = liveness.assigned(definition)
-        self.plain = (ints - self.local) | (given - stored) | self.assigned.keys()
+        self.plain = (known.ints - self.local) | (known.given - stored) | self.assigned.keys()
         self.drop_plain(set())
 
     # --- pieces of translated code ---
@@ -228,8 +241,8 @@ class Expressions:
         """Is it a ``range`` of plain ints?"""
         return (
             isinstance(node, ast.Call)
-            and self.calls_pure(node)
-            and getattr(node.func, "id", "") == "range"
+            and isinstance(node.func, ast.Name)
+            and node.func.id in self.counts - self.local
             and not node.keywords
             and all(map(self.is_plain, node.args))
         )

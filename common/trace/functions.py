@@ -21,7 +21,7 @@ from common.trace import (
     unwritten,
     values,
 )
-from common.trace.expressions import UntranslatableError
+from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
 from common.trace.memory import Constant
@@ -207,7 +207,8 @@ class Function:
 
 
 class _Source(NamedTuple):
-    """What a translation is made of: a function's code and text, its free names, and which are types and ints."""
+    """What a translation is made of: a function's code and text, its free names, and which of these are types, ints,
+    and ``unrolled``."""
 
     code: CodeType
     text: str
@@ -215,6 +216,7 @@ class _Source(NamedTuple):
     scope: frozenset[str]
     casts: frozenset[str]
     ints: frozenset[str]
+    counts: frozenset[str]
 
 
 def _source(function: Code, home: bool) -> _Source:
@@ -226,8 +228,9 @@ def _source(function: Code, home: bool) -> _Source:
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
-    ints = frozenset(name for name in code.co_names + code.co_freevars if type(scope.get(name)) is int)
-    return _Source(code, text, home, frozenset(scope), casts, ints)
+    ints = frozenset(name for name, value in scope.items() if type(value) is int)
+    counts = frozenset(name for name, value in scope.items() if getattr(value, "__name__", "") == "unrolled")
+    return _Source(code, text, home, frozenset(scope), casts, ints, counts)
 
 
 @dataclass(frozen=True)
@@ -244,13 +247,13 @@ class _Translation:
 @lru_cache(maxsize=1024)
 def _translation(source: _Source, given: frozenset[str] = frozenset()) -> _Translation:
     """``given``: parameters that are Python ints."""
-    code, text, home, scope, casts, ints = source
+    code, text, home, scope, casts, ints, _ = source
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
-        module, constants = translate.translate(
-            definition, lambda name: name in casts if name in free else name in _BUILTINS, home, ints & free, given
-        )
+        pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
+        counts = source.counts if "range" in free else source.counts | {"range"}
+        module, constants = translate.translate(definition, Known(pure, home, ints & free, given, counts))
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)

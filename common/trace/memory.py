@@ -262,7 +262,7 @@ def _lanes(condition: Any, mask: Mask) -> int:
 
 def picked(at: Any, lanes: Bools) -> Any:
     if isinstance(at, np.ndarray) and at.shape == lanes.shape:
-        return at[lanes]
+        return at if lanes.all() else at[lanes]
     return np.full(np.count_nonzero(lanes), at)
 
 

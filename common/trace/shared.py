@@ -182,24 +182,21 @@ class Shared(Storage):
                 places = picked(one.at, one.lanes)
                 changed[places] = True
                 changes += len(places)
-        # most often each element is changed once, and what is read was staged before
-        if np.count_nonzero(changed) == changes and not any(
-            np.count_nonzero(changed.take(one.at, mode="clip")) for one in self.accesses if one.op == "read"
-        ):
-            return
-        if self._each_to_one_thread(state, changed):
+        met = [  # most read what was staged before
+            one for one in self.accesses
+            if one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))
+        ]  # fmt: skip
+        once = np.count_nonzero(changed) == changes and all(one.op != "read" for one in met)
+        if once or _each_by_one_thread(state, changed, met):
             return
         content = np.zeros(len(self.data), self.dtype)
         everyone, log = state.lane_numbers, Log(state.lanes_per_block)
         shadow = _Interval(len(self.data), log)
-        for one in self.accesses:
-            # most read what was staged before
-            if one.op == "read" and not np.count_nonzero(changed.take(one.at, mode="clip")):
-                continue
+        for one in met:
             places, who = picked(one.at, one.lanes), everyone[one.lanes]
             if one.op == "read":
-                met = changed[places]
-                places, who = places[met], who[met]
+                known = changed[places]
+                places, who = places[known], who[known]
             stamps = partial(stamps_of, one.stamps)
             now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
             if one.op == "read":
@@ -211,19 +208,18 @@ class Shared(Storage):
                 shadow.note_write(state, view, places, values, content, now)
                 content[places] = values
 
-    def _each_to_one_thread(self, state: State, changed: Bools) -> bool:
-        """Has each of the elements that are changed been accessed by one thread alone?"""
-        owner = np.full(len(self.data), -1, np.int32)
-        for one in self.accesses:
-            places = picked(one.at, one.lanes)
-            if one.op == "read" and not np.count_nonzero(changed.take(places)):
-                continue
-            who = state.lane_numbers[one.lanes]
-            before, met = owner[places], changed[places]
-            owner[places] = who
-            if np.count_nonzero(met & ((before >= 0) & (before != who) | (owner[places] != who))):
-                return False
-        return True
+
+def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -> bool:
+    """Is each of the elements that are changed accessed by one thread alone?"""
+    owner = np.full(len(changed), -1, np.int32)
+    for one in accesses:
+        places, who = picked(one.at, one.lanes), picked(state.lane_numbers, one.lanes)
+        before = owner[places]
+        owner[places] = who
+        apart = (before >= 0) & (before != who) | (owner[places] != who)
+        if np.count_nonzero(apart & changed[places] if one.op == "read" else apart):
+            return False
+    return True
 
 
 class Local(Storage):
@@ -236,6 +232,7 @@ class Local(Storage):
 
     def __init__(self, state: State, size: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
+        self.integers = self.dtype.kind in "iu"
         self.values: list[Any] = [None] * size
         self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
         self.whole = state.mask  # lanes that the array exists for
@@ -288,7 +285,7 @@ class Local(Storage):
     ) -> None:
         self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):
-            if state.tainted is not None and self.dtype.kind in "iu":
+            if state.tainted is not None and self.integers:
                 unwritten.defined(state, value, line)
             if type(place) is int:
                 self.put(state, place + v, value, state.mask)

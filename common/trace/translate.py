@@ -12,23 +12,15 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.trace import liveness
-from common.trace.expressions import Expressions, UntranslatableError
+from common.trace.expressions import Expressions, Known, UntranslatableError
 
 
-def translate(
-    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], given: frozenset[str]
-) -> tuple[ast.Module, dict[str, float]]:
-    """A module with the translated function, and the float constants that it names.
-
-    ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is the function in
-    the step's own file? Otherwise what it does is booked on the line that called it. ``ints`` and
-    ``given``: free names and parameters that are Python ints.
-    """
-    translator = _Translator(definition, pure, home, ints, given)
+def translate(definition: ast.FunctionDef, known: Known) -> tuple[ast.Module, dict[str, float]]:
+    """A module with the translated function, and the float constants that it names."""
+    translator = _Translator(definition, known)
     return translator.module(), translator.constants
 
 
@@ -60,13 +52,10 @@ class _Asserted(ast.NodeTransformer):
 class _Translator(Expressions):
     """Translates a function."""
 
-    def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str],
-        given: frozenset[str],
-    ) -> None:  # fmt: skip
+    def __init__(self, definition: ast.FunctionDef, known: Known) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, pure, home, ints, given)
+        super().__init__(definition, known)
         self.definition = definition
         self.flow = liveness.analyse(definition.body)
         self.scopes: list[_Scope] = []

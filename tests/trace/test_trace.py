@@ -300,15 +300,6 @@ tile[i] = 1.0
 cuda.syncwarp()
 c[i // 32, i % 32] = tile[63 - i]
 
-# nothing: a thread's own element
-tile[i] = 1.0
-c[i // 32, i % 32] = tile[i]
-
-# nothing: all write the same value
-tile[0] = 1.0
-cuda.syncthreads()
-c[i // 32, i % 32] = tile[0]
-
 # race: all write different values
 tile[0] = float32(i)
 cuda.syncthreads()
@@ -327,14 +318,6 @@ x = tile[63 - i]
 tile[i] = 2.0
 c[i // 32, i % 32] = x
 
-# nothing: read, barrier, overwritten
-tile[i] = 1.0
-cuda.syncthreads()
-x = tile[63 - i]
-cuda.syncthreads()
-tile[i] = 2.0
-c[i // 32, i % 32] = x
-
 # read-before-write: nothing wrote the upper half
 if i < 32:
     tile[i] = 1.0
@@ -348,13 +331,6 @@ cuda.syncthreads()
 x = tile[i]
 if i < 32:
     c[0, i] = x
-
-# read-before-write: passed on in shared memory
-if i < 32:
-    tile[i] = 1.0
-cuda.syncthreads()
-tile[i] = tile[i] + 1.0
-c[i // 32, i % 32] = tile[i]
 
 # divergent-barrier: half of the threads wait
 if i < 32:
@@ -407,25 +383,11 @@ cuda.syncthreads()
 cuda.atomic.add(tile, 0, 1.0)
 c[i // 32, i % 32] = tile[0]
 
-# race: an atomic operation and a plain write
-if i == 0:
-    tile[0] = 0.0
-cuda.atomic.add(tile, 0, 1.0)
-
 # read-before-write: an atomic operation on what nothing has written
 cuda.atomic.add(tile, 0, 1.0)
 
 # divergent-barrier: a loop with as many turns as the thread's number
 for j in range(i % 2 + 1):
-    cuda.syncthreads()
-
-# divergent-barrier: one warp skips the barrier, and ends
-if i < 32:
-    cuda.syncthreads()
-    c[0, i] = 1.0
-
-# nothing: a barrier of the whole block in a branch
-if cuda.blockDim.x > 32:
     cuda.syncthreads()
 
 # race: a barrier of another branch orders nothing
@@ -455,14 +417,6 @@ if i < 32:
 cuda.syncthreads()
 c[i // 32, i % 32] = int(tile[i])
 
-# read-before-write: what nothing has written becomes an integer in a register
-r = cuda.local.array(2, int32)
-if i < 32:
-    tile[i] = 1.0
-cuda.syncthreads()
-r[0] = tile[i]
-c[i // 32, i % 32] = r[0]
-
 # read-before-write: what nothing has written is the larger one
 if i < 32:
     tile[i] = 1.0
@@ -475,14 +429,6 @@ if i < 32:
     r[0] = 1.0
 c[i // 32, i % 32] = r[0]
 
-# nothing: a register that all threads have written, in two branches
-r = cuda.local.array(2, float32)
-if i < 32:
-    r[0] = 1.0
-else:
-    r[0] = 2.0
-c[i // 32, i % 32] = r[0]
-
 # read-before-write: a counter in registers that starts from nothing
 r = cuda.local.array(2, int32)
 r[0] += 1
@@ -491,11 +437,6 @@ c[i // 32, i % 32] = r[0]
 # read-before-write: dynamic shared memory
 d = cuda.shared.array(0, float32)
 c[i // 32, i % 32] = d[i]
-
-# read-before-write: integers in dynamic shared memory
-d = cuda.shared.array(0, int32)
-if d[i] == 0:
-    c[i // 32, i % 32] = 1.0
 
 # zero-division: of an integer
 c[i // 32, i % 32] = 7 // (i - 5)
@@ -524,14 +465,6 @@ GLOBAL_FAULTS = """
 # race: two threads of a block write one element
 c[g, i // 2] = i
 
-# nothing: the same value
-c[g, i // 2] = 1.0
-
-# nothing: a barrier between two writers
-c[g, i] = 1.0
-cuda.syncthreads()
-c[g, 31 - i] = 2.0
-
 # race: no barrier between two writers
 c[g, i] = 1.0
 c[g, 31 - i] = 2.0
@@ -540,35 +473,11 @@ c[g, 31 - i] = 2.0
 c[g, i] = 1.0
 c[2 + g, i] = c[g, i ^ 1]
 
-# nothing: a neighbour's element is read after a barrier
-c[g, i] = 1.0
-cuda.syncthreads()
-c[2 + g, i] = c[g, i ^ 1]
-
 # race: read, then overwritten by a neighbour
 c[g, i] = 1.0
 cuda.syncthreads()
 x = c[g, i ^ 1]
 c[g, i] = 2.0 + x
-
-# nothing: read, barrier, overwritten by a neighbour
-c[g, i] = 1.0
-cuda.syncthreads()
-x = c[g, i ^ 1]
-cuda.syncthreads()
-c[g, i] = 2.0 + x
-
-# nothing: one's own element
-c[g, i] = 1.0
-c[g, i] += 2.0
-c[g, i] = c[g, i] * 2
-
-# nothing: syncwarp orders a warp
-c[g, i] = 1.0
-cuda.syncwarp()
-x = c[g, i ^ 1]
-cuda.syncwarp()
-c[g, i] = x + 1.0
 
 # race: syncwarp before the read, none after it
 c[g, i] = 1.0
@@ -578,9 +487,6 @@ c[g, i] = x + 1.0
 
 # overlap: two blocks write one element
 c[0, i] = g
-
-# nothing: two blocks write the same value
-c[0, i] = 1.0
 
 # overlap: a block reads what another has written
 c[g, i] = 1.0
@@ -599,12 +505,6 @@ cuda.syncthreads()
 if g == 1:
     c[1, i] = c[0, i]
 
-# overlap: a sum of blocks without atomic operations
-if g == 0:
-    c[0, i] = 0.0
-else:
-    c[0, i] += 1.0
-
 # nothing: atomic operations of blocks meet
 cuda.atomic.exch(c, (0, i), 0.0)
 
@@ -619,12 +519,6 @@ if g == 0:
     c[0, i] = a[0, i % 8]
 elif i < 8:
     cuda.atomic.add(a, (0, i), 1.0)
-
-# race: an atomic operation on what a neighbour has read
-c[g, i] = 1.0
-cuda.syncthreads()
-x = c[g, i ^ 1]
-cuda.atomic.add(c, (g, i), x)
 
 # overlap: an atomic operation and a plain read of another block
 cuda.atomic.exch(c, (0, i), 1.0)
@@ -641,16 +535,6 @@ cuda.syncthreads()
 if g == 1:
     c[2, i] = c[0, i] + c[1, i]
 
-# nothing: one thread calls threadfence for all, after the barrier
-c[g, i] = g
-cuda.syncthreads()
-if i == 0:
-    cuda.threadfence()
-    cuda.atomic.add(a, (0, 0), 1.0)
-cuda.syncthreads()
-if g == 1:
-    c[2, i] = c[0, i] + c[1, i]
-
 # nothing: a warp hands over with syncwarp
 c[g, i] = g
 cuda.syncwarp()
@@ -658,13 +542,6 @@ if i == 0:
     cuda.threadfence()
     cuda.atomic.add(a, (0, 0), 1.0)
 cuda.syncwarp()
-if g == 1:
-    c[2, i] = c[0, i] + c[1, i]
-
-# nothing: each thread hands over its own
-c[g, i] = g
-cuda.threadfence()
-cuda.atomic.add(a, (0, 0), 1.0)
 if g == 1:
     c[2, i] = c[0, i] + c[1, i]
 
@@ -688,26 +565,7 @@ cuda.syncthreads()
 if g == 1:
     c[2, i] = c[0, i] + c[1, i]
 
-# overlap: no barrier after the atomic operation of one thread, and a threadfence
-c[g, i] = g
-cuda.threadfence()
-cuda.syncthreads()
-if i == 0:
-    cuda.atomic.add(a, (0, 0), 1.0)
-if g == 1:
-    c[2, i] = c[0, i] + c[1, i]
-
 # overlap: without a threadfence nothing is handed over
-c[g, i] = g
-cuda.syncthreads()
-if i == 0:
-    cuda.atomic.add(a, (0, 0), 1.0)
-cuda.syncthreads()
-if g == 1:
-    c[2, i] = c[0, i] + c[1, i]
-
-# overlap: what is written after the threadfence is not handed over
-cuda.threadfence()
 c[g, i] = g
 cuda.syncthreads()
 if i == 0:
@@ -726,27 +584,12 @@ c[g, i] = 1.0
 if i == 0 and cuda.atomic.add(a, (0, 0), 1.0) == a0:
     a[0, 0] = a0
 
-# overlap: a block that does not count puts the counter back
-c[g, i] = 1.0
-if i == 0 and g == 0:
-    cuda.atomic.add(a, (0, 0), 1.0)
-if i == 0 and g == 1:
-    a[0, 0] = a0
-
 # race: read by a neighbour, then by the thread that overwrites it
 c[g, i] = 1.0
 cuda.syncthreads()
 x = c[g, i ^ 1]
 y = c[g, i]
 c[g, i] = x + y + 1.0
-
-# race: read by a neighbour, then twice by the thread that overwrites it
-c[g, i] = 1.0
-cuda.syncthreads()
-x = c[g, i ^ 1]
-y = c[g, i]
-z = c[g, i]
-c[g, i] = x + y + z
 
 # race: the first thread of all alone reads
 c[g, i] = 1.0
@@ -762,36 +605,14 @@ if i == 0:
     if g == 1:
         a[0, 0] = x + 1.0
 
-# overlap: read by another block between two reads of its own
-if i == 0:
-    x = a[g, 0]
-    y = a[1 - g, 0]
-    z = a[g, 0]
-    a[g, 0] = x + y + z
-
 # overlap: both blocks clear what the last one sums up
 c[0, i] = 0.0
 if g == 1:
     c[0, i] = c[0, i] + 1.0
 
-# overlap: both blocks clear what the first one sums up
-c[0, i] = 0.0
-if g == 0:
-    c[0, i] = c[0, i] + 1.0
-
 # race: a first syncwarp is missing
 tile = cuda.shared.array(32, float32)
 tile[i] = i
-x = tile[i ^ 1]
-cuda.syncwarp()
-tile[i] = x
-cuda.syncwarp()
-c[g, i] = tile[i ^ 1]
-
-# nothing: between any two a syncwarp
-tile = cuda.shared.array(32, float32)
-tile[i] = i
-cuda.syncwarp()
 x = tile[i ^ 1]
 cuda.syncwarp()
 tile[i] = x
@@ -807,10 +628,6 @@ c[g, i] = tile[i ^ 1]
 
 # read-before-write: a sum that starts from nothing
 cuda.atomic.add(c, (g, i), 1.0)
-
-# overlap: through a row
-row = c[0]
-row[i] = g
 
 # overlap: through a function
 put(c, i, g)
@@ -842,12 +659,6 @@ if i >= 96:
 cuda.syncthreads()
 c[g, i % 32] = tile[i % 32]
 
-# race: the same in global memory
-c[g, i % 32] = 0.0
-cuda.syncwarp()
-if i >= 96:
-    c[g, i % 32] += 1.0
-
 # race: the last of those that changed it atomically reads it
 tile = cuda.shared.array(1, float32)
 if i == 0:
@@ -857,21 +668,6 @@ cuda.atomic.add(tile, 0, 1.0)
 cuda.syncwarp()
 if i == 127:
     c[g, 0] = tile[0]
-
-# race: the last of those that changed an output atomically reads it
-c[g, 0] = 0.0
-cuda.syncthreads()
-cuda.atomic.add(c, (g, 0), 1.0)
-cuda.syncwarp()
-if i == 127:
-    c[g, 1] = c[g, 0]
-
-# race: the last of its readers writes it after a syncwarp
-x = a[g, 0]
-cuda.syncwarp()
-if i == 127:
-    a[g, 0] = 3.0
-c[g, i % 32] = 1.0
 
 # race: read by the first warp, then by the last, which writes it after a syncwarp
 if i == 0:
@@ -1068,11 +864,6 @@ i = cuda.threadIdx.x
 
 
 COPY_FAULTS = """
-# nothing: waited for
-copy1_async(tile, i, b, i)
-wait_async()
-c[0, i] = tile[i]
-
 # copy-not-awaited, read-before-write: not waited for
 copy1_async(tile, i, b, i)
 c[0, i] = tile[i]
@@ -1103,10 +894,6 @@ c[0, i] = tile[4 * i + 1]
 copy4_async(tile, 4 * i, b, 4 * i + 1)
 wait_async()
 c[0, i] = tile[4 * i]
-
-# misaligned, outside: a target off the boundary
-copy4_async(tile, 4 * i + 2, b, 4 * i)
-wait_async()
 
 # race: overwritten while a copy is under way
 copy1_async(tile, i, b, i)
@@ -1145,12 +932,6 @@ c[0, cuda.threadIdx.x] = r[0]
 r = cuda.local.array(4, float32)
 load4(r, 0, b, 4 * cuda.threadIdx.x + 2)
 c[0, cuda.threadIdx.x] = r[0]
-
-# nothing: in shared memory
-r = cuda.local.array(4, float32)
-t = shared_array(8)
-r[0] = r[1] = r[2] = r[3] = 1.0
-store4(t, 4, r, 0)
 
 # misaligned: in shared memory, off the boundary
 r = cuda.local.array(4, float32)
@@ -1745,35 +1526,12 @@ if i < 16:
 if i % 3 == 0:
     c[0, i] = cuda.ballot_sync(cuda.activemask(), i > 4)
 
-# nothing: who has ended is not waited for
-if i >= 20:
-    return
-cuda.syncwarp()
-
 # race: a shuffle orders no memory
 tile = cuda.shared.array(32, float32)
 tile[i] = 1.0
 x = cuda.shfl_xor_sync(-1, i, 1)
 c[0, i] = tile[i ^ 1] + x
 
-# race: a shuffle in steps, without syncwarp between
-tile = cuda.shared.array(32, float32)
-tile[i] = 1.0
-cuda.syncwarp()
-if i < 16:
-    tile[i] += tile[i + 16]
-if i < 8:
-    tile[i] += tile[i + 8]
-
-# nothing: a sum in steps, with syncwarp between
-tile = cuda.shared.array(32, float32)
-tile[i] = 1.0
-cuda.syncwarp()
-if i < 16:
-    tile[i] += tile[i + 16]
-cuda.syncwarp()
-if i < 8:
-    tile[i] += tile[i + 8]
 """
 
 
@@ -1783,11 +1541,6 @@ def test_faults_of_warps(kernel, expected, body):
 
 
 HALVES = """
-# nothing: all wait
-t[i] = 1.0
-cuda.syncwarp()
-c[1, i] = t[i ^ 16]
-
 # race: the half that reads waits alone
 t[i] = 1.0
 if i < 16:
@@ -1806,13 +1559,6 @@ if i < 16:
 t[i] = 1.0
 c[1, i] = t[i ^ 16]
 
-# nothing: a half has waited once more, before, and then all wait
-if i < 16:
-    cuda.syncwarp(0xFFFF)
-t[i] = 1.0
-cuda.syncwarp()
-c[1, i] = t[i ^ 16]
-
 # race: the half that overwrites what the other reads waits alone
 t[i] = 1.0
 cuda.syncwarp()
@@ -1822,12 +1568,6 @@ else:
     cuda.syncwarp(0xFFFF0000)
     t[i] = 2.0
 
-# race: the half that overwrites what the other wrote waits alone
-t[i] = 1.0
-if i < 16:
-    cuda.syncwarp(0xFFFF)
-    t[i + 16] = 2.0
-
 # race: the half that reads what the other changed atomically waits alone
 t[i] = 1.0
 cuda.syncwarp()
@@ -1835,12 +1575,6 @@ cuda.atomic.add(t, i, 1.0)
 if i < 16:
     cuda.syncwarp(0xFFFF)
     c[1, i] = t[i + 16]
-
-# race: the half that changes atomically what the other wrote waits alone
-t[i] = 1.0
-if i < 16:
-    cuda.syncwarp(0xFFFF)
-    cuda.atomic.add(t, i + 16, 1.0)
 
 # nothing: all wait for an atomic operation
 if i < 16:
