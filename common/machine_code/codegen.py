@@ -255,10 +255,7 @@ _FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
 
 def _unescaped(path: str) -> str:
     """A path as it was before LLVM escaped it: bytes in octal, and backslashes before backslashes and quotes."""
-    data = re.sub(
-        rb"\\([0-7]{3}|.)", lambda sign: bytes([int(sign[1], 8)]) if sign[1][1:] else sign[1], path.encode()
-    )
-    return data.decode("utf-8", errors="replace")
+    return path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
 
 
 def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:

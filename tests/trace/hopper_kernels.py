@@ -9,7 +9,7 @@ from common.catalog import problems, reference
 from common.check import inputs
 from lessons import hopper
 
-RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_hopper.py"
+RIGHT = Path(__file__).parent / "hgemm_hopper.py"
 PROBLEM = problems.Hgemm(M=72, N=136, K=328)
 ONE_BLOCK = problems.Hgemm(M=40, N=120, K=328)  # enough for a mistake: all turns of the slots
 

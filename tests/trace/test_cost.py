@@ -11,7 +11,7 @@ from common.run import isolate
 from common.timing import tools
 from common.trace.cost import Cost, Ledger, sectors, served_together, wavefronts
 
-PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
+PATTERNS = Path(__file__).parent / "gemm_shared_patterns.py"
 LANES = np.arange(32)
 ALL = np.ones((1, 32), np.bool_)
 

@@ -11,7 +11,7 @@ from common.catalog import catalog, problems, reference
 from common.check import check, inputs
 from common.trace import helpers, trace
 
-RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_tensor_cores.py"
+RIGHT = Path(__file__).parent / "hgemm_tensor_cores.py"
 pytestmark = pytest.mark.usefixtures("traced")
 PROBLEM = problems.Hgemm(M=32, N=64, K=256)
 
