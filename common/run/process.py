@@ -35,7 +35,9 @@ START_SECONDS = 120.0  # for a child to be there; then its first task's time beg
 SILENT = 10  # times a task's limit, of the clock, that a child may be silent
 FILE_BYTES = 2 << 30
 TOLD_SHARE = 1 / 3  # of a task's time, after which whoever waits is told
-METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"  # macOS's libraries take no fork
+# macOS's libraries take no fork; and the fork server's socket lies in TMPDIR, with a path of at most 107 bytes
+_SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
+METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
 POLL_SECONDS = 0.05
 END_SECONDS = 5.0
 _MOST_BYTES = 1 << 30  # of a result
