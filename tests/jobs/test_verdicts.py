@@ -8,10 +8,11 @@ import pytest
 from common.catalog import catalog
 from common.jobs import run, unchanged
 
-STEPS = catalog.everything()
+STEPS, SHIPPED = catalog.everything(), unchanged.VERDICTS
 
 
-def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is():
+def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is(monkeypatch):
+    monkeypatch.setattr(unchanged, "VERDICTS", SHIPPED)  # other tests have none
     missing = [step.name for step in STEPS if step.name not in unchanged.shipped(STEPS)]
     assert not missing, "`make verdicts` finds them out again and writes results/verdicts.json"
 
