@@ -86,6 +86,11 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")
     arguments.require_shipped(steps)
+    if small := device.small_card():
+        raise ValueError(
+            f"--record: the shipped verdicts are those of a card of {device.USUAL_CARD}, "
+            f"and this one has the limits of {small}"
+        )
     found: dict[Step, list[Outcome]] = {step: [] for step in steps}
     for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
         found[outcome.step].append(outcome)

@@ -12,6 +12,7 @@ from msgspec import Struct, to_builtins
 
 from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
+from common.jobs import codetasks
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 
@@ -68,9 +69,15 @@ class Outcomes:
 
 
 def shipped(steps: list[Step]) -> dict[str, Verdict]:
-    """By name, the shipped verdicts that hold for steps as they are."""
-    found = cache.read(VERDICTS, dict[str, Verdict])
-    return {step.name: found[step.name] for step in steps if step.name in found and found[step.name].key == _of(step)}
+    """By name, the shipped verdicts that hold for steps as they are, with the tiles that they take on this card."""
+    found, small = cache.read(VERDICTS, dict[str, Verdict]), device.small_card()
+    return {
+        step.name: found[step.name]
+        for step in steps
+        if step.name in found
+        and found[step.name].key == _of(step)
+        and not (small and len(codetasks.by_card(step.path, [small, device.USUAL_CARD])) > 1)
+    }
 
 
 def ship(outcomes: dict[Step, list[Outcome]]) -> None:

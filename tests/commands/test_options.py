@@ -196,6 +196,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(device, "ready", True)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
+    monkeypatch.setattr(device, "small_card", lambda: "")
     note(arguments, "open_record", (record, "key"))
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
