@@ -45,7 +45,6 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 # --- hashes ---
 
 
-@store.kept_by_stamp
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word.
 
@@ -54,6 +53,7 @@ def source_hash(path: Path) -> str:
     return _learnt(path)[0]
 
 
+@store.kept_by_stamp
 def _learnt(path: Path) -> tuple[str, list[str]]:
     """The hash of a file's code, and the names it has of modules and files."""
     data, index = path.read_bytes(), _index()
@@ -112,7 +112,6 @@ def _is_bare_string(node: object) -> bool:
 # --- imports ---
 
 
-@store.kept_by_stamp
 def imports(path: Path) -> list[Path]:
     """The files that a file of Python imports, or names in a text; none if it is no Python."""
     try:

@@ -17,7 +17,7 @@ from msgspec import field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.machine_code.messages import Summary
+from common.machine_code.summaries import Summary
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 from common.timing import peers, timing
 from common.timing.timing import Paired, Timing

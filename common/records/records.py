@@ -27,7 +27,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.machine_code import summaries
-from common.machine_code.messages import Kernel
+from common.machine_code.summaries import Kernel
 from common.records import entries
 from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 from common.timing import ceilings as measured

@@ -1,4 +1,4 @@
-"""Wrong kernels: right ones with one mistake each, made of ``bases`` by the changes that ``mutants.toml`` lists."""
+"""Wrong kernels: right ones with a mistake each, made of ``bases`` or lessons by the changes in ``mutants.toml``."""
 
 import atexit
 import shutil
@@ -7,12 +7,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from common.catalog import problems, store
+from common.catalog import catalog, problems, store
 from common.catalog.problems import Problem
 from common.check import shapes
 
 FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
+# Bases that are a lesson's: a step or the solution of an exercise.
+OF_LESSONS = {
+    "dgrad_direct": "08_training",
+    "gemm_tf32_fragments": "06_tensor_cores/solutions",
+    "hconv3d_corner_off_by_one": "07_hopper/solutions",
+    "hgemm_one_warpgroup": "07_hopper/solutions",
+    "hgemm_released_too_early": "07_hopper/solutions",
+    "hgemm_wrong_group": "06_tensor_cores/solutions",
+}
 # An ordinary shape of a ladder, of no condition that a kernel here is wrong under.
 _ORDINARY = {
     "gemm": "M=7 N=5 K=6",
@@ -107,8 +116,9 @@ def everything() -> dict[str, Mutant]:
 
 def read(base, name, *, mistake="", refute=None, expect=None, on_gpu=None, changes=()) -> Mutant:
     """One entry of ``mutants.toml``."""
-    folder, file = (WHOLE, name) if base == WHOLE else ("bases", base)
-    text = (FOLDER / folder / f"{file}.py").read_text(encoding="utf-8")
+    folder = catalog.LESSONS / OF_LESSONS[base] if base in OF_LESSONS else FOLDER / "bases"
+    path = FOLDER / WHOLE / f"{name}.py" if base == WHOLE else folder / f"{base}.py"
+    text = path.read_text(encoding="utf-8")
     said, _, code = text.removeprefix('"""').partition('"""\n')
     if base == WHOLE:
         mistake, kernel = said, text
