@@ -4,9 +4,12 @@ import importlib
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import to_half
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 PIXELS, FILTERS, CHANNELS = 64, 8, 64
@@ -16,9 +19,10 @@ ACC = FILTERS // 2
 THREADS = 128
 FALLBACK = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 prepare = FALLBACK.prepare
+MAPS = Maps()
 
 
-@hopper.jit(THREADS)
+@jit(THREADS)
 @unroll
 def product(x_map, filt_map, y, C, taps, outputs, geometry):
     tiles = hopper.half_tiles()
@@ -67,7 +71,7 @@ def product(x_map, filt_map, y, C, taps, outputs, geometry):
 
 def launch(x, prepared, y, geometry):
     filt, _ = prepared
-    if not hopper.mappable(x, filt) or max(filt.shape[1:4]) > 4:
+    if not aligned(x, filt) or max(filt.shape[1:4]) > 4:
         return FALLBACK.launch(x, prepared, y, geometry)
     N, O, P, Q, K = y.shape
     T, R, S, C = filt.shape[1:]
@@ -76,8 +80,8 @@ def launch(x, prepared, y, geometry):
     dilations = geometry.dilation_d, geometry.dilation_h, geometry.dilation_w
     lower = [-pad for pad in pads]
     upper = [pads[i] - ((T, R, S)[i] - 1) * dilations[i] for i in range(3)]
-    x_map = hopper.im2col_map(x, lower, upper, CHANNELS, PIXELS, strides)
-    filt_map = hopper.tensor_map(filt.reshape(K, T * R * S * C), (FILTERS, CHANNELS))
+    x_map = MAPS.im2col(x, lower, upper, CHANNELS, PIXELS, strides)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (FILTERS, CHANNELS))
     grid = -(-N * O * P * Q // PIXELS), -(-K // FILTERS)
     flat = y.reshape(N * O * P * Q, K)
     product[grid, THREADS, 0, STAGE_BYTES](x_map, filt_map, flat, C, (T, R, S), (O, P, Q), geometry)
