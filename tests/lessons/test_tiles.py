@@ -43,7 +43,7 @@ def test_a_tile_is_cut_evenly_and_divisors_are_the_largest(extent, most):
     assert 1 <= tile <= most
     assert ceil_div(extent, tile) == ceil_div(extent, most)  # as few tiles as the largest gives
     assert tile == 1 or ceil_div(extent, tile - 1) > ceil_div(extent, most)  # and no larger than needed
-    divisor = divisor(extent, most)
-    assert extent % divisor == 0
-    assert all(extent % larger for larger in range(divisor + 1, min(extent, most) + 1))
-    assert largest_part(extent, 1, lambda r, s: r <= most) == (divisor, 1)
+    part = divisor(extent, most)
+    assert extent % part == 0
+    assert all(extent % larger for larger in range(part + 1, min(extent, most) + 1))
+    assert largest_part(extent, 1, lambda r, s: r <= most) == (part, 1)
