@@ -30,8 +30,7 @@ from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.machine_code import summaries
-from common.machine_code.messages import Kernel
-from common.machine_code.summaries import HotLoop
+from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
 from common.run.messages import Place, ShapeTask, at
 
