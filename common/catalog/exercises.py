@@ -69,7 +69,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``spoilers.toml`` says of an exercise."""
 
-    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1)]
     answers: dict[str, Name] = field(default_factory=dict)
     slips: dict[str, dict[str, Name]] = field(default_factory=dict)
 
@@ -175,9 +175,7 @@ def _read(folder: Path) -> list[Exercise]:
     found = []
     for number, entry in enumerate(_toml(source, _Entries).exercise, 1):
         if entry.name not in told:
-            raise ExerciseError(
-                f"{_shown(spoilers)}: {entry.name}.hints must be a list that is not empty, is missing"
-            )
+            raise ExerciseError(f"{_shown(spoilers)}: {entry.name}.hints is missing")
         found.append(_exercise(folder, number, entry, told.pop(entry.name), f"{_shown(source)}, exercise {number}"))
     for name in told:
         raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")

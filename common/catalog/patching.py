@@ -1,9 +1,9 @@
-"""Puts something in an attribute's or an item's place for a while."""
+"""Puts something in an attribute's place for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _ABSENT = object()
@@ -13,36 +13,17 @@ _ABSENT = object()
 def replaced(target: Any, **values: Any) -> Iterator[None]:
     """While open, the attributes of ``target``, a module, a class or another object, have these values.
 
-    Afterwards, whatever was raised, each is what it was, the last set first: one that the object did not have itself,
-    inherited or not there at all, is deleted. Raises TypeError for an object without a ``__dict__``.
+    Afterwards, whatever was raised, each is what it was: one that the object did not have itself is deleted.
     """
-    own = vars(target)
-    with ExitStack() as undone:
-        for name, value in values.items():
-            # from the object's own namespace: a static method or a property as it lies there
-            before = own.get(name, _ABSENT)
-            setattr(target, name, value)
-            undone.callback(_put_back, target, name, before)
-        yield
-
-
-def _put_back(target: Any, name: str, before: Any) -> None:
-    if before is _ABSENT:
-        delattr(target, name)
-    else:
-        setattr(target, name, before)
-
-
-@contextmanager
-def replaced_items(items: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
-    """While open, the items of a mapping, such as a module's namespace, have these values.
-
-    Afterwards, whatever was raised, the mapping holds all that it held before and no more.
-    """
-    before = dict(items)
+    # from the object's own namespace: a static method or a property as it lies there
+    before = {name: vars(target).get(name, _ABSENT) for name in values}
     try:
-        items.update(values)
+        for name, value in values.items():
+            setattr(target, name, value)
         yield
     finally:
-        items.clear()
-        items.update(before)
+        for name, value in before.items():
+            if value is not _ABSENT:
+                setattr(target, name, value)
+            elif name in vars(target):
+                delattr(target, name)

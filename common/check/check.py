@@ -354,7 +354,5 @@ def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verd
     positions = findings.sample_positions(problem, samples, seed)
     expected = reference.stored(problem, reference.at(problem, x, weight, positions))
     verdict.elements_compared = len(expected)
-    verdict.findings += findings.compare_sampled(
-        problem, positions, y[positions].astype(np.float64), expected, (x, weight)
-    )
+    verdict.findings += findings.compare_sampled(problem, positions, y[positions].astype(np.float64), expected)
     return verdict

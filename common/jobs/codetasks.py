@@ -19,7 +19,7 @@ from common.catalog.patching import replaced
 from common.explain import faults
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
-from common.machine_code.messages import Summary
+from common.machine_code.summaries import Summary
 from common.run.messages import Result
 
 ASKS = "card"  # the helper by which a step asks what the card has

@@ -13,7 +13,7 @@ from common.catalog.problems import Problem
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome, allowed
-from common.machine_code.messages import Summary
+from common.machine_code.summaries import Summary
 from common.run import isolate
 from common.run.messages import at
 from common.trace import result as traced

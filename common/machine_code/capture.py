@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import device, limits
-from common.catalog.patching import replaced, replaced_items
+from common.catalog.patching import replaced
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
 _MEMORY = 141 << 30  # bytes of it
@@ -50,16 +50,6 @@ def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[
         return allocate("to_device", values.shape, values.dtype, values)
 
     return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
-
-
-def default_stream_only() -> AbstractContextManager[None]:
-    """While open, the default stream is the only one: see :data:`common.catalog.limits.STREAMS`.
-
-    Afterwards ``numba.cuda`` holds what it held before, whatever the step did to it.
-    """
-    from numba import cuda
-
-    return replaced_items(vars(cuda), **limits.STREAMS)
 
 
 @contextmanager
@@ -98,9 +88,9 @@ def without_driver() -> AbstractContextManager[None]:
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
 
-    Launches are configured, and what is no launch is refused as :mod:`common.catalog.limits` words it. The card is an
-    H200 that nobody has, given to the ``with``: of so many ``multiprocessors``, all memory of it free. Arrays and
-    launches are :func:`arrays`' and :func:`launches`' matter.
+    Launches are configured, and what is no launch, or is on another stream than the default one, is refused as
+    :mod:`common.catalog.limits` words it. The card, given to the ``with``, is an H200 that nobody has: of so many
+    ``multiprocessors``, all memory of it free. Arrays and launches are :func:`arrays`' and :func:`launches`' matter.
     """
     from numba.cuda import dispatcher
 
@@ -135,6 +125,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
             select_device=lambda *_: stand_in, is_available=lambda: True, close=_nothing, event=_Event,
             event_elapsed_time=lambda *_: 0.0, pinned=_as_it_is, defer_cleanup=_as_it_is,
             pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
+            **limits.STREAMS,
         ),
     ):  # fmt: skip
         yield stand_in

@@ -324,7 +324,7 @@ class Module:
             raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
-                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
+                raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
             if not hasattr(self._names.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._names.cuda, name)

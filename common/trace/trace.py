@@ -278,6 +278,5 @@ def in_place_of_the_device(
         capture.no_device(multiprocessors) as gpu,
         capture.launches(note),
         capture.host(**functions, as_cuda_array=lambda array, **_: array),
-        capture.default_stream_only(),
     ):
         yield gpu

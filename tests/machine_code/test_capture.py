@@ -1,4 +1,4 @@
-"""What stands in for a while in the places of attributes, and of what Numba offers on the host."""
+"""What stands in for a while in the places of what Numba offers on the host."""
 
 import numpy as np
 import pytest
@@ -6,30 +6,7 @@ from numba import cuda
 from numba.cuda.dispatcher import CUDADispatcher, ForAll, _LaunchConfiguration
 
 from common.catalog import limits
-from common.catalog.patching import replaced
 from common.machine_code import capture
-
-
-class Base:
-    inherited = "base"
-
-
-class Owner(Base):
-    own = "own"
-
-    @staticmethod
-    def static():
-        return "static"
-
-
-def test_replaced_attributes_come_back():
-    before = dict(vars(Owner))
-    with pytest.raises(KeyError), replaced(Owner, own="other", inherited="other", static=staticmethod(len), new=1):  # noqa: PT012
-        assert (Owner.own, Owner.inherited, Owner.static("ab"), Owner.new) == ("other", "other", 2, 1)
-        raise KeyError
-    assert dict(vars(Owner)) == before
-    assert (Owner.static(), Owner().static(), Owner.inherited) == ("static", "static", "base")
-
 
 # --- Numba's host functions and launches ---
 
@@ -55,7 +32,6 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
         capture.no_device(),
         capture.launches(called) as known,
         capture.host(**capture.arrays(allocate), synchronize=lambda: "waited"),
-        capture.default_stream_only(),
     ):
         array = cuda.device_array(3)
         cuda.device_array_like(array)
