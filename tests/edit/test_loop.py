@@ -16,7 +16,6 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs import run
 from common.jobs.messages import Check, Compile, Pair
 from common.run import isolate
 from common.timing import timing
@@ -278,22 +277,13 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
 
 
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
-    edited, other = step, catalog.find("conv2d_naive")
-    monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
-    runs = loop.EditedSteps([edited, other])
-    shape = problems.RAGGED["gemm"][0]
-    timing = took(3.0)
-    runs.note(
-        [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
-    )
+    other = catalog.find("conv2d_naive")
+    monkeypatch.setattr(shipped, "edited", lambda path: path == step.path)
+    for _ in range(2):
+        edits.keep([step, other])
     (event,) = history.events()
-    assert (event.step, event.verdict, event.figures) == (
-        "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
-    )  # fmt: skip
-    runs = loop.EditedSteps([edited])
-    edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    runs.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
-    assert len(history.events()) == 1
+    assert (event.step, event.what) == ("gemm_naive", "saved")
+    assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
 
 
 @pytest.fixture

@@ -98,8 +98,10 @@ def test_rows_of_128_bytes_conflict_unless_they_are_swizzled(write):
 def test_what_is_counted():
     kernel = traced(RIGHT).main
     assert kernel.fma == PROBLEM.M * PROBLEM.N * PROBLEM.K
-    assert set(kernel.fma_lines) == {numbered(RIGHT.read_text(encoding="utf-8"), text) for text in (FIRST, SECOND)}
-    totals = kernel.totals()
+    assert set(kernel.fma_lines) == {
+        str(numbered(RIGHT.read_text(encoding="utf-8"), text)) for text in (FIRST, SECOND)
+    }
+    totals = kernel.totals
     # each of two warps reads its 16 rows of A, and all of B, once; a request is 512 bytes
     assert totals["shared_load_requests"] == (32 * 256 + 2 * 256 * 64) * 2 // 512
     assert totals["copy_requests"] == (32 * 256 + 256 * 64) * 2 // 512

@@ -1,10 +1,10 @@
 """Hopper's asynchronous machine on the tracer: right kernels, and kernels wrong in one place each; the pipeline."""
 
 import importlib.util
-import json
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hopper_kernels import (
@@ -395,7 +395,7 @@ def test_what_is_counted():
     assert read.requests == 2 * 4  # 16 k each
     assert read.moved == 8 * (64 * 16 + 16 * 128) * 2 // 128
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (64 * 64 + 64 * 128) * 2 // 128
-    json.dumps(kernel.as_dict())
+    msgspec.json.encode(kernel)
 
 
 def test_a_box_at_the_edge_touches_fewer_sectors():
@@ -456,34 +456,34 @@ def four_stages():
 def test_stages_are_filled_full_multiplied_and_free_in_turn(four_stages):
     spans = four_stages.main.pipeline
     stages = [f"filled[{i}]" for i in range(4)]
-    assert list(dict.fromkeys(span["stage"] for span in spans)) == stages
+    assert list(dict.fromkeys(span.stage for span in spans)) == stages
     for stage in stages:
-        own = [span for span in spans if span["stage"] == stage]
-        states = [span["state"] for span in own]
+        own = [span for span in spans if span.stage == stage]
+        states = [span.state for span in own]
         assert states == list(pipeline.STATES) * (len(own) // 4)
         assert len(own) // 4 == (3 if stage in stages[:2] else 2)  # ten steps
         for before, after in pairwise(own):
-            assert before["end"] == after["start"]
+            assert before.end == after.start
     # while one is multiplied, others are being filled
-    multiplied = next(s for s in spans if s["state"] == "multiplied" and s["start"] > 20)
-    assert any(s["state"] == "filling" and s["start"] <= multiplied["start"] < s["end"] for s in spans)
+    multiplied = next(s for s in spans if s.state == "multiplied" and s.start > 20)
+    assert any(s.state == "filling" and s.start <= multiplied.start < s.end for s in spans)
 
 
 def test_a_pipeline_is_drawn_as_text(four_stages):
-    rows = tracetables.pipeline(four_stages.as_dict()["kernels"][0], 100)
+    rows = tracetables.pipeline(four_stages.kernels[0], 100)
     assert rows[0].startswith("Stages of")
     assert [row.split()[0] for row in rows[1:]] == [f"filled[{i}]" for i in range(4)]
     assert all(len(row) <= 100 for row in rows[1:])
     assert rows[1].split()[1].startswith("~")
     assert all(mark in rows[1] for mark in "~=#.")
-    narrow = tracetables.pipeline(four_stages.as_dict()["kernels"][0], 30)
+    narrow = tracetables.pipeline(four_stages.kernels[0], 30)
     assert max(map(len, narrow[1:])) <= 30
 
 
 def test_a_kernel_without_stages_has_no_picture():
     found = traced(catalog.find("hgemm_wgmma").path, problems.Hgemm(M=64, N=64, K=64))
     assert found.main.pipeline == []
-    assert tracetables.pipeline(found.as_dict()["kernels"][0], 80) == []
+    assert tracetables.pipeline(found.kernels[0], 80) == []
 
 
 def test_a_block_is_traced_with_its_cluster():
@@ -499,7 +499,7 @@ def test_a_block_is_traced_with_its_cluster():
     moved = {one.array: one.moved for one in kernel.select("global", "tma")}
     assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
-    (table, *_) = tracetables.traced(kernel.as_dict())
+    (table, *_) = tracetables.traced(kernel)
     assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 
 
