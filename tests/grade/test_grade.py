@@ -577,7 +577,8 @@ def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_
 @pytest.mark.xdist_group("gpu")
 class TestOnGpu:
     @pytest.fixture(scope="class")
-    def machine(self):
+    @classmethod
+    def machine(cls):
         return measuring.measure_device()
 
     @pytest.mark.parametrize("exercise", some(KERNELS, 10, 4), ids=lambda one: one.number)
