@@ -158,7 +158,7 @@ def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.
         say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
         code = UNUSABLE
     if this.verdict == "unfinished":
-        say.print("[dim]saved again: left unfinished[/]")
+        say.print("[dim]left unfinished[/]")
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
     return code
