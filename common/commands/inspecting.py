@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog import device, problems, store
@@ -119,7 +120,7 @@ def _trace(options: argparse.Namespace) -> int:
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = tracetables.comparison(named) if len(named) == 2 else None
     if options.json:
-        entries = [{"step": name, **one} for name, one in named.items()]
+        entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
         told = {"steps": entries, "comparison": compared} if compared else entries[0]
         console.print_json(told)
     else:
@@ -127,7 +128,7 @@ def _trace(options: argparse.Namespace) -> int:
             _print_trace(step, problem, one, shape is None)
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
-    return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
+    return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
 
 
 def _require_page(path: Path) -> None:
@@ -143,18 +144,18 @@ def _require_page(path: Path) -> None:
 def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
     say = console.say()
     say.print(f"{step.name} at {problem}")
-    for kernel in found["kernels"]:
+    for kernel in found.kernels:
         for table in tracetables.traced(kernel):
             say.print(table)
         for row in tracetables.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
-        for line in kernel["printed"]:
+        for line in kernel.printed:
             say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
-        if more := kernel["prints"] - len(kernel["printed"]):
+        if more := kernel.prints - len(kernel.printed):
             say.print(f"  ... {more} more")
         for sentence in tracetables.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
-    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    faults = [fault for kernel in found.kernels for fault in kernel.faults]
     for fault in faults:
         text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)

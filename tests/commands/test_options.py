@@ -154,7 +154,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def traced():
     """What a trace of a right kernel looks like."""
-    return trace.run(catalog.load(catalog.find("gemm_naive").path, "gemm"), SMALL, kept=1).as_dict()
+    return trace.run(catalog.load(catalog.find("gemm_naive").path, "gemm"), SMALL, kept=1)
 
 
 @pytest.fixture

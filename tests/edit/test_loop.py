@@ -208,15 +208,15 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
 
 @pytest.fixture
 def edited_helper(tmp_path, monkeypatch):
-    """gemm_wide_loads as shipped, while lessons/wide.py differs from what was shipped; the step, and that text."""
+    """gemm_wide_loads as shipped, while a helper of it differs from what was shipped; the step, and that text."""
     original = catalog.find("gemm_wide_loads")
     path = tmp_path / original.path.name
     shutil.copy(original.path, path)
-    helper = (catalog.LESSONS / "wide.py").read_bytes() + b"OTHER = 1\n"
+    helper = (catalog.LESSONS / "toolkit" / "memory.py").read_bytes() + b"OTHER = 1\n"
     text = shipped.text
     edited = shipped.edited
-    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "wide.py" or edited(one))
-    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "wide.py" else text(original.path))
+    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "memory.py" or edited(one))
+    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "memory.py" else text(original.path))
     return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
 
 
@@ -225,7 +225,7 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     tasks, ask = [], gpu.run
     isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
-    present = (catalog.LESSONS / "wide.py").read_bytes()
+    present = (catalog.LESSONS / "toolkit" / "memory.py").read_bytes()
 
     def read(helpers):
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
@@ -238,8 +238,8 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     (event,) = history.events("gemm_wide_loads")
     assert event.helpers == {"wide": history.sha(present)}
     (kept,) = history.events("wide")
-    assert (kept.what, history.stored("wide.py", kept.source)) == ("saved", present)
-    best = history.keep(b"faster = True\n", "wide.py").parent.name
+    assert (kept.what, history.stored("memory.py", kept.source)) == ("saved", present)
+    best = history.keep(b"faster = True\n", "memory.py").parent.name
     figures = Figures(preset="gemm-4096", ratio=9.0)
     history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
     tasks.clear()
