@@ -23,19 +23,13 @@ from common.trace import (
 )
 from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
-from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
+from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, make_range, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
 from common.trace.views import View
 
 Code = Callable[..., Any]
-
-_HELPERS = (
-    "lessons.hopper",
-    "lessons.tensorcores",
-    "lessons.wide",
-)  # whose device functions the tracer carries out itself
 
 _RUNTIME = {
     "_" + name: getattr(values, name)
@@ -88,11 +82,11 @@ class Names:
         if number is not None:
             number.check = self._defined
             return number
-        name = getattr(value, "__name__", "")
-        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
-            self.state.has_engines = self.state.has_engines or name in ENGINES
-            self.waits = self.waits or name in engines.WAITS
-            return INTRINSICS[name]
+        model = model_of(value)
+        if model is not None:
+            self.state.has_engines = self.state.has_engines or model.name in ENGINES
+            self.waits = self.waits or model.name in engines.WAITS
+            return model
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs

@@ -126,8 +126,8 @@ def test_each_lane_holds_what_the_ptx_manual_says():
 
 TF32 = """
 from numba import cuda, float32
-from lessons.tensorcores import commit_group, ldmatrix4, mma_m16n8k8, to_tf32, wait_group
-from lessons.wide import copy4_async, copy4_or_zero, shared_array
+from lessons.toolkit.memory import commit_group, copy4_async, copy4_or_zero, shared_array, wait_group
+from lessons.toolkit.mma import ldmatrix4, mma_m16n8k8, to_tf32
 
 
 @cuda.jit
@@ -178,8 +178,7 @@ def test_tf32_is_cut_off_unless_it_was_rounded(write, how, nearest):
 HALVES = """
 from numba import cuda, float32
 from numba.types import float16
-from lessons.tensorcores import copy8_async, copy8_or_zero, half_array, store2_rounded, store8
-from lessons.wide import wait_async
+from lessons.toolkit.memory import copy8_async, copy8_or_zero, half_array, store2_rounded, store8, wait_async
 
 
 @cuda.jit
@@ -226,7 +225,7 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
 def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pending, sound):
     body = f"""
     from numba import cuda
-    from lessons.tensorcores import commit_group, copy8_async, half_array, wait_group, store8
+    from lessons.toolkit.memory import commit_group, copy8_async, half_array, store8, wait_group
     from numba.types import float16
 
 
@@ -256,7 +255,8 @@ def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pendi
 ONE_WARP = """
 from numba import cuda, float32
 from numba.types import float16
-from lessons.tensorcores import half_array, ldmatrix4, mma_m16n8k16
+from lessons.toolkit.memory import half_array
+from lessons.toolkit.mma import ldmatrix4, mma_m16n8k16
 
 
 @cuda.jit

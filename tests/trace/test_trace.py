@@ -43,8 +43,8 @@ HEAD = """
 import math
 import numpy as np
 from numba import cuda, float32, float64, int32, uint32, uint64
-from lessons.unrolled import unrolled
-from lessons.wide import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.memory import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.unroll import unrolled
 """
 
 

@@ -20,7 +20,7 @@ gemm_tuned = import_module(LESSON + "gemm_tuned")
 conv2d_one_channel = import_module(LESSON + "conv2d_one_channel")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
-VECTOR = import_module("lessons.wide").VECTOR
+VECTOR = import_module("lessons.toolkit.memory").VECTOR
 
 BANKS = WARP = 32
 MULTIPROCESSORS = 132  # of the H200

@@ -16,7 +16,7 @@ from common.trace import trace
 traced = import_module("lessons.01_naive.figures.traced")
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
-VECTOR = import_module("lessons.wide").VECTOR
+VECTOR = import_module("lessons.toolkit.memory").VECTOR
 LESSON = Path(__file__).parents[1].name
 
 WARP = 32
