@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import asdict
+from msgspec.structs import replace as changed
 
 from common.catalog import catalog, device, limits, problems, stages
 from common.catalog.patching import replaced
@@ -320,7 +321,7 @@ def trace_task(task: Trace) -> TraceResult:
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
         return {"status": "unusable", "message": str(error)}
-    return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
+    return {"status": "wrong" if found.faults else "right", "trace": changed(found, output=None)}
 
 
 def explain_task(task: messages.Explain) -> messages.ExplainResult:

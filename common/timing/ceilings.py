@@ -257,18 +257,18 @@ def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
 
 
 def _instructions(name: str) -> tuple[Any, Any, Any]:
-    """The lessons' module of that name, and the two names by which loops are written out; they have no types."""
-    loops: Any = import_module("lessons.unrolled")
-    return import_module(f"lessons.{name}"), loops.unroll, loops.unrolled
+    """The toolkit's module of that name, and the two names by which loops are written out; they have no types."""
+    loops: Any = import_module("lessons.toolkit.unroll")
+    return import_module(f"lessons.toolkit.{name}"), loops.unroll, loops.unrolled
 
 
 def _mma(kind: Kind) -> Any:
     from numba import cuda, float32, uint32
 
-    tensorcores, unroll, unrolled = _instructions("tensorcores")
+    cores, unroll, unrolled = _instructions("mma")
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
-    multiply = tensorcores.mma_m16n8k16 if kind.name == "f16" else tensorcores.mma_m16n8k8
+    multiply = cores.mma_m16n8k16 if kind.name == "f16" else cores.mma_m16n8k8
 
     @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
     @unroll

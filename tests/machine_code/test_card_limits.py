@@ -13,7 +13,7 @@ from common.catalog import catalog, device, limits, sources
 from common.jobs import codetasks
 from common.jobs.messages import Compile
 from common.run import isolate
-from lessons import card
+from lessons.toolkit import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 ASKING = [step for step in FILES if step.runs_on("8.6") and codetasks.ASKS in sources.hashes([step.path])]

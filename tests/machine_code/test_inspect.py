@@ -53,7 +53,7 @@ def kept(tmp_path, monkeypatch):
 TWO_KERNELS = """
 from functools import lru_cache
 from numba import cuda, float32
-from lessons.wide import copy4_async, load4, shared_array, wait_async
+from lessons.toolkit.memory import copy4_async, load4, shared_array, wait_async
 
 @cuda.jit(device=True)
 def dot(a, b, m, n):
@@ -199,7 +199,7 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     (card,) = compiled["wide"]["cards"]
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
     places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
-    assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/wide.py"}
+    assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/toolkit/memory.py"}
     for (file, number), text in places.items():
         lines = (catalog.ROOT / file).read_text(encoding="utf-8").splitlines()
         assert text == lines[number - 1].strip()
