@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 
 from common.catalog import limits
-from common.catalog.boundstep import BoundStep
-from common.catalog.patching import replaced
 from common.catalog.problems import Problem
 from common.machine_code import capture, sass
+from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog.boundstep import BoundStep
 from common.catalog.problems import FLOAT16, Problem
 from common.check import inputs
+from common.machine_code.capture import BoundStep
 from common.timing import peers
 from common.timing.timing import Fused, Stopwatch
 
