@@ -1,10 +1,12 @@
-"""Edited files: a run of a step, stage by stage; the commands ``history``, ``restore``, ``reset`` and ``ship``."""
+"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore``, ``reset``, ``ship``."""
 
 from __future__ import annotations
 
 import argparse
 import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, shipped, words
+from common.run import isolate
 
 _SHOWN_EVENTS = 30
 
@@ -119,12 +122,16 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
         console.complain(f"[yellow]{said}; {back}[/]")
 
 
-def keep_shipped() -> None:
-    """Where no git keeps them, copy the shipped files before they are edited."""
+def keep(steps: Sequence[Step] = ()) -> None:
+    """Where no git keeps them, copy the shipped files before they are edited; store those of ``steps`` and of their
+    helpers that are. What cannot be kept is said and stops nothing."""
     try:
         shipped.keep_copies()
+        for path in dict.fromkeys(one for step in steps for one in (step.path, *shipped.edited_helpers(step.path))):
+            if shipped.edited(path):
+                history.save(path)
     except history.HistoryError as error:
-        console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+        console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
 
 
 def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
@@ -151,7 +158,48 @@ def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.
         say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
         code = UNUSABLE
     if this.verdict == "unfinished":
-        say.print("[dim]saved again: left unfinished[/]")
+        say.print("[dim]left unfinished[/]")
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
     return code
+
+
+def watch(steps: list[Step], at_once: bool, preset: str | None, simulator: bool) -> int:
+    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now.
+
+    Files are looked at while a step runs, so that its run ends early if it is saved again.
+    """
+    say = console.say()
+    stop, path = threading.Event(), Path()
+
+    def run_saved(path: Path, stop: threading.Event) -> None:
+        """Run the steps that a saved file is, or that import it."""
+        say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+        for step in steps:
+            if path == step.path or path in sources.imported_helpers(step.path):
+                run_edited(step, preset, simulator, stop)
+
+    pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
+    saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
+    isolate.warm()
+    say.print(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
+    with ThreadPoolExecutor(1) as worker:
+        running: Future[None] = worker.submit(lambda: None)
+        try:
+            while True:
+                for saved in saves.look():
+                    pending += [saved] if saved not in pending else []
+                    if saved == path:
+                        stop.set()
+                if running.done():
+                    running.result()  # raises what it raised
+                    if pending:
+                        path, stop = pending.pop(0), threading.Event()
+                        running = worker.submit(run_saved, path, stop)
+                time.sleep(loop.LOOK_SECONDS)
+        except KeyboardInterrupt:
+            say.print("no longer watching")
+        finally:
+            stop.set()
+            isolate.cool()
+    return RIGHT

@@ -23,23 +23,13 @@ from common.trace import (
 )
 from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
-from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
+from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, make_range, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
 from common.trace.views import View
 
 Code = Callable[..., Any]
-
-_GRID = (
-    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
-    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
-)
-_HELPERS = (
-    "lessons.hopper",
-    "lessons.tensorcores",
-    "lessons.wide",
-)  # whose device functions the tracer carries out itself
 
 _RUNTIME = {
     "_" + name: getattr(values, name)
@@ -83,7 +73,7 @@ class Names:
         if isinstance(value, float):
             return np.float64(value)
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
-            return Module(self, value)
+            return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
             self.waits = self.waits or not engines.WAITS.isdisjoint(vars(value))
@@ -92,11 +82,11 @@ class Names:
         if number is not None:
             number.check = self._defined
             return number
-        name = getattr(value, "__name__", "")
-        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
-            self.state.has_engines = self.state.has_engines or name in ENGINES
-            self.waits = self.waits or name in engines.WAITS
-            return INTRINSICS[name]
+        model = model_of(value)
+        if model is not None:
+            self.state.has_engines = self.state.has_engines or model.name in ENGINES
+            self.waits = self.waits or model.name in engines.WAITS
+            return model
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
@@ -112,6 +102,8 @@ class Names:
     def _of_numba(self, value: Any) -> Any:
         from numba import cuda  # not in a process that only asks for a trace
 
+        if value is cuda.cg.this_grid:
+            return self.cuda.cg.this_grid
         name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name in _PLACES:
             return _Place(self.cuda, name)
@@ -148,6 +140,8 @@ class Function:
         except TraceError:
             return  # told when it is called
         self.shares = found.shares
+        if "this_grid" in self.function.__code__.co_names:
+            self.names.state.cooperative = True
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         builtins = {**_BUILTINS, "int": self.names.integer}
@@ -320,11 +314,9 @@ class Module:
         self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda and name == "cg":
-            raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
-                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
+                raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
             if not hasattr(self._names.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._names.cuda, name)

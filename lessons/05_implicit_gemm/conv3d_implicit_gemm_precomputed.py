@@ -16,10 +16,10 @@ from functools import lru_cache
 
 from numba import int32, int64, uint32
 
-from lessons.split_k import choose, partial_outputs
-from lessons.unrolled import inlined
-from lessons.wide import VECTOR
-from lessons.windows import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.grid import choose, partial_outputs
+from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.unroll import inlined
 
 analytic = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 

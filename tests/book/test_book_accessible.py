@@ -41,7 +41,7 @@ SMALL = """(smallest) => {
 def axe():
     """The checker's script."""
     if importlib.util.find_spec("axe_playwright_python") is None:
-        pytest.skip("no axe-playwright-python, which brings axe: make setup")
+        pytest.skip("no axe-playwright-python, which brings axe: make book")
     return (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
@@ -50,7 +50,7 @@ def opened(book, visit, name):
     # One change of the story stands for all: axe takes a minute for their coloured words.
     page.evaluate("document.querySelectorAll('.diff').forEach((fold, i) => { fold.open = i === 1; })")
     if name.startswith("search"):
-        page.wait_for_selector("#search-results .context")
+        page.wait_for_selector("#search-results li")
     return page
 
 

@@ -16,7 +16,6 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs import run
 from common.jobs.messages import Check, Compile, Pair
 from common.run import isolate
 from common.timing import timing
@@ -209,15 +208,15 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
 
 @pytest.fixture
 def edited_helper(tmp_path, monkeypatch):
-    """gemm_wide_loads as shipped, while lessons/wide.py differs from what was shipped; the step, and that text."""
+    """gemm_wide_loads as shipped, while a helper of it differs from what was shipped; the step, and that text."""
     original = catalog.find("gemm_wide_loads")
     path = tmp_path / original.path.name
     shutil.copy(original.path, path)
-    helper = (catalog.LESSONS / "wide.py").read_bytes() + b"OTHER = 1\n"
+    helper = (catalog.LESSONS / "toolkit" / "memory.py").read_bytes() + b"OTHER = 1\n"
     text = shipped.text
     edited = shipped.edited
-    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "wide.py" or edited(one))
-    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "wide.py" else text(original.path))
+    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "memory.py" or edited(one))
+    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "memory.py" else text(original.path))
     return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
 
 
@@ -226,7 +225,7 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     tasks, ask = [], gpu.run
     isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
-    present = (catalog.LESSONS / "wide.py").read_bytes()
+    present = (catalog.LESSONS / "toolkit" / "memory.py").read_bytes()
 
     def read(helpers):
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
@@ -239,8 +238,8 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     (event,) = history.events("gemm_wide_loads")
     assert event.helpers == {"wide": history.sha(present)}
     (kept,) = history.events("wide")
-    assert (kept.what, history.stored("wide.py", kept.source)) == ("saved", present)
-    best = history.keep(b"faster = True\n", "wide.py").parent.name
+    assert (kept.what, history.stored("memory.py", kept.source)) == ("saved", present)
+    best = history.keep(b"faster = True\n", "memory.py").parent.name
     figures = Figures(preset="gemm-4096", ratio=9.0)
     history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
     tasks.clear()
@@ -278,22 +277,13 @@ def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
 
 
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
-    edited, other = step, catalog.find("conv2d_naive")
-    monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
-    runs = loop.EditedSteps([edited, other])
-    shape = problems.RAGGED["gemm"][0]
-    timing = took(3.0)
-    runs.note(
-        [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
-    )
+    other = catalog.find("conv2d_naive")
+    monkeypatch.setattr(shipped, "edited", lambda path: path == step.path)
+    for _ in range(2):
+        edits.keep([step, other])
     (event,) = history.events()
-    assert (event.step, event.verdict, event.figures) == (
-        "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
-    )  # fmt: skip
-    runs = loop.EditedSteps([edited])
-    edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    runs.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
-    assert len(history.events()) == 1
+    assert (event.step, event.what) == ("gemm_naive", "saved")
+    assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
 
 
 @pytest.fixture
@@ -306,29 +296,23 @@ def lesson(monkeypatch):
 
 
 class Saved:
-    """In place of the file watcher: one save each time, then Ctrl-C."""
+    """In place of the files' saves: one at each look, then Ctrl-C once all have run."""
 
     def __init__(self, *paths):
-        self.left = list(paths)
+        self.left = [*paths, None, None, None]
 
-    def __call__(self, files, on_save):
-        self.files = list(files)
+    def __call__(self, files):
         return self
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def wait(self):
+    def look(self):
         if not self.left:
             raise KeyboardInterrupt
-        return [self.left.pop(0)]
+        found = self.left.pop(0)
+        return [found] if found else []
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
@@ -339,23 +323,45 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["--watch"])
     assert lesson == ["conv2d_naive", "gemm_naive"]
+
+
+def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monkeypatch):
+    stops = []
+
+    def run_edited(step, preset, simulator, stop):
+        stops.append(stop.wait(0.5 if stops else 30))
+
+    monkeypatch.setattr(edits, "run_edited", run_edited)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, NAIVE.path, *[None] * 8))
+    cli.lesson_main("01_naive", ["--watch"])
+    assert stops == [True, False]
+
+
+def test_what_a_run_raises_ends_the_watch_in_one_line(monkeypatch, capsys):
+    def full_disk(*_):
+        raise OSError("full")
+
+    monkeypatch.setattr(edits, "run_edited", full_disk)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, None))
+    assert cli.lesson_main("01_naive", ["--watch"]) == 2
+    assert capsys.readouterr().err == "error: full\n"
 
 
 # --- saves ---
 
 
-def test_a_save_is_seen(write):
+def test_a_save_is_seen_once_its_writing_has_come_to_rest(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
-    seen = []
-    with loop.Saves([first, second], seen.append) as files:
-        first.write_text("22\n")
-        assert files.wait() == [first]
-        other = write("b.py.tmp", "2\n")  # many editors write beside and move
-        other.replace(second)
-        assert files.wait() == [second]
-    assert seen == [first, second]
+    saves = loop.Saves([first, second])
+    first.write_text("22\n")
+    assert [saves.look() for _ in range(3)] == [[], [first], []]
+    write("b.py.tmp", "2\n").replace(second)  # many editors write beside and move
+    assert [saves.look() for _ in range(3)] == [[], [second], []]
 
 
 def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import int32, uint32, uint64
 
-from lessons.unrolled import inlined
+from lessons.toolkit.unroll import inlined
 
 analytic = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 TILES, TUNABLES, shipped, workspace = analytic.TILES, analytic.TUNABLES, analytic.shipped, analytic.workspace
