@@ -93,25 +93,26 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
             path=str(path), ladder=ladder, shape=problem.shape(), repeats=1, precision=precision, wide=candidate.wide,
             **fields,
         )  # fmt: skip
+        late = False
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 result = child.attempt(task)
         except _Late:
-            result = {"status": "late"}
+            late = True
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if late:
             found = "late"
-        elif result["status"] == "unjudged":
+        elif result.status == "unjudged":
             found = "unjudged"
         else:
             result = run.judged(problem, result)
-            if result["status"] == "refused":
+            if result.status == "refused":
                 found = "refused"
-            elif result["status"] not in classes.ENDED:
-                said = [(one.kind, one.message) for one in result.get("findings", [])]
-                found = "{}: {}".format(*(said or [(result["status"], result.get("message"))])[0])[:160]
+            elif result.status not in classes.ENDED:
+                said = [(one.kind, one.message) for one in result.findings]
+                found = "{}: {}".format(*(said or [(result.status, result.message)])[0])[:160]
                 if "LaunchLimitError" in found and candidate.wide and not _limits(path):
                     found = ""
         if found:

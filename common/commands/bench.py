@@ -186,11 +186,11 @@ class Bench:
         elif kind == "step" and found.status == "right":
             records.record_step(self._record, key, found)
         elif kind == "step" and not found.elsewhere:
-            why = "; ".join(found.reasons) or found.result.get("message") or found.status
+            why = "; ".join(found.reasons) or found.message or found.status
             self.failed[f"{found.step.name} {found.preset}"] = why
         elif kind == "library":
             preset, result = found
-            if result["status"] == "right":
+            if result.status == "right":
                 records.record_peers(self._record, key, preset, result)
-            if result.get("message"):
-                self.failed[f"the library {preset}"] = result["message"]
+            if result.message:
+                self.failed[f"the library {preset}"] = result.message

@@ -45,8 +45,8 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
     keys = [_key(unit) for unit in wanted]  # of before: what changes meanwhile is drawn again
     results = isolate.run_groups([[unit] for unit in wanted], True, SECONDS, device.workers())
     for unit, key, (_, result) in zip(wanted, keys, results, strict=True):
-        if result["status"] == "right":
-            cache.put("drawn", key, _digests(result["files"]))
+        if result.status == "right":
+            cache.put("drawn", key, _digests(result.files))
         yield unit, result
 
 

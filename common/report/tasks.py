@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from common.catalog import stages
 from common.run.messages import Result, Task
 
 
-class DrawResult(Result, total=False):
+class DrawResult(Result, frozen=True, kw_only=True):
     """``files`` that were written, from the checkout's root."""
 
-    files: list[str]
+    files: Sequence[str] = ()
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
@@ -31,4 +32,4 @@ def draw_task(task: Draw) -> DrawResult:
     from common.report import drawing
 
     with stages.stage("charts"):
-        return {"status": "right", "files": drawing.draw_here(task)}
+        return DrawResult(status="right", files=drawing.draw_here(task))

@@ -109,8 +109,8 @@ class Traced(TypedDict):
     kernels: list[TracedKernel]
 
 
-class TraceResult(Result, total=False):
-    trace: Traced
+class TraceResult(Result, frozen=True, kw_only=True):
+    trace: Traced | None = None
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):

@@ -18,7 +18,7 @@ from common.catalog import cache, catalog, problems, schema
 from common.commands import arguments
 from common.commands import lessons as told
 from common.jobs import compiling
-from common.jobs.messages import Compile, Summarise
+from common.jobs.messages import Compile, StepResult, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import entries, records
@@ -125,7 +125,7 @@ def compiled(tmp_path_factory):
     }
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
     if results[1].get("missing_tool"):
-        pytest.skip(results[1]["message"])
+        pytest.skip(results[1].message)
     return dict(zip(tasks, results, strict=True))
 
 
@@ -163,7 +163,7 @@ def launch(a, b, c):
 @pytest.mark.parametrize("cc", TRIED_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
-    (card,) = (kernel for kernel in compiled["all"]["kernels"] if kernel["architecture"] == cc)
+    (card,) = (kernel for kernel in compiled["all"].kernels if kernel["architecture"] == cc)
     assert card["stack_bytes"] == card["spill_bytes"] == 0
     assert card["shared_bytes"] == 8192
     assert 0 < card["occupancy"]["fraction"] <= 1
@@ -182,8 +182,8 @@ def test_one_instruction_in_three_is_useful(compiled, cc):
 
 
 def test_a_card_names_the_line_of_the_source(compiled):
-    (card,) = compiled["one"]["cards"]
-    (recorded,) = (kernel for kernel in compiled["all"]["kernels"] if kernel["architecture"] == "9.0")
+    (card,) = compiled["one"].cards
+    (recorded,) = (kernel for kernel in compiled["all"].kernels if kernel["architecture"] == "9.0")
     assert card["instructions"] == recorded["instructions"]
     step = catalog.find("gemm_shared_tile")
     lines = step.path.read_text(encoding="utf-8").splitlines()
@@ -196,7 +196,7 @@ def test_a_card_names_the_line_of_the_source(compiled):
 
 
 def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
-    (card,) = compiled["wide"]["cards"]
+    (card,) = compiled["wide"].cards
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
     places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
     assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/wide.py"}
@@ -209,7 +209,7 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
 
 
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
-    fetch, product = compiled["two"]["cards"]
+    fetch, product = compiled["two"].cards
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
@@ -232,10 +232,10 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
 
 def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
     result = compiled["record"]
-    assert result["status"] == "right", result
-    assert [kernel["kernel"] for kernel in result["kernels"]] == ["fetch", "product"]
-    assert list(result["other_presets"]) == ["small"]
-    product = result["other_presets"]["small"][-1]
+    assert result.status == "right", result
+    assert [kernel["kernel"] for kernel in result.kernels] == ["fetch", "product"]
+    assert list(result.other_presets) == ["small"]
+    product = result.other_presets["small"][-1]
     assert product["block"] == [32, 8, 1]
     assert product["hot"]["multiply_adds"] == HotLoop.compiled(product).multiply_adds
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
@@ -251,9 +251,9 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     ],
 )
 def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
-    assert compiled[name]["status"] == status
-    assert re.search(says, compiled[name]["message"]), compiled[name]["message"]
-    assert "candidate" not in compiled[name]["message"]
+    assert compiled[name].status == status
+    assert re.search(says, compiled[name].message), compiled[name].message
+    assert "candidate" not in compiled[name].message
 
 
 # --- the command ---
@@ -285,7 +285,7 @@ def made(monkeypatch):
         for task in asked:
             tasks.append(task)
             name = Path(task.path).stem
-            yield task, {"status": "right", "cards": [kernel_card(kernel=name)]}
+            yield task, StepResult(status="right", cards=[kernel_card(kernel=name)])
 
     monkeypatch.setattr(isolate, "run", answer)
     return tasks
@@ -307,8 +307,8 @@ def test_json_is_alone_on_standard_output_and_cards_are_kept(call, made):
     data = json.loads(out)
     assert data["architecture"] == "8.6"
     (result,) = data["results"]
-    assert (result["step"], result["problem"], result["status"]) == ("gemm_coarsened", "gemm-4096", "right")
-    (card,) = result["cards"]
+    assert (result.step, result.problem, result.status) == ("gemm_coarsened", "gemm-4096", "right")
+    (card,) = result.cards
     assert set(card) == {*KEYS, "traffic"}
     assert set(card["traffic"]) == set(summaries.TRAFFIC)
     assert set(card["hot"]) == HOT_KEYS
