@@ -2,7 +2,7 @@
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
 #   RECORD=1         write the shipped records, verdicts, charts and tables, not those in .workbook/results (for
-#                    maintainers: make bench, charts, sweep, profile, sanitize)
+#                    maintainers: make check, bench, charts, sweep)
 #   SIM=1            as if there were no GPU (make all, make 01 ...)
 #   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
@@ -29,10 +29,10 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick train check verdicts bench book charts photo sweep profile sanitize diff watch history reset lint lock clean $(NUMBERS)
+.PHONY: help all test quick train check bench book charts sweep diff reset lint lock clean $(NUMBERS)
 .DELETE_ON_ERROR:
 
-help: # list these; those with two signs are listed, the others are named
+help: # list these; targets with two signs are listed, the others are named
 	@echo "usage: make TARGET [CUDA=12] [FRESH=1] [PYTHON=/path/to/python3]"
 	@echo "  01 ... $(lastword $(NUMBERS))  run one lesson: check its steps, time them, compare"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
@@ -42,53 +42,33 @@ help: # list these; those with two signs are listed, the others are named
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)$(if $(SIM), --sim)
 
-setup: $(SETUP) $(DEV) # install all packages into .venv (each target installs what it needs)
-
 test: $(DEV) ## run the tests; those that need a GPU skip without one
 	$(PYTHON) -m pytest -n auto --dist loadgroup
 
-quick: $(DEV) ## lint, type-check and run the fast tests
+quick: $(DEV) # lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
-check: $(SETUP) # check every step at its whole plan, on the GPU if there is one
-	$(PYTHON) -m common check
-
-verdicts: $(SETUP) # check every step at its whole plan without a GPU, compile it, and write results/verdicts.json
-	$(PYTHON) -m common check --record
+check: $(SETUP) # check every step at its whole plan; RECORD=1: without a GPU, and write results/verdicts.json
+	$(PYTHON) -m common check$(KEEP)
 
 book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book
 
-bench: $(SETUP) $(if $(RECORD),$(DIGITS)) # time steps and the vendor's libraries where the record lacks that; MINUTES=9: begin nothing after so many
-	$(PYTHON) -m common bench$(if $(MINUTES), --minutes $(MINUTES))$(KEEP)
+bench: $(SETUP) $(if $(RECORD),$(DIGITS)) # time steps and the vendor's libraries where the record lacks that; Ctrl-C keeps what is there
+	$(PYTHON) -m common bench$(KEEP)
 
-charts: $(SETUP) # draw charts and tables of your own records
+charts: $(SETUP) ## draw charts and tables of your own records
 	$(PYTHON) -m common charts$(if $(FRESH), --fresh)$(KEEP)
 
-train: $(SETUP) $(DIGITS) # train lesson 08's network on handwritten digits; Ctrl-C keeps what it learned: RESUME=PATH goes on
+train: $(SETUP) $(DIGITS) ## train lesson 08's network on handwritten digits; Ctrl-C keeps what it learned: RESUME=PATH goes on
 	$(PYTHON) -m lessons.08_training train$(if $(RESUME), --resume $(RESUME))
 
-photo: $(SETUP) # convolve a photograph with twelve filters and draw the feature maps
-	$(PYTHON) -m common photo
-
-sweep: $(SETUP) # time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
+sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
 	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM)) $(if $(VALUES),--values "$(VALUES)")$(KEEP)
-
-profile: $(SETUP) # read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
-	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))$(KEEP)
-
-sanitize: $(SETUP) # run compute-sanitizer over every step, or make sanitize STEP=...
-	$(PYTHON) -m common sanitize $(STEP)$(KEEP)
 
 diff: $(SETUP) ## show what a step changes: make diff TO=gemm_shared_tile [FROM=gemm_naive]; default: what it grew from
 	@$(PYTHON) -m common diff $(FROM) $(TO)
-
-watch: $(SETUP) ## run a lesson's steps whenever you save them: make watch LESSON=03 [STEP=...]
-	@$(PYTHON) -m lessons.$(or $(firstword $(filter $(LESSON) $(LESSON)_%,$(LESSONS))),$(error LESSON=$(LESSON): must be one of $(NUMBERS))) $(STEP) --watch
-
-history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common restore STEP N brings one back
-	@$(PYTHON) -m common history $(STEP)
 
 reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
 	@$(PYTHON) -m common reset $(LESSON)

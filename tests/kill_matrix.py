@@ -64,7 +64,7 @@ RIGHT = {
 def kernels(ladder: str) -> list[Path]:
     """The wrong kernels of a ladder; those that only a GPU or a compiler shows are left out."""
     mine = [kernel for kernel in mutants.everything().values() if kernel.ladder == ladder]
-    return [kernel.path for kernel in mine if kernel.refute.get("compiles", True)]
+    return [kernel.path for kernel in mine if kernel.shown.get("compiles", True)]
 
 
 class _Late(BaseException):

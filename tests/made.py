@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from common.catalog import catalog, schema, sources
+from common.catalog import catalog, limits, schema, sources
 from common.machine_code import codegen, sass, summaries
-from common.machine_code.messages import Fits, Hot, Kernel
+from common.machine_code.summaries import Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
 from common.timing.tools import METRICS, Counters
@@ -29,7 +29,7 @@ def of_now(name):
 def kernel(name, what="multiply loop", loop=None, **fields):
     """A kernel with this hot loop."""
     known = {"architecture": "9.0", "registers": 32, "stack_bytes": 0, "shared_bytes": 0, "instructions": {}}
-    known["occupancy"] = Fits(blocks=1, warps=1, max_warps=64, fraction=1 / 64, limited_by=["blocks"])
+    known["occupancy"] = limits.Occupancy(blocks=1, warps=1, max_warps=64, fraction=1 / 64, limited_by=["blocks"])
     return Kernel(**{**known, "kernel": name, "loop": loop or {}, "hot": Hot(what=what), **fields})
 
 

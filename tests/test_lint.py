@@ -56,7 +56,7 @@ def test_imports_point_down_only(root, nodes):
 
 
 def test_the_harness_uses_no_mocks(root, nodes):
-    """``common.catalog.patching`` does what it needs of ``unittest.mock``."""
+    """``common.machine_code.capture.replaced`` does what it needs of ``unittest.mock``."""
     for path in sorted((root / "common").rglob("*.py")):
         for node in nodes(path):
             if isinstance(node, ast.Import):

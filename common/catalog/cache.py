@@ -41,27 +41,15 @@ T = TypeVar("T")
 
 
 def files(roots: Iterable[Path]) -> list[Path]:
-    """These files, and all that they import or name, directly or through each other, in order.
-
-    Of ``common`` it is what it was when this process first asked, as it has that loaded.
-    """
+    """These files, and all that they import or name, directly or through each other, in order."""
     found: set[Path] = set()
     pending = [path.resolve() for path in roots]
     while pending:
         path = pending.pop()
         if path not in found:
             found.add(path)
-            pending += _named_in_common(path) if _in_common(path) else sources.imports(path)
+            pending += sources.imports(path) if path != catalog.ROOT / _CARRIER else ()
     return sorted(found)
-
-
-def _in_common(path: Path) -> bool:
-    return path.is_relative_to(catalog.ROOT / "common")
-
-
-@functools.cache
-def _named_in_common(path: Path) -> list[Path]:
-    return [] if path == catalog.ROOT / _CARRIER else sources.imports(path)
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
@@ -71,22 +59,24 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     """
     whole = hashlib.sha256()
     for name, path in sorted((_shown(path), path) for path in set(paths)):
-        whole.update(f"{name}\0{_content(path, text)}\0".encode())
+        as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
+        whole.update(f"{name}\0{_code(path) if as_code else _bytes(path)}\0".encode())
     return whole.hexdigest()
 
 
 _shown = functools.cache(store.shown)
 
 
-def _content(path: Path, text: bool) -> str:
-    if _shown(path).startswith("common/"):
-        return _content_in_common(path)
-    return _code(path) if path.suffix == ".py" and not text else _bytes(path)
+@store.kept_by_stamp
+def _bytes(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
-@functools.cache
-def _content_in_common(path: Path) -> str:
-    return _code(path) if path.suffix == ".py" else _bytes(path)
+def _code(path: Path) -> str:
+    try:
+        return sources.source_hash(path)
+    except sources.NO_PYTHON:
+        return _bytes(path)
 
 
 def key(
@@ -105,19 +95,6 @@ def key(
     known = sources.versions(PACKAGES if versions is None else versions)
     told = [parts, machine, known, digest([*files(roots), *data], text)]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
-
-
-@store.kept_by_stamp
-def _bytes(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
-
-
-@store.kept_by_stamp
-def _code(path: Path) -> str:
-    try:
-        return sources.source_hash(path)
-    except sources.NO_PYTHON:
-        return _bytes(path)
 
 
 # --- values ---

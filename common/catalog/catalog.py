@@ -3,8 +3,8 @@
 A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
 says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
-steps import: ``lessons/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses. A
-lesson's folder is no Python name, so the latter are imported by a text, as are steps:
+steps import: ``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone
+uses. A lesson's folder is no Python name, so the latter are imported by a text, as are steps:
 ``importlib.import_module("lessons.<lesson>.helpers.<name>")``.
 """
 
@@ -31,7 +31,7 @@ from common.catalog.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, p
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
-HELPERS = "helpers"  # a lesson's folder of its own helpers
+TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
 EXPERIMENTS = "experiments"
 
 _ARGUMENTS = {
@@ -209,7 +209,7 @@ def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
     Raises CatalogError where two have one name.
     """
     found: dict[str, Path] = {}
-    folders = [root, *(root / lesson / HELPERS for lesson in lessons(root))]
+    folders = [root / TOOLKIT, *(root / lesson / HELPERS for lesson in lessons(root))]
     for path in (path for folder in folders for path in _python_files(folder)):
         other = found.setdefault(path.stem, path)
         if other is not path:
@@ -221,7 +221,7 @@ def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
 def is_helper(path: Path) -> bool:
     """Is this where a helper lies: one that lessons share, or a lesson's own?"""
     own = path.parent.name == HELPERS and path.parents[2] == LESSONS
-    return (own or path.parent == LESSONS) and path.suffix == ".py" and not path.name.startswith("_")
+    return (own or path.parent == LESSONS / TOOLKIT) and path.suffix == ".py" and not path.name.startswith("_")
 
 
 def load(
@@ -233,7 +233,7 @@ def load(
 ) -> ModuleType:
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
-    ``helpers`` names files that stand in for the lessons' own, ``{"wide": path}``: for this import alone.
+    ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
 
     Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is

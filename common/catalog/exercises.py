@@ -69,7 +69,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``spoilers.toml`` says of an exercise."""
 
-    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1)]
     answers: dict[str, Name] = field(default_factory=dict)
     slips: dict[str, dict[str, Name]] = field(default_factory=dict)
 
@@ -116,17 +116,17 @@ class Exercise(Entry, frozen=True, kw_only=True):
     @property
     def precision(self) -> str:
         """What it may compute with: what its solution says."""
-        return catalog.precision(self.solution, self.solution.read_text(encoding="utf-8"))
+        return catalog.precision(self.solution, store.read_text(self.solution))
 
     @property
     def algorithm(self) -> str | None:
         """Its algorithm, where that is not the definition: what its solution says."""
-        return catalog.algorithm(self.solution, self.solution.read_text(encoding="utf-8"), self.ladder)
+        return catalog.algorithm(self.solution, store.read_text(self.solution), self.ladder)
 
     @property
     def requires(self) -> str | None:
         """The compute capability that it needs, as its solution says; None: any."""
-        return catalog.requires(self.solution, self.solution.read_text(encoding="utf-8"))
+        return catalog.requires(self.solution, store.read_text(self.solution))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -175,9 +175,7 @@ def _read(folder: Path) -> list[Exercise]:
     found = []
     for number, entry in enumerate(_toml(source, _Entries).exercise, 1):
         if entry.name not in told:
-            raise ExerciseError(
-                f"{_shown(spoilers)}: {entry.name}.hints must be a list that is not empty, is missing"
-            )
+            raise ExerciseError(f"{_shown(spoilers)}: {entry.name}.hints is missing")
         found.append(_exercise(folder, number, entry, told.pop(entry.name), f"{_shown(source)}, exercise {number}"))
     for name in told:
         raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")
@@ -185,6 +183,7 @@ def _read(folder: Path) -> list[Exercise]:
 
 
 _Read = TypeVar("_Read")
+_fields = store.kept_by_stamp(store.read_toml)  # each exercise that is looked for asks for all
 
 
 def _toml(path: Path, kind: type[_Read]) -> _Read:
@@ -194,12 +193,6 @@ def _toml(path: Path, kind: type[_Read]) -> _Read:
         raise ExerciseError(str(error)) from None
     except schema.SchemaError as error:
         raise ExerciseError(f"{_shown(path)}: {error}") from None
-
-
-@store.kept_by_stamp
-def _fields(path: Path) -> dict[str, object]:
-    """The file, read anew only if it was written: each exercise that is looked for asks for all."""
-    return store.read_toml(path)
 
 
 def _shown(path: Path) -> str:

@@ -10,8 +10,9 @@ kernel does with them
 
 ``accuracy``      the steps on matrices whose errors are measured over K
 
-``[epilogues]``   ``ways``, the module whose epilogues are timed as in :mod:`common.timing.fusing`, and by step of
-``steps`` the presets
+``[epilogues]``   ``ways``, the module whose epilogues are timed, and by step of ``steps`` the presets
+
+``[measured_by]`` the module whose ``measure`` does it, of ``accuracy`` and of ``epilogues``
 
 ``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
 of the record of training the one of the lesson's own ``commands`` that writes it
@@ -66,6 +67,7 @@ class Lesson(Struct, frozen=True):
     remark: list[Remark] = field(default_factory=list)
     accuracy: list[str] = field(default_factory=list)
     epilogues: Epilogues | None = None
+    measured_by: dict[str, str] = field(default_factory=dict)
     training: Training | None = None
     photo: str = ""
 
@@ -96,6 +98,11 @@ def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
     """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
     found = (lesson.epilogues for lesson in _all(lessons) if lesson.epilogues)
     return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
+
+
+def measured_by(lessons: Path, what: str) -> str:
+    """The module whose ``measure`` measures the errors over K, ``accuracy``, or the ``epilogues``."""
+    return next(lesson.measured_by[what] for lesson in _all(lessons) if what in lesson.measured_by)
 
 
 def training(lessons: Path) -> tuple[Path, Training] | None:

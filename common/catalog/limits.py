@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypedDict, cast
+from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
+
+from common.catalog.schema import Amount, Count, Extent
 
 WARP = 32
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, and at most of a block
@@ -236,34 +239,19 @@ def require_registers(block: tuple[int, ...], registers: int) -> None:
 # --- occupancy ---
 
 
-class Fitting(TypedDict):
-    """An :class:`Occupancy` ready for JSON."""
-
-    blocks: int
-    warps: int
-    max_warps: int
-    fraction: float
-    limited_by: list[str]
-    block_limits: dict[str, int | None]
-
-
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True, omit_defaults=True):
     """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit.
 
-    ``block_limits`` has how many blocks each resource alone would allow: threads, registers, shared memory and
-    blocks; None for what the kernel does not use.
+    ``fraction`` of ``max_warps``. ``block_limits`` has how many blocks each resource alone would allow: threads,
+    registers, shared memory and blocks; None for what the kernel does not use.
     """
 
-    blocks: int
-    warps: int
-    max_warps: int
-    fraction: float
+    blocks: Count
+    warps: Count
+    max_warps: Extent
+    fraction: Amount
     limited_by: list[str]
-    block_limits: dict[str, int | None]
-
-    def as_dict(self) -> Fitting:
-        return cast(Fitting, {**vars(self), "fraction": round(self.fraction, 4)})
+    block_limits: dict[str, int | None] = {}
 
 
 def limits(architecture: str) -> Limits:
@@ -297,7 +285,8 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
     }
     blocks = min(count for count in counts.values() if count is not None)
     limited_by = [name for name, count in counts.items() if count == blocks]
-    return Occupancy(blocks, blocks * warps, has.warps, blocks * warps / has.warps, limited_by, counts)
+    fraction = round(blocks * warps / has.warps, 4)
+    return Occupancy(blocks, blocks * warps, has.warps, fraction, limited_by, counts)
 
 
 def block_registers(threads: int, registers: int) -> int:

@@ -45,7 +45,6 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 # --- hashes ---
 
 
-@store.kept_by_stamp
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word.
 
@@ -54,6 +53,7 @@ def source_hash(path: Path) -> str:
     return _learnt(path)[0]
 
 
+@store.kept_by_stamp
 def _learnt(path: Path) -> tuple[str, list[str]]:
     """The hash of a file's code, and the names it has of modules and files."""
     data, index = path.read_bytes(), _index()
@@ -112,22 +112,26 @@ def _is_bare_string(node: object) -> bool:
 # --- imports ---
 
 
-@store.kept_by_stamp
-def imports(path: Path) -> list[Path]:
+def imports(path: Path) -> tuple[Path, ...]:
     """The files that a file of Python imports, or names in a text; none if it is no Python."""
+    return _imports(path, store.stamp(path), catalog.LESSONS)
+
+
+@lru_cache(maxsize=512)
+def _imports(path: Path, _: store.Stamp, lessons: Path) -> tuple[Path, ...]:
     try:
         names = _learnt(path)[1] if path.suffix == ".py" else []
     except NO_PYTHON:
-        return []
-    return [found for name in names if (found := _file(path, name)) is not None]
+        return ()
+    return tuple(found for name in names if (found := _file(path, name, lessons)) is not None)
 
 
-def _file(path: Path, name: str) -> Path | None:
+def _file(path: Path, name: str, lessons: Path) -> Path | None:
     if _DATA.fullmatch(name):
         places = [path.parent / name, catalog.ROOT / name]
     elif _MODULE.fullmatch(name):
         top, _, rest = name.partition(".")
-        folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
+        folder = lessons if top == "lessons" else catalog.ROOT / top
         places = [folder / f"{rest.replace('.', '/')}.py"]
     else:  # a file beside it
         places = [path.parent / f"{name}.py"]

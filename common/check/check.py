@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference, stages
-from common.catalog.boundstep import BoundStep
 from common.catalog.problems import Problem
 from common.check import findings, inputs, oracle
 from common.check.arrays import MARGIN, Guarded
@@ -26,6 +25,7 @@ from common.check.findings import KINDS as KINDS
 from common.check.findings import AnyBench
 from common.check.findings import Finding as Finding
 from common.explain import diagnose
+from common.machine_code.capture import BoundStep
 
 Array = NDArray[Any]
 
@@ -354,7 +354,5 @@ def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verd
     positions = findings.sample_positions(problem, samples, seed)
     expected = reference.stored(problem, reference.at(problem, x, weight, positions))
     verdict.elements_compared = len(expected)
-    verdict.findings += findings.compare_sampled(
-        problem, positions, y[positions].astype(np.float64), expected, (x, weight)
-    )
+    verdict.findings += findings.compare_sampled(problem, positions, y[positions].astype(np.float64), expected)
     return verdict

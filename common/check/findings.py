@@ -79,17 +79,13 @@ def compare_sampled(
     positions: reference.Indices,
     got: Array,
     expected: Array,
-    operands: tuple[Array, Array] | None = None,
 ) -> list[Finding]:
     """Sampled elements that are wrong: nothing, or one finding."""
     wrong = np.flatnonzero(got != expected)
     if not len(wrong):
         return []
     at = tuple(axis[wrong] for axis in positions)
-    if operands:
-        hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
-    else:
-        hint = letters.where_sampled(problem, at)
+    hint = letters.where_sampled(problem, at)
     total, text = len(expected), "sampled elements are wrong"
     return [Finding("wrong", _tally(problem, np.transpose(at), got[wrong], expected[wrong], total, text, hint))]
 

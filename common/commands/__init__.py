@@ -6,13 +6,12 @@ Module by module:
     console       what is said: lines, complaints, progress
     verdicts      outcomes on the terminal, and exit codes
     steps         list, check, time, diff
-    bench         bench: what a record lacks is measured
+    bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times
-    profiling     profile, sanitize, sweep, trace --agree
     inspecting    inspect, trace
-    edits         history, restore, reset, ship
+    edits         history, restore, reset, ship; a run of an edited step, again at every save
     exercising    grade, hint
-    pictures      charts, photo, book
+    pictures      charts, book
     everything    all
     lessons       a lesson: run, watched, explained
 """

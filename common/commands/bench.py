@@ -1,28 +1,29 @@
-"""The command ``bench``: what this GPU's record lacks, or has of older code, is measured and recorded.
+"""The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
 
-It may be ended at any time: what is measured is kept as it comes, and the next run goes on with the rest.
+Either may be interrupted at any time: what is measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.commands import arguments, console, parts, verdicts
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import measuring, run
+from common.jobs.messages import StepResult, Tile
 from common.jobs.run import Outcome
 from common.records import current, records
+from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.timing import peers, timing, tools
@@ -38,9 +39,14 @@ def commands(known: arguments.Commands) -> None:
     arguments.takes_preset(sub, "all")
     names = ", ".join((ROWS, *parts.PARTS))
     sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
-    sub.add_argument("--list", action="store_true", help="name what would be measured; needs no GPU")
-    sub.add_argument("--minutes", type=float, default=math.inf, metavar="N", help="begin nothing after so many")
     sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
+    arguments.takes_record(sub)
+
+    sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
+    sub.add_argument("step", metavar="STEP")
+    arguments.takes_preset(sub, "the ladder's")
+    text = "sweep these constants only; the others stay as shipped"
+    sub.add_argument("--values", metavar='"NAME=1,2 ..."', help=text)
     arguments.takes_record(sub)
 
 
@@ -49,66 +55,49 @@ def _bench(options: argparse.Namespace) -> int:
     for name in options.part or ():
         if name not in known:
             raise ValueError(f"--part {name!r}: must be one of {', '.join(known)}")
-    whole = options.record and not (options.steps or options.problem)
+    named = [catalog.find(name) for name in options.steps]
+    whole = options.record and not (named or options.problem)
     names = options.part or (known if whole else (ROWS,))
-    if options.list:
-        return _list(names, options.record)
+    steps = named or catalog.everything()
+    pairs = arguments.pairs(steps, options.problem, every_preset=True, named=bool(named))
     device.require_gpu("the bench")
-    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    pairs = arguments.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
-    end = time.monotonic() + 60 * options.minutes
     failed: list[tuple[str, str, str]] = []  # part, what of it, and why
     code = RIGHT
     for name in names:
         if len(names) > 1:
             console.say().rule(name)
         if name == ROWS:
-            fresh = options.fresh or bool(options.steps)
-            bench = Bench(pairs, *run.inspect_device(), fresh, options.record)
-            code = bench.run(end=end)
+            bench = Bench(pairs, *run.inspect_device(), options.fresh or bool(named), options.record)
+            code = max(code, bench.run())
             failed += [(name, what, why) for what, why in bench.failed.items()]
-        else:
-            opened = arguments.open_record(options.record)
-            failed += [(name, *one) for one in _measure(parts.PARTS[name], opened, end)]
+            continue
+        part, opened = parts.PARTS[name], arguments.open_record(options.record)
+        for group, found in _measure(part, part.chosen(opened[0], named, options.problem), opened):
+            if isinstance(found, Exception):
+                failed.append((name, group, str(found)))
+            else:
+                code = max(code, found)
     if failed:
         console.say().print(tables.failed(failed))
     return max(code, WRONG if failed else RIGHT)
 
 
-def _list(names: Iterable[str], shipped: bool) -> int:
-    """Name what is missing of each part, or of older code."""
-    if device.gpu_count():
-        record, room = arguments.open_record(shipped)[0], run.inspect_device()[1]
-    else:
-        record, room = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), None
-    say = console.say()
-    say.print(f"To be measured for the record of {escape(record.gpu_name)}:")
-    for name in names:
-        missing = parts.rows(record, room) if name == ROWS else parts.PARTS[name].missing(record)
-        say.print(f"{name}: {', '.join(map(parts.named, missing)) or 'nothing'}", soft_wrap=True)
-    return RIGHT
-
-
-def _measure(part: parts.Part, opened: Opened, end: float) -> Iterator[tuple[str, str]]:
-    """Measure what is missing, some together, and each alone of those that failed. Yields what failed, and why."""
-    missing = part.missing(opened[0])
-    groups = [missing[at : at + part.together] for at in range(0, len(missing), part.together)]
+def _measure(part: parts.Part, items: list[Any], opened: Opened) -> Iterator[tuple[str, int | Exception]]:
+    """Measure items, some together, and each alone of those that failed. Yields their names with what came of them:
+    an exit code, or what stood in the way."""
+    groups = [items[at : at + part.together] for at in range(0, len(items), part.together)]
     while groups:
         group = groups.pop(0)
-        if time.monotonic() > end:
-            left = sum(map(len, groups), len(group))
-            console.say().print(f"the time is up: {left} are left, with which the next run goes on")
-            return
         try:
-            part.measure(group, opened)
+            yield ", ".join(map(parts.named, group)), part.measure(group, opened)
         except tools.UnavailableError as error:  # for all of them
-            yield ", ".join(parts.named(one) for one in chain(group, *groups)), str(error)
+            yield ", ".join(map(parts.named, chain(group, *groups))), error
             return
         except _FAILURES as error:
             if len(group) > 1:
                 groups[:0] = [[one] for one in group]
             else:
-                yield parts.named(group[0]), str(error)
+                yield parts.named(group[0]), error
 
 
 class Bench:
@@ -145,11 +134,9 @@ class Bench:
         self.outcomes: list[Outcome] = []
         self.failed: dict[str, str] = {}
 
-    def run(self, wrong: Iterable[str] = (), end: float = math.inf) -> int:
-        """Measure, but for the steps named in ``wrong``, beginning nothing after ``end`` (as time.monotonic()).
-
-        Each row is written as soon as it is there. Returns the exit code.
-        """
+    def run(self, wrong: Iterable[str] = ()) -> int:
+        """Measure, but for the steps named in ``wrong``; each row is written as soon as it is there. Returns the exit
+        code."""
         say = console.say()
         console.say_kept(self._held, "row", "rows")
         pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
@@ -167,16 +154,13 @@ class Bench:
                 self._keep(kind, one, key)
                 if kind == "step":
                     self.outcomes.append(one)
-                if time.monotonic() > end:
-                    say.print("the time is up: the next run goes on with the rest")
-                    break
         self.outcomes, ceilings = measuring.latest(self.outcomes), self._record.ceilings
         if ceilings is not None:
             rates = f"copy {ceilings.copy_gbs:,.0f} GB/s, FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
             say.print(f"{escape(self._gpu.name)}: {rates}")
             verdicts.print_times(self.outcomes, ceilings, self._gpu.name)
-        if not peers.available() and self._libraries:
-            say.print(peers.HOW_TO_GET)
+        if self._libraries:
+            console.say_libraries()
         return verdicts.exit_code(self.outcomes, asked=False)
 
     def _keep(self, kind: str, found: Any, key: str) -> None:
@@ -194,3 +178,42 @@ class Bench:
                 records.record_peers(self._record, key, preset, result)
             if result.message:
                 self.failed[f"the library {preset}"] = result.message
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
+    problems.preset(preset, step.ladder)
+    device.require_gpu("a sweep")
+    found = measuring.tunables(step, preset)
+    record, key = arguments.open_record(options.record)
+    old = record.sweep(preset, step.name)
+    holds = current.sweep(record, preset, step.name)
+    points = old.points if old and holds else []
+    done = [point.tile for point in points]
+    values = measuring.narrowed(found.tunables, found.shipped, options.values)
+    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
+    say = console.say()
+    if old and not holds:
+        say.print("the recorded sweep was measured on an older version of the file: all of it is measured anew")
+    if points:
+        say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
+    for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
+        point = Point(tile=tile, status=result.status)
+        if result.status == "right":
+            point.median_ms = result.time.median_ms
+        else:
+            point.reason = result.message or "; ".join(one.message for one in result.findings)
+        points.append(point)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
+        record.keep("sweeps", preset, {step.name: entry}, key)
+    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
+    return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+def _swept_line(point: tuple[Tile, StepResult]) -> str:
+    """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
+    tile, result = point
+    words = " ".join(f"{name}={value}" for name, value in tile.items())
+    found = f"{result.time.median_ms:.4g} ms" if result.timing is not None else result.status.replace("_", " ")
+    return f"{words}: {found}"

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from common.edit import history
+from common.timing import peers
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 Item = TypeVar("Item")
@@ -68,6 +69,12 @@ def say_kept(count: int, one: str, many: str) -> None:
         is_are, what = ("is as new as its", one) if count == 1 else ("are as new as their", many)
         was = "was" if count == 1 else "were"
         say().print(f"{count} {what} {is_are} code and {was} kept")
+
+
+def say_libraries() -> None:
+    """Say how to get the vendor's libraries to compare with, where they are not installed."""
+    if not peers.available():
+        say().print(peers.HOW_TO_GET)
 
 
 def progress(

@@ -1,9 +1,10 @@
-"""Edited files: a run of a step, stage by stage; the commands ``history``, ``restore``, ``reset`` and ``ship``."""
+"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore``, ``reset``, ``ship``."""
 
 from __future__ import annotations
 
 import argparse
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, shipped, words
+from common.run import isolate
 
 _SHOWN_EVENTS = 30
 
@@ -119,12 +121,16 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
         console.complain(f"[yellow]{said}; {back}[/]")
 
 
-def keep_shipped() -> None:
-    """Where no git keeps them, copy the shipped files before they are edited."""
+def keep(steps: Sequence[Step] = ()) -> None:
+    """Where no git keeps them, copy the shipped files before they are edited; store those of ``steps`` and of their
+    helpers that are. What cannot be kept is said and stops nothing."""
     try:
         shipped.keep_copies()
+        for path in dict.fromkeys(one for step in steps for one in (step.path, *shipped.edited_helpers(step.path))):
+            if shipped.edited(path):
+                history.save(path)
     except history.HistoryError as error:
-        console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+        console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
 
 
 def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
@@ -155,3 +161,35 @@ def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
     return code
+
+
+def watch(steps: list[Step], at_once: bool, preset: str | None, simulator: bool) -> int:
+    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now."""
+    say = console.say()
+    stops: dict[Path, threading.Event] = {}
+
+    def saved(path: Path) -> None:
+        if path in stops:
+            stops[path].set()
+
+    def concerned(path: Path) -> list[Step]:
+        """The steps that a saved file is, or that import it."""
+        return [step for step in steps if path == step.path or path in sources.imported_helpers(step.path)]
+
+    pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
+    with loop.Saves([*(step.path for step in steps), *shipped.helpers()], saved) as files:
+        isolate.warm()
+        say.print(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
+        try:
+            while True:
+                for path in pending or files.wait():
+                    stops[path] = threading.Event()
+                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+                    for step in concerned(path):
+                        run_edited(step, preset, simulator, stops[path])
+                pending = []
+        except KeyboardInterrupt:
+            say.print("no longer watching")
+        finally:
+            isolate.cool()
+    return RIGHT

@@ -7,10 +7,9 @@ import argparse
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, console, pictures, verdicts
+from common.commands import arguments, console, edits, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.edit import loop
 from common.jobs import compiling, run, unchanged
 from common.jobs.run import Outcome
 from common.report import tables
@@ -50,7 +49,7 @@ def _all(options: argparse.Namespace) -> int:
     if photographed in wrong:
         say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:
-        pictures.draw_photo(catalog.find(photographed), simulator, card[0] if card else None, options.fresh)
+        pictures.draw_photo(card[0] if card else None, options.fresh)
     say.rule("charts and tables")
     if simulator:
         said = "the charts and tables in results/ and the pages were measured on the cards that they name."
@@ -73,11 +72,10 @@ def _check(
     console.say_kept(len(found), "verdict", "verdicts")
     seed = plan.new_seed()
     if rest:
-        edited_ones = loop.EditedSteps(rest)
+        edits.keep(rest)
         checking = run.check_steps(rest, simulator, seed=seed, compiled=not simulator, brief=shipped)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
-        verdicts.note(edited_ones, [outcome for step in rest for outcome in found.get(step.name, [])])
         for step in rest:
             mine = found.get(step.name, [])
             if mine and all(outcome.fine for outcome in mine):

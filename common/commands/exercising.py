@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -37,51 +39,65 @@ def commands(known: arguments.Commands) -> None:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    limits = _limits(options)
+    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    if options.memory < _LEAST_MEMORY:
+        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
     files, folder, left_out = _to_grade(options.targets)
     if folder is None and options.out is not None:
         raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    if folder is None:
+        return _graded(options, files, left_out)
     out = options.out or folder
-    if folder is not None and out is not None:
-        arguments.make_folder(out)
+    arguments.make_folder(out)
+    inside = folders.INSIDE in os.environ
+    if not inside and (words := folders.bubblewrap(folder, out)):
+        given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
+        given += ["--memory", str(options.memory), *(["--workers", str(options.workers)] if options.workers else [])]
+        given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
+        command = [*words, sys.executable, "-m", "common", "grade", *given]
+        return subprocess.run(command, cwd=catalog.ROOT).returncode
+    return _graded(options, files, left_out, out, folders.ISOLATED if inside else folders.NOT_ISOLATED)
+
+
+def _graded(
+    options: argparse.Namespace,
+    files: list[folders.Submission],
+    left_out: list[str],
+    out: Path | None = None,
+    note: str = "",
+) -> int:
+    """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
     simulator = arguments.simulator(options.sim, options)
     gpu, ceilings = (None, None) if simulator else measuring.measure_device()
-    grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
+    grader = grade.Grader(gpu, ceilings, options.seconds, int(options.memory * 2**30))
     own = _own_sources(files)
-    note = grade.NOT_ISOLATED if folder else ""
-    workers = options.workers or device.workers()
-    edits.keep_shipped()
+    if folders.INSIDE not in os.environ:
+        edits.keep()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}
     try:
-        with closing(grader.all(files, workers)) as coming:
+        with closing(grader.all(files, options.workers or device.workers())) as coming:
             for number, verdict in console.progress("grade", coming, files, _graded_line, options.json):
                 found[number] = verdict
                 with suppress(OSError):  # what is killed has no time to; of the last report it is said
-                    if folder and out:
+                    if out:
                         folders.report([found[one] for one in sorted(found)], out, note)
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
         # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = console.tried(lambda: folders.report(grades, out, note)) if folder and out else None
+        written = console.tried(lambda: folders.report(grades, out, note)) if out else None
         console.tried(lambda: _remember(files, grades, own))
     if options.json:
         console.print_json({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:
-        if one.reasons or one.notes:
-            exercise = "" if one.target == one.name else one.target
-            say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
-        for text in (*one.reasons, *one.notes):
-            say.print(f"  {escape(text)}", soft_wrap=True)
-        if folder is None and not one.passed and one.target[:1].isdigit():
-            section = exercises.find(one.target).section
-            where = f"; its section: {escape(section)}" if section else ""
-            say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
+        _print_reasons(one, out is None, options)
     for text in left_out:
         say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
     if note:
@@ -91,14 +107,18 @@ def _grade(options: argparse.Namespace) -> int:
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
-def _limits(options: argparse.Namespace) -> grade.Limits:
-    """What one file may take; raises ValueError for what makes no sense."""
-    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
-        if value is not None and not 0 < value < 1e6:
-            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
-    if options.memory < _LEAST_MEMORY:
-        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
-    return grade.Limits(options.seconds, int(options.memory * 2**30))
+def _print_reasons(one: grade.Grade, hints: bool, options: argparse.Namespace) -> None:
+    """Print why a file did not pass, and what is noted; with ``hints`` where to get one."""
+    say = console.say(options)
+    if one.reasons or one.notes:
+        exercise = "" if one.target == one.name else one.target
+        say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
+    for text in (*one.reasons, *one.notes):
+        say.print(f"  {escape(text)}", soft_wrap=True)
+    if hints and not one.passed and one.target[:1].isdigit():
+        section = exercises.find(one.target).section
+        where = f"; its section: {escape(section)}" if section else ""
+        say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
 
 
 def _graded_line(entry: tuple[int, grade.Grade]) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import problems, store
+from common.catalog import device, problems, store
 from common.catalog.catalog import Step
-from common.commands import arguments, console, profiling, verdicts
+from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
 from common.jobs import compiling, run
 from common.records import records
-from common.report import kerneltables, tables, traces, tracetables
+from common.records.entries import Agreement
+from common.records.records import Record
+from common.report import agreement, kerneltables, tables, traces, tracetables
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -93,7 +97,7 @@ def _record(options: argparse.Namespace) -> int:
 
 def _trace(options: argparse.Namespace) -> int:
     if options.agree:
-        return profiling.agree(options)
+        return _agree(options)
     if len(options.steps) not in (1, 2):
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = arguments.one_or_two(options)
@@ -116,7 +120,7 @@ def _trace(options: argparse.Namespace) -> int:
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = tracetables.comparison(named) if len(named) == 2 else None
     if options.json:
-        entries = [{"step": name, **one} for name, one in named.items()]
+        entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
         told = {"steps": entries, "comparison": compared} if compared else entries[0]
         console.print_json(told)
     else:
@@ -124,7 +128,7 @@ def _trace(options: argparse.Namespace) -> int:
             _print_trace(step, problem, one, shape is None)
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
-    return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
+    return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
 
 
 def _require_page(path: Path) -> None:
@@ -140,18 +144,18 @@ def _require_page(path: Path) -> None:
 def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
     say = console.say()
     say.print(f"{step.name} at {problem}")
-    for kernel in found["kernels"]:
+    for kernel in found.kernels:
         for table in tracetables.traced(kernel):
             say.print(table)
         for row in tracetables.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
-        for line in kernel["printed"]:
+        for line in kernel.printed:
             say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
-        if more := kernel["prints"] - len(kernel["printed"]):
+        if more := kernel.prints - len(kernel.printed):
             say.print(f"  ... {more} more")
         for sentence in tracetables.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
-    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    faults = [fault for kernel in found.kernels for fault in kernel.faults]
     for fault in faults:
         text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)
@@ -161,3 +165,31 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
         if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
             say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)
+
+
+def _agree(options: argparse.Namespace) -> int:
+    """Show what the hardware counts beside what the tracer does: both now, or where there is no GPU as recorded."""
+    for name in ("block", "html"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    steps = arguments.chosen(options)
+    found: dict[str, dict[str, Agreement]] = {}
+    if device.gpu_count():
+        if options.file:
+            steps = [replace(steps[0], path=options.file)]
+        pairs = agreement.cases(steps)
+        if options.shape is not None:
+            shape = arguments.shape_of(steps, options.shape, simulator=True)
+            pairs = [(step, shape) for step in steps]
+        for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
+            found.setdefault(step.name, {})[str(problem)] = entry
+    else:
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+        if options.file or options.shape is not None:
+            raise ValueError(f"--agree: {record.gpu_name} has counted shipped steps alone, and there is no GPU here")
+        found = {step.name: record.data.agreement.get(step.name, {}) for step in steps}
+    if options.json:
+        console.print_json(found)
+    else:
+        console.say().print(agreement.agreed(found, steps))
+    return RIGHT

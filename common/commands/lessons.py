@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import threading
-import time
-from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, problems, sources
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import plan
 from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.edit import loop, shipped
+from common.edit import shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
@@ -30,12 +27,13 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
-    parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
+    size, way = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
+    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
+    size.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
     arguments.takes_sim(parser)
-    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
-    parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
-    parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
-    parser.set_defaults(command=_lesson_command, lesson=lesson, json=False)
+    way.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
+    way.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    parser.set_defaults(command=_command, lesson=lesson, json=False)
     return parser
 
 
@@ -54,12 +52,9 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     return chosen
 
 
-def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
-    chosen = _chosen_of(lesson, name, preset)
-    preset = arguments.preset_of(chosen if name else [], preset)
-    simulator = arguments.simulator(simulated, None)
+def _lesson(chosen: list[Step], preset: str | None, simulator: bool) -> int:
+    """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
-    edits.keep_shipped()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
     edits.name_edited_helpers(meaning if simulator else "", chosen)
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
@@ -97,7 +92,7 @@ def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
 
 
 def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
-    """What the kernels take, a line each; or why that is not known."""
+    """Print what the kernels take, a line each; or why that is not known."""
     say = console.say()
     if isinstance(cards, str):
         say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
@@ -136,64 +131,29 @@ def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
     return outcomes, verdicts.exit_code(outcomes, asked=False)
 
 
-def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
-    """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
-    say = console.say()
-    chosen = _chosen_of(lesson, name, preset)
-    simulator = arguments.simulator(simulated, None)
-    edits.keep_shipped()
-    edits.name_edited_helpers(steps=chosen)
-    stops: dict[Path, threading.Event] = {}
-
-    def saved(path: Path) -> None:
-        if path in stops:
-            stops[path].set()
-
-    def concerned(path: Path) -> list[Step]:
-        """The steps that a saved file is, or that import it."""
-        return [step for step in chosen if path == step.path or path in sources.imported_helpers(step.path)]
-
-    pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
-    with loop.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
-        isolate.warm()
-        say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
-        try:
-            while True:
-                for path in pending or files.wait():
-                    stops[path] = threading.Event()
-                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
-                    for step in concerned(path):
-                        edits.run_edited(step, preset, simulator, stops[path])
-                pending = []
-        except KeyboardInterrupt:
-            say.print("no longer watching")
-        finally:
-            isolate.cool()
-    return RIGHT
-
-
-def _lesson_command(options: argparse.Namespace) -> int:
+def _command(options: argparse.Namespace) -> int:
     """Run a lesson, watch it, or let a step of it explain itself; raises ValueError if options do not go together."""
+    steps = _chosen_of(options.lesson, options.step, options.problem)
     if options.explain:
-        return _explain(options)
+        return _explain(options, steps)
     if options.shape is not None:
         raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
-    return (_watch if options.watch else _lesson)(options.lesson, options.step, options.problem, options.sim)
-
-
-def _explain(options: argparse.Namespace) -> int:
+    simulator = arguments.simulator(options.sim, None)
+    edits.keep()
     if options.watch:
-        raise ValueError("--explain: goes without --watch: it runs no step")
+        edits.name_edited_helpers(steps=steps)
+        return edits.watch(steps, options.step is not None, options.problem, simulator)
+    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), simulator)
+
+
+def _explain(options: argparse.Namespace, steps: list[Step]) -> int:
     if options.step is None:
         raise ValueError("--explain: takes the one STEP that is to explain itself")
-    if options.shape is not None and options.problem is not None:
-        raise ValueError(f"--shape {options.shape!r}: goes without --problem {options.problem}: name one of them")
-    (step,) = _chosen_of(options.lesson, options.step, options.problem)
+    (step,) = steps
     if options.shape is not None:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
         problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
-    console.say().print(
-        measuring.explain(step, problem, arguments.simulator(options.sim, None)), soft_wrap=True, markup=False
-    )
+    said = measuring.explain(step, problem, arguments.simulator(options.sim, None))
+    console.say().print(said, soft_wrap=True, markup=False)
     return RIGHT

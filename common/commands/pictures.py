@@ -1,4 +1,4 @@
-"""The commands ``charts``, ``photo`` and ``book``."""
+"""The commands ``charts`` and ``book``; and the photograph that a lesson convolves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from rich.markup import escape
 
 from common.catalog import cache, catalog, device, lessontext, stages, store
-from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
@@ -34,11 +33,6 @@ def commands(known: arguments.Commands) -> None:
     text = "draw the shipped charts, traces and page tables in their place (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
-    sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
-    sub.add_argument("step", nargs="?", metavar="STEP", help="conv2d step (default: the one of lesson 01's page)")
-    arguments.takes_sim(sub)
-    sub.add_argument("--record", action="store_true", help="draw the shipped picture (for maintainers)")
-
     sub = known.add("book", _book, "build the book: a folder that opens in a browser, without network")
     sub.add_argument("--out", type=Path, metavar="FOLDER", default=BOOK, help="default: .workbook/book")
     sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")
@@ -48,6 +42,8 @@ def _charts(options: argparse.Namespace) -> int:
     if not options.record:
         return redraw(options.fresh)
     code = redraw(options.fresh, shipped=True)
+    if device.gpu_count():
+        draw_photo(run.inspect_device()[0], options.fresh, shipped=True)
     for path in pages.update(records.other(records.REFERENCE_GPU)):
         console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
     return code
@@ -86,34 +82,20 @@ def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     return WRONG if failed else RIGHT
 
 
-def _photo(options: argparse.Namespace) -> int:
-    step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
-    if step.ladder != "conv2d":
-        raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
-    # there is one picture: what is kept of another step's holds no more
-    simulator = arguments.simulator(options.sim, options)
-    draw_photo(step, simulator, fresh=True, folder=arguments.folder(options.record))
-    return RIGHT
-
-
-def draw_photo(
-    step: Step, simulator: bool, gpu: device.Gpu | None = None, fresh: bool = False, folder: Path | None = None
-) -> None:
-    """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless those that are
-    there hold, or with ``fresh``."""
-    name, slug = "the tracer", "tracer"
-    if not simulator:
-        gpu = gpu or run.inspect_device()[0]
-        name, slug = gpu.name, gpu.slug
-    script = catalog.LESSONS / catalog.find(lessontext.photo(catalog.LESSONS)).lesson / _PHOTO
-    key = cache.key([script, step.path], name, gpu and gpu.driver)
+def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:
+    """Draw the photograph's feature maps, on the GPU or as traced, among the user's charts or the ``shipped`` ones,
+    unless those that are there hold, or with ``fresh``."""
+    step = catalog.find(lessontext.photo(catalog.LESSONS))
+    name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
+    script = catalog.LESSONS / step.lesson / _PHOTO
+    key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
     drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say().print("the feature maps are as new as their code and were kept")
         return
     with stages.stage("photo"):
-        charts = (folder or arguments.folder(False)) / "charts" / slug
-        path = catalog.load_file(script).draw(step, simulator, name, charts)
+        charts = arguments.folder(shipped) / "charts" / slug
+        path = catalog.load_file(script).draw(step, gpu is None, name, charts)
     cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 
@@ -125,7 +107,7 @@ def _book(options: argparse.Namespace) -> int:
         from common.book import book  # brings Sphinx
     except ModuleNotFoundError as error:
         name = (error.name or "Sphinx").partition(".")[0]
-        raise ValueError(f"the book needs {name}, which is not installed: make setup brings it") from None
+        raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
     began = time.monotonic()
     try:
         with _workplace(options.fresh) as work:

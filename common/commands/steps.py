@@ -9,9 +9,8 @@ from rich.markup import escape
 from common.catalog import catalog, device, sources
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, console, verdicts
+from common.commands import arguments, console, edits, verdicts
 from common.commands.console import RIGHT
-from common.edit import loop
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
@@ -62,10 +61,9 @@ def _check(options: argparse.Namespace) -> int:
     simulated = options.sim or not device.gpu_count()
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulated)
     simulator = arguments.simulator(options.sim, options)
-    edited_ones = loop.EditedSteps([] if options.file else steps)
+    edits.keep([] if options.file else steps)
     checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
-    verdicts.note(edited_ones, outcomes)
     code = verdicts.exit_code(outcomes, shape is not None)
     if options.json:
         results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
@@ -109,10 +107,9 @@ def _time(options: argparse.Namespace) -> int:
     steps = arguments.chosen(options)
     pairs = arguments.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, ceilings = measuring.measure_device()
-    edited_ones = loop.EditedSteps([] if options.file else steps)
+    edits.keep([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
     outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
-    verdicts.note(edited_ones, outcomes)
     if options.json:
         results = [_timed_json(outcome, ceilings) for outcome in outcomes]
         found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import budget
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
-from common.edit import loop, words
+from common.edit import words
 from common.jobs import unchanged
 from common.jobs.run import Outcome
 from common.report import tables, tracetables
@@ -31,13 +29,6 @@ _WIDE = 110
 def say_seed(seed: int, drawn: bool = True) -> None:
     what = "shapes that are drawn anew each time" if drawn else "operands"
     console.say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
-
-
-def note(edited_ones: loop.EditedSteps, outcomes: list[Outcome]) -> None:
-    """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
-    edited_ones.note(outcomes)
-    for warning in edited_ones.warnings[:1]:
-        console.complain(f"[yellow]{escape(warning)}[/]")
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:

@@ -58,9 +58,7 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
     verdict: str = ""
     reason: str = ""
     figures: Figures = Figures()
-    helpers: dict[Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z", description="a name")], Digest] = field(
-        default_factory=dict
-    )
+    helpers: dict[Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z")], Digest] = field(default_factory=dict)
     number: int = 0
 
     @property

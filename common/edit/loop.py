@@ -30,8 +30,7 @@ from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.machine_code import summaries
-from common.machine_code.messages import Kernel
-from common.machine_code.summaries import HotLoop
+from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
 from common.run.messages import Place, ShapeTask, at
 
@@ -286,41 +285,6 @@ def _reason(outcome: Outcome) -> str:
     """The fault, or the first finding, in one line."""
     told = [fault.what for fault in outcome.faults] + outcome.reasons
     return next(iter(told), "").removeprefix(f"{outcome.status}: ")
-
-
-class EditedSteps:
-    """For commands that run many steps: keeps the edited ones' sources before, and notes their verdicts after."""
-
-    def __init__(self, steps: list[Step]) -> None:
-        self.warnings: list[str] = []
-        self._kept: dict[str, Version] = {}
-        if not steps:
-            return
-        try:
-            shipped.keep_copies()
-            self._kept |= {step.name: kept(step) for step in steps if not shipped.as_shipped(step.path)}
-        except history.HistoryError as error:
-            self.warnings.append(f"this run is not kept: {error}")
-
-    def note(self, outcomes: list[Outcome]) -> None:
-        """Enter each edited step's verdict: right, or that of its first outcome that is not."""
-        for name, version in self._kept.items():
-            mine = [outcome for outcome in outcomes if outcome.step.name == name]
-            if not mine or not _unchanged(mine[0].step, version):  # saved again meanwhile: whose verdict is it?
-                continue
-            verdict, reason = _ended(mine)
-            timed = next((o for o in mine if o.status == "right" and o.timing is not None), None)
-            ms = timed.time.median_ms if timed else None
-            figures = Figures(preset=timed.preset if timed else None, median_ms=ms)
-            self.warnings += _added(name, version, verdict, reason, figures)
-
-
-def _unchanged(step: Step, version: Version) -> bool:
-    """Are a step's file and its helpers still those that were kept?"""
-    try:
-        return kept(step) == version
-    except history.HistoryError:
-        return False
 
 
 def heaviest(result: StepResult) -> Kernel | None:

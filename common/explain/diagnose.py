@@ -1,4 +1,4 @@
-"""What wrong values say: where each belongs, which terms are missing, where the wrong elements lie.
+"""What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie.
 
 Each output element is a sum of products of integers, so what a mistake would give can be worked out and compared,
 element by element. The simplest mistake that explains nearly all wrong elements is told.
@@ -6,22 +6,29 @@ element by element. The simplest mistake that explains nearly all wrong elements
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference
-from common.catalog.problems import FLOAT16, Convolution, Dgrad, Problem
-from common.explain import hypotheses, letters
-from common.explain.hypotheses import Evidence, Hypothesis
-from common.explain.letters import LAYOUTS, Array, Positions
+from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+from common.explain import letters
+from common.explain.letters import LAYOUTS, ROUNDS, WEIGHT, Array, Evidence, X, extents, products
 
+OUTPUT, _ALL = "output", "gemm_k"  # in place of an operand, and of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
 _SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
 _CHANCE = 1e-5  # a few small integers often agree: how rarely they may by chance
+_TILES = (2, 4, 8, 16, 32, 64, 128)
+_LONGEST = 200  # the longest axis of terms of which every range is tried
+_CANDIDATES = 6  # sets of terms that are told of one axis, at most
+_SWAPPED = "r and s are swapped: h pairs with r and w with s"
 
 
 def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Array) -> str:
@@ -44,25 +51,16 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
     right = (got == expected) & finite
     text, spilt = _simplest(evidence(wrong), evidence(right).some(2 * _FEW) if right.any() else None)
     if not text:
-        return _at_edges(problem, wrong) or place
+        return letters.at_edges(problem, wrong) or place
     return f"{text}, {place}" if place and place not in text and spilt > 0.25 else text
-
-
-def explain_sampled(
-    problem: Problem, x: Array, weight: Array, positions: Positions, got: Array, expected: Array
-) -> str:
-    """As :func:`explain`, for wrong elements at ``positions`` of a result too large to be compared whole."""
-    slack = _last_place(problem, got)
-    text, _ = _simplest(Evidence(problem, x, weight, positions, got.astype(np.float64), expected, slack))
-    return ", ".join(filter(None, (text, letters.where_sampled(problem, positions))))
 
 
 def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: Array, bound: Array) -> str:
     """How operands were rounded whose sums are right on integers, and here off by more than ``bound``; or nothing."""
     positions = np.nonzero(np.abs(got - expected) > bound)
     found, right, slack = (part[positions].astype(np.float64) for part in (got, expected, bound))
-    evidence = Evidence(problem, x, weight, positions, found, right, slack).some(_FEW * 8)
-    return _best(evidence, None, hypotheses.roundings(problem))[0]
+    evidence = Evidence(problem, x, weight, positions, found, right, slack, expected).some(_FEW * 8)
+    return _best(evidence, None, _roundings(problem))[0]
 
 
 def _last_place(problem: Problem, got: Array) -> Array:
@@ -73,14 +71,14 @@ def _last_place(problem: Problem, got: Array) -> Array:
         return np.asarray(np.abs(np.spacing(got.astype(np.float16))), np.float64)
 
 
-def _simplest(evidence: Evidence, right: Evidence | None = None) -> tuple[str, float]:
+def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     """The simplest mistake that explains the wrong elements, and what share of the ``right`` ones it would spoil."""
     few = evidence.some(max(4, min(_FEW, _PRODUCTS // evidence.problem.reduction)))
     found = few.expected
     spread = 2 * float(np.std(found)) if len(few) > 1 else float(np.abs(found).max())
     if (1 + spread) ** -len(few) > _CHANCE:
         return "", 0.0
-    return _best(few, right, hypotheses.usual(few), evidence.some(max(_FEW, _PRODUCTS // evidence.problem.reduction)))
+    return _best(few, right, _usual(few), evidence.some(max(_FEW, _PRODUCTS // evidence.problem.reduction)))
 
 
 def _best(
@@ -121,12 +119,302 @@ def kept(
     return ""
 
 
-def _at_edges(problem: Problem, wrong: NDArray[np.bool_]) -> str:
-    """Are the wrong elements those whose taps reach the padding, most of them at least?"""
-    if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):
-        return ""
-    ones = (np.ones(shape) for shape in (problem.input_shape, problem.weight_shape))
-    padded = reference.full(problem, *ones) < problem.reduction
-    if padded.all() or wrong[~padded].any() or 2 * wrong.sum() <= padded.sum():
-        return ""
-    return "only where the filter reaches over an edge of the input: a tap on the padding must add nothing"
+# --- mistakes ---
+
+
+class Hypothesis(NamedTuple):
+    """One mistake: ``cost``, the least for the simplest, its sentence, and the values that it would give."""
+
+    cost: float
+    text: str
+    predict: Callable[[Evidence], Array]
+
+    def holds(self, evidence: Evidence) -> float:
+        """The share of the positions that hold what the mistake would give."""
+        with np.errstate(all="ignore"):
+            return float((np.abs(self.predict(evidence) - evidence.got) <= evidence.slack).mean())
+
+
+def _usual(evidence: Evidence) -> Iterator[Hypothesis]:
+    """Every mistake that is tried on wrong sums of integers."""
+    problem = evidence.problem
+    yield from _values(evidence)
+    yield from _stored(evidence)
+    yield from _operands(problem)
+    yield from _roundings(problem)
+    yield from _terms(evidence)
+    yield from _letters(problem)
+    yield from _geometry(problem)
+
+
+# --- what became of a right sum ---
+
+_VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
+    ("each is 0", lambda y: y * 0),
+    ("the sign is flipped", lambda y: -y),
+    ("negative results are 0", lambda y: np.maximum(y, 0)),
+    ("the result is kept in 8 bits", lambda y: (np.trunc(y) + 128) % 256 - 128),
+    ("the result is clipped to -127 to 127", lambda y: np.clip(y, -127, 127)),
+    ("the result is rounded to float16", lambda y: y.astype(np.float16).astype(np.float64)),
+    ("the result is cut to a whole number", np.trunc),
+)
+
+
+def _values(evidence: Evidence) -> Iterator[Hypothesis]:
+    """The right value, changed by a function, by a factor or by an offset that the elements share."""
+    for number, (text, change) in enumerate(_VALUES):
+        yield Hypothesis(number / 5 - 2, text, lambda e, change=change: change(e.expected))  # type: ignore[misc]
+    got, right = evidence.got, evidence.expected
+    if (right != 0).sum() < 3:
+        return
+    factor = float(np.median(got[right != 0] / right[right != 0]))
+    if factor not in (0.0, 1.0, -1.0) and factor * 48 == round(factor * 48):
+        times = {2.0: "twice", 0.5: "half"}.get(factor, f"{factor:g} times")
+        yield Hypothesis(1, f"each is {times} the right value", lambda e: e.expected * factor)
+    offset = float(np.median(got - right))
+    if offset and offset == round(offset):
+        more = f"{abs(offset):g} too {'large' if offset > 0 else 'small'}"
+        yield Hypothesis(2, f"each is {more}", lambda e: e.expected + offset)
+
+
+def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
+    """Right results stored with two axes in the other order."""
+    problem, whole = evidence.problem, evidence.whole
+    axes, name = LAYOUTS[problem.form].output, LAYOUTS[problem.form].names[2]
+    for (i, u), (j, v) in combinations(enumerate(axes), 2):
+        text = f"transposed: {u} and {v} of {name} are stored in each other's place"
+        if isinstance(problem, Gemm):
+            text = "transposed: c is stored column by column, c[n, m] in place of c[m, n]"
+        moved = whole.swapaxes(i, j).reshape(whole.shape)
+        yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
+    if isinstance(problem, Wgrad):
+        text = "the filter is flipped: dfilt[.., t, r, s, ..] holds what T - 1 - t, R - 1 - r, S - 1 - s should"
+        yield Hypothesis(0.5, text, lambda e: np.flip(whole, (1, 2, 3))[e.positions])
+
+
+# --- operands read otherwise ---
+
+
+def _read_as(array: Array, order: tuple[int, ...]) -> Array:
+    """What is read from the array's memory, in the array's shape, if its axes are taken to lie in this order."""
+    return array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
+
+
+def _of(operand: str, cost: float, text: str, change: Callable[[Array], Array]) -> Hypothesis:
+    """The mistake that an operand is taken as something else of the same shape."""
+    if operand == X:
+        return Hypothesis(cost, text, lambda e: e.sums(x=change(e.x)))
+    return Hypothesis(cost, text, lambda e: e.sums(weight=change(e.weight)))
+
+
+def _operands(problem: Problem) -> Iterator[Hypothesis]:
+    """Flipped filters, and layouts taken for others."""
+    layout = LAYOUTS[problem.form]
+    if not isinstance(problem, (Gemm, Wgrad)):
+        flipped = "the filter is flipped: this is convolution, and cross-correlation is asked for"
+        if isinstance(problem, Dgrad):
+            flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
+        axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
+        yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
+        order = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
+        yield _of(WEIGHT, 1, _SWAPPED, partial(_read_as, order=order))
+    yield from _layouts(problem, X, layout.names[0], layout.x, problem.input_shape)
+    yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight, problem.weight_shape)
+
+
+def _layouts(problem: Problem, operand: str, name: str, axes: str, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
+    """Two axes in each other's place, or the last one in the second's."""
+    stored, places = axes.upper(), range(len(axes))
+    orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
+    for order in [*orders, (0, 4, 1, 2, 3)] if len(axes) == 5 else orders:
+        read = "".join(stored[axis] for axis in order)
+        text = f"{name} is read in {read} order, and it is stored {stored}"
+        if problem.form == "gemm":
+            taken, right = (", ".join(one.lower()) for one in (read, stored))
+            text = f"{name} is read transposed, {name}[{taken}] in place of {name}[{right}]"
+        cost = 2 if problem.form == "gemm" else 4 if order in orders else 1
+        yield _of(operand, cost, text, partial(_read_as, order=order))
+
+
+def _half(values: Array) -> Array:
+    return values.astype(np.float16).astype(np.float64)
+
+
+def _roundings(problem: Problem) -> Iterator[Hypothesis]:
+    """Operands rounded before they are multiplied: one or both. The two formats differ in their range alone."""
+    a, b, _ = LAYOUTS[problem.form].names
+    yield _of(X, 3.5, f"{a} is rounded to float16 or TF32", _half)
+    yield _of(WEIGHT, 3.5, f"{b} is rounded to float16 or TF32", _half)
+    both = f"{a} and {b} are rounded to float16 or TF32"
+    yield Hypothesis(3, both, lambda e: e.sums(_half(e.x), _half(e.weight)))
+
+
+# --- terms left out, counted twice, or alone ---
+
+
+def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
+    """Terms that a loop or a guard leaves out or repeats: ranges of a letter summed over, or of all terms."""
+    problem, off = evidence.problem, evidence.got - evidence.expected
+    axes = [(u, 0.0) for u in LAYOUTS[problem.form].summed if extents(problem)[u] > 1]
+    axes += [(u, 1.0) for u in letters.sides(problem)]
+    for u, cost in axes + ([(_ALL, 0.4)] if problem.form != "gemm" else []):
+        first, last, odd = _ranges(_extent(problem, u))
+        sums = _between(evidence, u, first, last)
+        few = last + 1 - first < 0.45 * _extent(problem, u)
+        for what, extra, fitting, wanted in (
+            ("missing", np.zeros_like(odd), -sums, off),
+            ("twice", np.ones_like(odd), sums, off),
+            ("alone", np.where(few, -0.7, 0.7), sums, evidence.got),
+        ):
+            share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)
+            for i in np.argsort(-share, kind="stable")[:_CANDIDATES]:
+                ends = int(first[i]), int(last[i])
+                text = _told_terms(problem, u, *ends, what)
+                yield Hypothesis(cost + odd[i] + extra[i], text, partial(_with_terms, u, *ends, what))
+
+
+def _extent(problem: Problem, u: str) -> int:
+    return problem.reduction if u == _ALL else extents(problem)[u]
+
+
+def _ranges(n: int) -> tuple[Array, Array, Array]:
+    """First and last value of each range that is tried, and how odd it is: one value, an end, a beginning, others."""
+    if n <= _LONGEST:
+        first, last = np.triu_indices(n)
+    else:
+        each, start = np.arange(n), np.zeros(n, np.intp)
+        first, last = np.concatenate([each, start, each]), np.concatenate([each, each, start + n - 1])
+    proper = (first > 0) | (last < n - 1)
+    first, last = first[proper], last[proper]
+    odd = np.select([first == last, last == n - 1, first == 0], [0.0, 0.5, 0.6], 2.5)
+    return first, last, odd
+
+
+def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
+    """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges).
+
+    ``u`` is a letter summed over, an axis of x (where a term reads it), or all terms in their order.
+    """
+    problem, table, extent = evidence.problem, evidence.table, _extent(evidence.problem, u)
+    index: Any = np.arange(extent) if u == _ALL else evidence.env.get(u)
+    if u in letters.sides(problem):
+        index = letters.coordinates(problem, X, evidence.env)[LAYOUTS[problem.form].x.index(u)]
+    index = np.broadcast_to(index, table.shape)
+    inside = (index >= 0) & (index < extent)
+    rows = np.arange(len(table))[:, None] * (extent + 1) + index + 1
+    totals = np.bincount(rows[inside], table[inside], len(table) * (extent + 1))
+    totals = totals.reshape(len(table), extent + 1).cumsum(axis=1)
+    return np.asarray(totals[:, last + 1] - totals[:, first])
+
+
+def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
+    """The elements if these terms are missing, counted twice or alone."""
+    sums = _between(evidence, u, first, last)
+    return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
+
+
+def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
+    """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
+    end, one = _extent(problem, u) - 1, first == last
+    gemm, named = problem.form == "gemm", {"c": "channel", "k": "filter", "n": "image"}
+    if what == "missing" and gemm and one and first in (0, end):
+        return "the last term, k = K - 1, is left out" if first else "the first term, k = 0, is left out"
+    if what == "missing" and gemm and last == end:
+        return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
+    if what == "missing" and one and u in named and not gemm:
+        return f"{named[u]} {u} = {first} is left out"
+    if what == "missing" and one and u in "trs" and first in (0, end):
+        return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
+    text = f"{u} >= {first}" if last == end else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
+    if u == _ALL:
+        text = f"{u} from {first} to {last} (a part of the sum)"
+    if u in letters.sides(problem):
+        place = f"{LAYOUTS[problem.form].names[0]} at {f'{u} = {first}' if one else text}"
+        counts = {
+            "missing": f"{place} counts as 0",
+            "twice": f"{place} counts twice",
+            "alone": f"only {place} counts",
+        }
+        return counts[what]
+    subject = f"the term {u} = {first}" if one else f"the terms {text}"
+    if what == "alone":
+        return f"only {subject} count{'s' if one else ''}"
+    return f"{subject} {'is' if one else 'are'} {'missing' if what == 'missing' else 'counted twice'}"
+
+
+# --- an expression in the place of a letter ---
+
+
+def _changed(operand: str, forms: dict[str, str], evidence: Evidence) -> Array:
+    """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
+    problem, env = evidence.problem, evidence.env
+    names = env | {u.upper(): n for u, n in extents(problem).items()}
+    new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
+    if operand == OUTPUT:
+        at = (np.broadcast_to(new[u], (len(evidence), 1))[:, 0] for u in LAYOUTS[problem.form].output)
+        return evidence.right_at(tuple(at))
+    x, weight = (new, env) if operand == X else (env, new)
+    return np.asarray(products(problem, x, evidence.x, evidence.weight, weight).sum(axis=1))
+
+
+def _letters(problem: Problem) -> Iterator[Hypothesis]:
+    """A letter of the output or of an operand off by one, taken for another, or kept within or at a tile's start."""
+    layout, extent = LAYOUTS[problem.form], extents(problem)
+    name = layout.names[2]
+    for u in layout.output:
+        for form, cost in _expressions(u, layout.output, extent):
+            place = ", ".join(form if v == u else v for v in layout.output)
+            text = f"{name}[{', '.join(layout.output)}] holds what {name}[{place}] should"
+            if form in (f"{u} + 1", f"{u} - 1"):
+                text = f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
+            yield Hypothesis(cost, text, partial(_changed, OUTPUT, {u: form}))
+    # a letter of the output that an operand takes for another of the output is told as the output's mistake
+    for operand, read in ((X, f"{layout.x}trs"), (WEIGHT, layout.weight)):
+        for u in (*layout.output, *layout.summed):
+            if u not in read:
+                continue
+            others = layout.output + layout.summed if u in layout.summed else layout.summed
+            for form, cost in _expressions(u, others, extent):
+                if u in layout.summed or form in layout.summed:
+                    text = f"{layout.names[operand == WEIGHT]} is read with {form} in place of {u}"
+                    if problem.form == "gemm" and u == "k":
+                        a, b = (form, u) if operand == X else (u, form)
+                        text = f"the terms pair a[m, {a}] with b[{b}, n]"
+                    yield Hypothesis(cost + 2, text, partial(_changed, operand, {u: form}))
+    if "r" in layout.summed:
+        yield Hypothesis(1, _SWAPPED, partial(_changed, X, {"r": "s", "s": "r"}))
+
+
+def _expressions(u: str, others: str, extent: dict[str, int]) -> Iterator[tuple[str, float]]:
+    """What may stand in the place of the letter ``u``, and how odd it is; ``others``: what it may be taken for."""
+    yield from ((f"{u} + 1", 1), (f"{u} - 1", 1))
+    yield from ((v, 2) for v in others if v != u and extent[v] > 1)
+    if extent[u] > 1:
+        yield "0", 2
+    for size in (size for size in _TILES if size < extent[u]):
+        yield from ((f"{u} % {size}", 3), (f"{u} // {size} * {size}", 3))
+
+
+def _geometry(problem: Problem) -> Iterator[Hypothesis]:
+    """Stride, padding and dilation ignored, of another axis, or off by one."""
+    if not isinstance(problem, Convolution):
+        return
+    if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
+        text = "the rest of the division by the stride is not looked at: taps of other residues count, too"
+        yield Hypothesis(0.5, text, partial(_changed, X, {ROUNDS: "1"}))
+    geometry = problem.geometry._asdict()
+    for kind, neutral in (("stride", 1), ("pad", 0), ("dilation", 1)):
+        names = [name for name in geometry if name.startswith(kind)]
+        given = [name for name in names if geometry[name] != neutral]
+        for ignored in [[name] for name in given] + ([given] if len(given) > 1 else []):
+            text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
+            yield Hypothesis(1 + len(ignored) / 10, text, partial(_changed, X, dict.fromkeys(ignored, str(neutral))))
+        # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
+        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        for name in names:
+            options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
+            options += [(other, geometry[other], 2.0) for other in names]
+            for form, value, cost in options:
+                if value != geometry[name] and value >= neutral:
+                    text = f"{form} stands in place of {name}"
+                    yield Hypothesis(cost, text, partial(_changed, X, {name: form}))

@@ -22,7 +22,6 @@ from common.explain.faults import (
     ARRAY_MAKERS,
     Fault,
     array_made,
-    arrays_of,
     called,
     cut,
     each,
@@ -111,12 +110,6 @@ def _set_in(path: Path, name: str) -> list[int]:
 
 # --- what ---
 
-# What kernels mostly ask of cuda.
-_CUDA = (
-    "threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "syncthreads", "shared", "local", "const",
-    "atomic", "laneid", "warpsize", "fma", "popc", "syncwarp", "shfl_sync", "shfl_up_sync", "shfl_down_sync",
-    "shfl_xor_sync", "ballot_sync", "all_sync", "any_sync", "activemask", "lanemask_lt",
-)  # fmt: skip
 _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
     name: f"from numba import {name}" for name in ("cuda", "float32", "float16", "int32", "uint32")
 }
@@ -181,13 +174,6 @@ def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
     return _Said(found[1], line=at or _defined(path, name))
 
 
-def _exit(found: re.Match[str], *_: object) -> _Said:
-    code = found[1].strip()
-    numbered = not code or re.fullmatch(r"-?\d+|None", code)
-    how = f" with exit code {code.strip('None') or 0}" if numbered else f": {code}"
-    return _Said(f"the file ends its process{how}")
-
-
 def _no_module(found: re.Match[str], *_: object) -> _Said:
     parent, _dot, last = found[1].rpartition(".")
     spec = None
@@ -203,10 +189,6 @@ def _no_name(found: re.Match[str], *_: object) -> _Said:
     with suppress(Exception):
         known = dir(importlib.import_module(found["module"]))
     return _Said(f"{found['module']} has no {found['name']}" + _did_you_mean(found["name"], known))
-
-
-def _no_cuda(found: re.Match[str], *_: object) -> _Said:
-    return _Said(f"cuda has no {found[1]}" + _did_you_mean(found[1], list(_CUDA)))
 
 
 def _endless(found: re.Match[str], path: Path, _: int | None) -> _Said:
@@ -267,19 +249,6 @@ def _too_much(template: str) -> _Say:
     return say
 
 
-def _no_constant(found: re.Match[str], path: Path, _: int | None) -> _Said:
-    """A size with a point is no whole number."""
-    sizes = [ast.unparse(call.args[0]) for one in each(path, ast.FunctionDef) for _, call, _ in arrays_of(one)]
-    for node in each(path, ast.Assign):
-        name, value = ast.unparse(node.targets[0]), node.value
-        real = isinstance(value, ast.Constant) and isinstance(value.value, float)
-        if real and any(re.search(rf"\b{re.escape(name)}\b", shape) for shape in sizes):
-            given = ast.unparse(value)
-            whole = f"line {node.lineno}: sizes are whole numbers, {name} = {given.partition('.')[0]}"
-            return _Said(f"the shape of a {found[1]} array takes {name}, and that is {given}, a float", whole)
-    return _Said(f"the shape of a {found[1]} array is not a constant")
-
-
 _WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
@@ -287,7 +256,9 @@ _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function that
 # returns it with what to look at (or "" for the kind's own). The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
-    ("ends-process", r"^SystemExit:(.*)", _exit),
+    ("ends-process", r"^SystemExit: (?:None)?$", "the file ends its process with exit code 0"),
+    ("ends-process", r"^SystemExit: (-?\d+)$", r"the file ends its process with exit code \1"),
+    ("ends-process", r"^SystemExit: (.*)", r"the file ends its process: \1"),
     ("ends-process", r"^(KeyboardInterrupt|GeneratorExit)", r"the file raises \1, as if its reader had ended it"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
@@ -314,7 +285,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
      "the kernel writes to an array that it takes as a constant"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
-    ("shape-not-constant", r"Function\(<function (\w+)\.array ", _no_constant),
+    ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",
      r"an array with \1 axes is given \2 indices"),
@@ -328,7 +299,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      lambda found, *_: _Said(array_made(found[1]))),
     ("allocates", r"of type list\(", "a list is made here, and a kernel has none"),
     ("unknown-attribute", r"AttributeError: .*'(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", _no_name),
-    ("unknown-attribute", r"AttributeError: .*'_CudaModule' object has no attribute '(\w+)'", _no_cuda),
     ("unknown-attribute", r"Unknown attribute '(\w+)' of type ([^\n]*)", r"\2 has no attribute \1"),
     ("argument-count", r"Cannot bind 'args=.*?' to signature '\((.*?)\)' due to \"TypeError: (.*?)\"",
      r"a function with the parameters (\1) is called wrongly: \2"),

@@ -8,11 +8,14 @@ changed letter by letter.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.catalog import reference
 from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
@@ -119,6 +122,60 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
         return np.broadcast_to(factors[0] * factors[1], shape)
 
 
+# --- what was stored ---
+
+
+@dataclass
+class Evidence:
+    """What a kernel stored at some positions of the output, and on which operands.
+
+    ``got``, ``expected`` and ``slack``, how far a right value may be off, have one value a position. ``whole`` is
+    the right output in its own shape.
+    """
+
+    problem: Problem
+    x: Array
+    weight: Array
+    positions: Positions
+    got: Array
+    expected: Array
+    slack: Array
+    whole: Array
+
+    def __len__(self) -> int:
+        return len(self.positions[0])
+
+    @cached_property
+    def env(self) -> Env:
+        """The letters at these positions."""
+        return environment(self.problem, self.positions)
+
+    @cached_property
+    def table(self) -> Array:
+        """The right terms, (positions, terms)."""
+        return products(self.problem, self.env, self.x, self.weight)
+
+    def some(self, count: int) -> Evidence:
+        """At most ``count`` of the positions, spread evenly."""
+        if len(self) <= count:
+            return self
+        chosen = np.linspace(0, len(self) - 1, count).astype(np.intp)
+        got, expected, slack = (part[chosen] for part in (self.got, self.expected, self.slack))
+        at = tuple(axis[chosen] for axis in self.positions)
+        return replace(self, positions=at, got=got, expected=expected, slack=slack)
+
+    def right_at(self, positions: Positions) -> Array:
+        """What other elements should hold; NaN where there is none."""
+        shape = self.problem.output_shape
+        inside = np.logical_and.reduce([(at >= 0) & (at < n) for at, n in zip(positions, shape, strict=True)])
+        return np.where(inside, self.whole[tuple(np.where(inside, axis, 0) for axis in positions)], np.nan)
+
+    def sums(self, x: Array | None = None, weight: Array | None = None) -> Array:
+        """The elements if other operands were read."""
+        x, weight = self.x if x is None else x, self.weight if weight is None else weight
+        return np.asarray(products(self.problem, self.env, x, weight).sum(axis=1))
+
+
 # --- where ---
 
 
@@ -147,6 +204,17 @@ def _region(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     if any(slabs) and np.array_equal(covered, wrong):
         return " or ".join(filter(None, slabs))
     return ""
+
+
+def at_edges(problem: Problem, wrong: NDArray[np.bool_]) -> str:
+    """Are the wrong elements those whose taps reach the padding, most of them at least?"""
+    if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):
+        return ""
+    ones = (np.ones(shape) for shape in (problem.input_shape, problem.weight_shape))
+    padded = reference.full(problem, *ones) < problem.reduction
+    if padded.all() or wrong[~padded].any() or 2 * wrong.sum() <= padded.sum():
+        return ""
+    return "only where the filter reaches over an edge of the input: a tap on the padding must add nothing"
 
 
 def where_sampled(problem: Problem, positions: Positions) -> str:

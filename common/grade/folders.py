@@ -1,10 +1,12 @@
-"""Files to grade: what a folder of other people's files holds, each file's text, and the report of the verdicts."""
+"""Other people's files: what a folder of them holds, each file's text, how they are shut in, and the report."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,13 @@ from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
 REPORTS = ("grades.json", "grades.md")
+INSIDE = "WORKBOOK_IN_BUBBLEWRAP"  # in the environment of a grade command that runs in there
+_TRY_SECONDS = 20.0
+ISOLATED = "isolated: the files ran in bubblewrap, which has no network and writes nothing but the report"
+NOT_ISOLATED = (
+    "not isolated: each file ran with the rights of whoever graded, as bwrap is not installed or may not be used "
+    "here; see lessons/GRADING.md"
+)
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,6 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     return found, left_out
 
 
-def doubles(files: list[Submission]) -> dict[int, str]:
-    """What a reader should know, by the file's number: a student has several files of one name."""
-    count = Counter((file.student, file.path.stem) for file in files)
-    text = "there are several files of this name by this student: each has its own verdict"
-    return {number: text for number, file in enumerate(files) if count[file.student, file.path.stem] > 1}
-
-
 def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:
     """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths.
 
@@ -125,3 +127,24 @@ def in_one_line(text: str, most: int = 1000) -> str:
     """As :func:`printable`, with blanks and line ends made one blank each; what is longer than ``most`` is cut."""
     text = printable(re.sub(r"\s+", " ", text).strip())
     return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters)"
+
+
+def bubblewrap(folder: Path, out: Path) -> list[str]:
+    """The words that run a command in bubblewrap: it reads what is there, writes to ``out`` and to a /tmp of its own
+    alone, has no network, sees no other process, and ends when this one does.
+
+    Empty where bwrap is not installed, or may not do that: in most containers, and where an administrator forbids it.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return []
+    words = [bwrap, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for path in (catalog.ROOT, Path(sys.base_prefix), Path(sys.prefix), folder.resolve()):
+        words += ["--ro-bind", str(path), str(path)]  # again: what lies below /tmp is hidden
+    words += ["--bind", str(out.resolve()), str(out.resolve()), "--setenv", "TMPDIR", "/tmp", "--setenv", INSIDE, "1"]
+    words += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--die-with-parent"]
+    try:
+        tried = subprocess.run([*words, sys.executable, "-c", ""], capture_output=True, timeout=_TRY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return words if tried.returncode == 0 else []

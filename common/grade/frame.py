@@ -18,7 +18,8 @@ from common.catalog.exercises import BLANK, END, Exercise
 
 SLACK = 6  # lines beside those of the bug: there is more than one way to mend it
 FREE = {"__future__", "functools", "itertools", "math", "numba", "numpy", "typing"}  # what any kernel file may import
-_HELPERS = set(catalog.LESSONS.glob("[!_]*.py"))
+_TOOLKIT = f"{catalog.LESSONS.name}.{catalog.TOOLKIT}"
+_HELPERS = {f"{_TOOLKIT}.{path.stem}" for path in (catalog.LESSONS / catalog.TOOLKIT).glob("[!_]*.py")}
 REFUSED = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open"}
 COPIES = {
     "copy_to_host", "copy_to_device", "to_device", "device_array", "device_array_like", "mapped_array",
@@ -51,14 +52,14 @@ def _foreign(tree: ast.Module, helpers: bool) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == catalog.LESSONS.name:
+        elif isinstance(node, ast.ImportFrom) and node.module in (catalog.LESSONS.name, _TOOLKIT):
             modules = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             modules = ["." * node.level + (node.module or "")]
         else:
             modules = []
         for module in modules:
-            helper = helpers and (catalog.LESSONS.parent / f"{module.replace('.', '/')}.py") in _HELPERS
+            helper = helpers and module in _HELPERS
             if module.partition(".")[0] not in FREE and not helper:
                 yield getattr(node, "lineno", 1), f"import of {module}"
         if isinstance(node, ast.Name) and node.id in REFUSED:

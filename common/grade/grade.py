@@ -29,7 +29,7 @@ from common.catalog.problems import Problem
 from common.check import budget, check, shapes
 from common.check.check import Finding
 from common.edit import shipped
-from common.grade import answers, folders, frame, limits
+from common.grade import answers, frame, limits
 from common.grade.folders import Submission, in_one_line, printable
 from common.grade.tasks import Judge, Judged
 from common.jobs import messages
@@ -40,7 +40,6 @@ from common.run.messages import Task
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
-DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # fresh shapes of a step, and their size at most
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
@@ -53,7 +52,6 @@ TRIED, DRAWS = 16, 64  # fresh shapes that are tried with a file, and drawn to f
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
-NOT_ISOLATED = "not isolated: each file ran with the rights of whoever graded; see lessons/GRADING.md"
 
 
 @dataclass
@@ -83,30 +81,21 @@ class Grade:
         return {**asdict(self), "passed": self.passed}
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What grades run on: a GPU with its ceilings, or none."""
+@dataclass
+class Grader:
+    """Grades files, several at a time, on a GPU with its ceilings or without; work on a GPU goes one at a time.
+
+    A file may take ``seconds`` for each question, and ``memory_bytes``. Fresh shapes are drawn from ``seed``, so they
+    are the same for all who hand in.
+    """
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one file may take: seconds for each question, and bytes of memory."""
-
     seconds: float = 60.0
     memory_bytes: int = 8 << 30
-
-
-class Grader:
-    """Grades files, several at a time; work on a GPU goes one at a time."""
-
-    def __init__(self, machine: Machine | None = None, limits: Limits | None = None) -> None:
-        self.machine, self.limits = machine or Machine(), limits or Limits()
-        self.seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
-        self.closing = threading.Event()
-        self.gpu = threading.Lock()
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    closing: threading.Event = field(default_factory=threading.Event)
+    on_gpu: threading.Lock = field(default_factory=threading.Lock)
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
@@ -115,14 +104,11 @@ class Grader:
         """
         self.closing.clear()
         files = [file.taken() for file in files]
-        notes = folders.doubles(files)
         pool = ThreadPoolExecutor(max(1, workers))
         try:
             numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
             for done in as_completed(numbers):
-                number, grade = numbers[done], done.result()
-                grade.notes += [notes[number]] if number in notes else []
-                yield number, grade
+                yield numbers[done], done.result()
         finally:
             self.closing.set()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -173,7 +159,7 @@ class Grader:
 
     def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
         """Hold a kernel against its exercise: limits, frame, and the solution."""
-        if exercise.floor and self.machine.gpu is None:
+        if exercise.floor and self.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
         if not grade.findings:
@@ -206,13 +192,6 @@ class _Kernel:
         return self.exercise.problems() if self.exercise else list(problems.RAGGED[self.target.ladder])
 
     @property
-    def fresh(self) -> list[Problem]:
-        """Shapes that no author of a file could know: of an exercise the same for all who hand in."""
-        if self.exercise:
-            return fresh_shapes(self.shapes, self.grader.seed)
-        return list(shapes.drawn(self.target.ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS))
-
-    @property
     def preset(self) -> str:
         return self.exercise.preset if self.exercise else exercises.PRESETS[self.target.ladder]
 
@@ -229,14 +208,14 @@ class _Kernel:
         self.grade.findings += _findings(result)
         self.grade.notes += result.notes
         self.grade.figures |= result.figures
-        if self.grader.machine.gpu and not self.grade.findings:
+        if self.grader.gpu and not self.grade.findings:
             self._on_gpu(place)
 
     def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
         """The tasks' results, fewer if the grading ends meanwhile."""
         grader = self.grader
-        with contextlib.nullcontext() if simulated else grader.gpu:
-            return [result for _, result in isolate.run(tasks, simulated, grader.limits.seconds, grader.closing)]
+        with contextlib.nullcontext() if simulated else grader.on_gpu:
+            return [result for _, result in isolate.run(tasks, simulated, grader.seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -260,11 +239,11 @@ class _Kernel:
             }  # fmt: skip
         return Judge(
             **place, **limited, solution=str(exercise.solution if exercise else target.path),
-            shapes=[one.shape() for one in self.shapes], fresh=[one.shape() for one in self.fresh],
+            shapes=[one.shape() for one in self.shapes],
+            fresh=[one.shape() for one in fresh_shapes(self.shapes, self.grader.seed)],
             seed=secrets.randbits(48),
             architecture=catalog.target(target.requires, limits.ARCHITECTURE), precision=target.precision,
-            algorithm=target.algorithm, within=WITHIN * self.grader.limits.seconds,
-            memory_bytes=self.grader.limits.memory_bytes,
+            algorithm=target.algorithm, within=WITHIN * self.grader.seconds, memory_bytes=self.grader.memory_bytes,
         )  # fmt: skip
 
     def _on_gpu(self, place: dict[str, Any]) -> None:
@@ -290,7 +269,7 @@ class _Kernel:
 
     def _timed(self, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
-        grade, ceilings = self.grade, self.grader.machine.ceilings
+        grade, ceilings = self.grade, self.grader.ceilings
         by = measured.instruction(self.target.requires)
         derived = records.derive(problem, milliseconds, ceilings, self.target.precision, by) if ceilings else None
         if derived is None:

@@ -19,8 +19,8 @@ from common.check.check import Finding
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
-from common.trace import trace
-from common.trace.result import Trace
+from common.trace import result as figures
+from common.trace.messages import Traced
 
 # Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
 # counted for that.
@@ -72,16 +72,16 @@ def limited(exercise: Exercise | None) -> set[str]:
     return {*exercise.at_most, *exercise.at_least} if exercise else set()
 
 
-def touched(found: Trace) -> dict[str, float]:
+def touched(found: Traced) -> dict[str, float]:
     """The figures that a trace tells."""
     main = found.main
-    each = main.per_fma()
+    each = main.per_fma
     warps = main.launches * main.blocks * -(-int(np.prod(main.block)) // 32)
     shared = [access for access in main.accesses if access.space == "shared"]
     written = [access for kernel in found.kernels for access in kernel.select("global", "write", "tma store")]
     of_all = [access for kernel in found.kernels for access in kernel.accesses]
     return {
-        **trace.worst(found.as_dict()),
+        **figures.worst(found),
         "threads": float(np.prod(main.block)),
         "shared_requests": sum(access.requests for access in shared) / max(1, warps),
         "under_way": float(main.under_way),
@@ -92,7 +92,7 @@ def touched(found: Trace) -> dict[str, float]:
     }
 
 
-def _told(found: Trace) -> float:
+def _told(found: Traced) -> float:
     """The share of its multiply-adds that a single kernel tells as such: ``acc += a * b + c * d`` adds two products,
     and one of them is no multiply-add to the compiler. 1 where padding may be what was left out."""
     pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from common.catalog import catalog, device, limits, problems, sources, stages
-from common.catalog.patching import replaced
 from common.explain import faults
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
-from common.machine_code.messages import Summary
+from common.machine_code.capture import replaced
+from common.machine_code.summaries import Summary
 from common.run.messages import Result
 
 ASKS = "card"  # the helper by which a step asks what the card has

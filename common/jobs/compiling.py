@@ -13,9 +13,10 @@ from common.catalog.problems import Problem
 from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome, allowed
-from common.machine_code.messages import Summary
+from common.machine_code.summaries import Summary
 from common.run import isolate
 from common.run.messages import at
+from common.trace import result as traced
 from common.trace import trace
 from common.trace.messages import Trace
 
@@ -114,6 +115,6 @@ def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threa
     problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
     result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-    figures = trace.traffic(result.trace) if result and result.trace is not None else {}
+    figures = traced.traffic(result.trace) if result and result.trace is not None else {}
     for one in found:
         one["traffic"] = figures.get(one["kernel"], {})

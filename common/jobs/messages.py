@@ -17,9 +17,9 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from common.catalog import device, sources
 from common.check import check, plan
-from common.machine_code.messages import Summary
+from common.machine_code.summaries import Summary
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
-from common.timing import accuracy, fusing, peers, timing
+from common.timing import peers, timing
 from common.timing.timing import Paired, Timing
 
 Tile = dict[str, int | bool]
@@ -138,7 +138,7 @@ class EpiloguesResult(Struct, frozen=True, kw_only=True):
     """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
 
     shape: Shape
-    found: list[fusing.Fused]
+    found: list[timing.Fused]
     code: sources.Code
     ways: sources.Code
     library: str
@@ -147,7 +147,7 @@ class EpiloguesResult(Struct, frozen=True, kw_only=True):
 class AccuracyResult(Struct, frozen=True, kw_only=True):
     """``products``, and by step the code that ran."""
 
-    products: list[accuracy.Measured]
+    products: list[peers.Measured]
     code: dict[str, sources.Code]
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, device, limits, problems, stages
-from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import errors, faults
 from common.explain.faults import Fault
@@ -26,6 +25,7 @@ from common.jobs import loading, messages, timetasks
 from common.jobs.codetasks import compile_task, prepare_task, summarise_task
 from common.jobs.messages import StepResult
 from common.jobs.timetasks import launch_task, pair_task, peer_task, size_task, sweep_task, time_task
+from common.machine_code.capture import replaced
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
 
@@ -317,7 +317,7 @@ def trace_task(task: Trace) -> TraceResult:
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
         return TraceResult(status="unusable", message=str(error))
-    return TraceResult(status="wrong" if found.faults else "right", trace=found.as_dict())
+    return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
 
 
 def explain_task(task: messages.Explain) -> messages.ExplainResult:

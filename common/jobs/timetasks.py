@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, problems, sources, stages
+from common.catalog import catalog, device, lessontext, problems, sources, stages
 from common.check import budget
 from common.jobs import loading, messages
 from common.jobs.messages import StepResult
@@ -242,19 +243,18 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
 
 def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> messages.EpiloguesResult:
     """The times of a step with each of the epilogues of the module ``ways``, in ``room`` bytes."""
-    import importlib
-
     from numba import cuda
 
-    from common.timing import fusing, peers, timing
+    from common.timing import peers, timing
 
     held.drop()
     cuda.current_context()
-    problem, module = budget.fitted(problems.from_shape(ladder, shape), room), importlib.import_module(ways)
+    problem, module = budget.fitted(problems.from_shape(ladder, shape), room), import_module(ways)
+    fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
     stopwatch = timing.Stopwatch(device.l2_bytes())
     return messages.EpiloguesResult(
         shape=problem.shape(),
-        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, lambda: stopwatch),
+        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, stopwatch),
         code=sources.provenance(Path(path)),
         ways=sources.provenance(Path(str(module.__file__))),
         library=peers.version(problem) if peers.available() else "",
@@ -273,9 +273,8 @@ def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
 
 def accuracy(files: dict[str, str]) -> messages.AccuracyResult:
     """The errors of steps on matrices, by their names the files, and of cuBLAS."""
-    from common.timing import accuracy
-
     held.drop()
+    accuracy = import_module(lessontext.measured_by(catalog.LESSONS, "accuracy"))
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog.boundstep import BoundStep
-from common.catalog.patching import replaced, replaced_items
+from common.catalog import limits
 from common.catalog.problems import Problem
 from common.machine_code import capture, sass
+from common.machine_code.capture import BoundStep, replaced
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -295,7 +295,7 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
     def compile_for_target(self: Any, *args: Any) -> Any:
         used.append(self)
-        with replaced_items(self.targetoptions, lineinfo=lines):
+        with replaced(self, targetoptions={**self.targetoptions, "lineinfo": lines}):
             return compile_device(self, *args)
 
     target = SimpleNamespace(compute_capability=cc)
@@ -399,7 +399,6 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     with (
         capture.without_driver(),
         capture.launches(record),
-        capture.host(**capture.arrays(allocate), synchronize=lambda: None),
-        capture.default_stream_only(),
+        capture.host(**capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
     ):
         yield

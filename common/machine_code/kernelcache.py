@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import cache, sources
-from common.catalog.patching import replaced
+from common.machine_code.capture import replaced
 from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"

@@ -1,4 +1,4 @@
-"""Summaries of kernels: resources, what fits a multiprocessor, and what the hot loop spends its instructions on.
+"""A kernel's summary: resources, what fits a multiprocessor, and what its hot loop spends its instructions on.
 
 Data only, ready for JSON; :mod:`common.report.kerneltables` makes it readable.
 """
@@ -9,16 +9,18 @@ import linecache
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from msgspec import Struct, field, to_builtins
 
 from common.catalog import catalog, limits
-from common.machine_code import messages, sass
-from common.machine_code.messages import HotFigures, SourceLine, Summary
+from common.catalog.schema import Count, Extent, Name
+from common.machine_code import sass
 
 if TYPE_CHECKING:
     from common.machine_code import codegen
 
-Kernel = TypeVar("Kernel")
+Entry = TypeVar("Entry")
 
 # Figures of memory traffic, which machine code does not hold: whoever counts them puts ``summary["traffic"]``, a dict
 # with these keys, into a summary; the tables then show a column for each.
@@ -29,6 +31,91 @@ TRAFFIC = {
 }
 
 _LOADS, _CONSTANT_LOADS = ("LDG", "LDS", "LDSM", "LDL"), ("LDC", "ULDC", "LDCU")
+
+
+# --- in the machine-code record ---
+
+
+class Line(Struct, kw_only=True):
+    """A source line of a hot loop, without its comment, and its instructions by class."""
+
+    text: str
+    mix: dict[str, Count]
+
+
+class Hot(Struct, kw_only=True):
+    """A kernel's hot loop: what it is (:func:`sass.hot_span`), its accesses by class and width, its source lines."""
+
+    what: str = ""
+    widths: dict[str, dict[str, Count]] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+
+
+class Kernel(Struct, kw_only=True, omit_defaults=True):
+    """A kernel for one architecture. ``instructions`` are all of it by name, ``loop`` those of its hot loop.
+
+    A record of an older workbook has no ``block``, ``occupancy`` and ``hot``, which then says nothing.
+    """
+
+    kernel: Name
+    architecture: Name
+    registers: Count
+    stack_bytes: Count
+    shared_bytes: Count
+    instructions: dict[str, Count]
+    loop: dict[str, Count]
+    spill_bytes: Count | None = None
+    block: list[Extent] = field(default_factory=list)
+    occupancy: limits.Occupancy | None = None
+    hot: Hot = field(default_factory=Hot)
+
+
+# --- as commands show it ---
+
+
+class SourceLine(TypedDict, total=False):
+    """What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
+
+    ``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones,
+    address and text, and ``hot`` says whether they are of the hot loop.
+    """
+
+    file: str
+    line: int
+    text: str
+    total: int
+    mix: dict[str, int]
+    instructions: list[tuple[str, str]]
+    hot: bool
+
+
+class Summary(TypedDict, total=False):
+    """A kernel for one architecture, as it was launched; a compile task says the fields of a :class:`Kernel` alone.
+
+    ``float64``  lines of its PTX that compute in float64
+    ``loop``     instructions of its hot loop, by name
+    ``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
+    ``traffic``  figures of its memory traffic, by the names of TRAFFIC
+    ``text``     its PTX, then there is nothing else, or its machine code
+    """
+
+    kernel: str
+    architecture: str
+    float64: list[str]
+    grid: list[int]
+    block: list[int]
+    threads: int
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    occupancy: dict[str, Any]
+    instructions: dict[str, int]
+    loop: dict[str, int]
+    hot: dict[str, Any]
+    traffic: dict[str, float]
+    text: str | list[SourceLine]
 
 
 @dataclass(frozen=True)
@@ -55,14 +142,9 @@ class HotLoop:
         return cls.counted(code.listing.instructions[slice(*span)], what)
 
     @classmethod
-    def recorded(cls, kernel: messages.Kernel) -> HotLoop:
+    def recorded(cls, kernel: Kernel) -> HotLoop:
         """Of a kernel as the machine-code record has it."""
         return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
-
-    @classmethod
-    def compiled(cls, kernel: Summary) -> HotLoop:
-        """Of a kernel that a compile task assembled."""
-        return cls(kernel["hot"]["what"], kernel["loop"], kernel["hot"]["widths"])
 
     @property
     def total(self) -> int:
@@ -129,7 +211,7 @@ class HotLoop:
         """So many (default: all instructions) for each multiply-add of the multiply loop; None without one."""
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
-    def figures(self) -> HotFigures:
+    def figures(self) -> dict[str, Any]:
         """What a summary says of it, ready for JSON."""
         return {
             "total": self.total,
@@ -159,13 +241,13 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
         "spill_bytes": code.spill_bytes,
         "shared_bytes": code.shared_bytes,
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
-        "occupancy": fits.as_dict(),
+        "occupancy": to_builtins(fits),
         "instructions": sass.names(code.listing.instructions),
         "hot": hot_figures(code.listing.instructions[slice(*span)], what),
     }
 
 
-def hot_figures(instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> HotFigures:
+def hot_figures(instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> dict[str, Any]:
     """What a stretch of code does: the figures of :class:`HotLoop`, by source line, instruction by instruction."""
     return {
         **HotLoop.counted(instructions).figures(),
@@ -194,7 +276,7 @@ def source_line(file: str, line: int) -> SourceLine:
 
 
 def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`messages.Kernel`: what a compile task says.
+    """The fields of a :class:`Kernel`: what a compile task says.
 
     Source lines are without their numbers and comments, which an edited word would make stale.
     """
@@ -204,6 +286,7 @@ def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
         {"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")
     ]
     del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
+    del found["occupancy"]["block_limits"]
     loop = HotLoop.of(code).instructions
     return {**found, "loop": loop, "hot": {**hot, "lines": lines}}
 
@@ -236,7 +319,7 @@ def shown(each: float) -> str:
     return f"{each:.1f}" if each >= 1 or not each else f"{each:.2g}"
 
 
-def main_kernel(kernels: Iterable[Kernel], multiply_adds: Callable[[Kernel], Any]) -> Kernel:
+def main_kernel(kernels: Iterable[Entry], multiply_adds: Callable[[Entry], Any]) -> Entry:
     """Of a step's kernels the main one: the first that multiplies most, as ``multiply_adds`` counts it.
 
     Raises ValueError if there is none.
@@ -244,14 +327,14 @@ def main_kernel(kernels: Iterable[Kernel], multiply_adds: Callable[[Kernel], Any
     return max(kernels, key=multiply_adds)
 
 
-def main_compiled(kernels: Iterable[messages.Kernel]) -> messages.Kernel | None:
+def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
     """The main kernel of those of a compile task or of the machine-code record; None if there is none.
 
     A loop that multiplies goes before a straight line, however long.
     """
     found = list(kernels)
 
-    def multiply_adds(kernel: messages.Kernel) -> tuple[bool, int]:
+    def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)
         return hot.multiplies, hot.multiply_adds
 

@@ -87,10 +87,7 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
     found = record.row(preset, step.name)
     if not isinstance(found, StepRow) or not _measured_here(record, found, _COMPILING):
         return False
-    now = sources.provenance(step.path)
-    # an older row names no helpers: that holds only for a step that has none
-    same = is_current(found, step.path) and (found.helpers is not None or not now.helpers)
-    same = same and (not in_turn or _beside(record, step, preset, found))
+    same = is_current(found, step.path) and (not in_turn or _beside(record, step, preset, found))
     return same and found.imports == sources.imported_steps(step.path) and _same_size(found, preset, room_bytes)
 
 

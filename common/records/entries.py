@@ -16,12 +16,10 @@ from common.catalog.problems import PRESETS
 from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
 from common.jobs.messages import Tile
-from common.machine_code.messages import Kernel
+from common.machine_code.summaries import Kernel
 from common.timing import ceilings
-from common.timing.accuracy import Errors
-from common.timing.fusing import Fused
-from common.timing.peers import Beside
-from common.timing.timing import Timing
+from common.timing.peers import Beside, Errors
+from common.timing.timing import Fused, Timing
 from common.timing.tools import Counters, Counts
 
 SCHEMA = "numba-cuda-workbook/1"

@@ -27,7 +27,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.machine_code import summaries
-from common.machine_code.messages import Kernel
+from common.machine_code.summaries import Kernel
 from common.records import entries
 from common.records.entries import SCHEMA, Entry, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 from common.timing import ceilings as measured
@@ -65,17 +65,12 @@ class Record:
 
     def __init__(self, path: Path, data: entries.Card) -> None:
         self.path, self.data = path, data
-        self._seen = _stamp(path)
         self._started: dict[str, Run] = {}
 
     @classmethod
     def load(cls, path: Path) -> Record:
         """Read a record; raises RecordError naming what is wrong with the file."""
-        data = _read(path, entries.Card)
-        flaw = _flaw(data)
-        if flaw:
-            raise RecordError(f"{store.shown(path)}: {flaw}; move the file away to start anew")
-        return cls(path, data)
+        return cls(path, _read(path, entries.Card))
 
     @classmethod
     def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
@@ -202,18 +197,21 @@ class Record:
     def _change(self, change: Callable[[entries.Card], object]) -> None:
         """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
         with store.locked(self.path.parent):
-            if self.path.exists() and _stamp(self.path) != self._seen:
+            if self.path.exists():
                 fresh = Record.load(self.path).data
                 self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self._started})
             change(self.data)
             self._prune()
             _write(self.path, self.data)
-            self._seen = _stamp(self.path)
 
     def _prune(self) -> None:
-        used = {entry.run for _, entry in _entries(self.data)}
-        newest = max(self.data.runs, default=None)
-        self.data.runs = {k: v for k, v in self.data.runs.items() if k in used or k == newest}
+        """Drop the runs of which no entry is left; the newest may get its entries yet."""
+        groups: list[Mapping[str, Mapping[str, Entry]]]
+        groups = [self.data.rows, self.data.profile, self.data.sanitizer, self.data.sweeps]
+        groups += [self.data.agreement, self.data.accuracy, self.data.epilogues]
+        used = {entry.run for group in groups for inner in group.values() for entry in inner.values()}
+        used |= {self.ceilings.run if self.ceilings else "", max(self.data.runs, default="")}
+        self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
 
 
 Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
@@ -235,35 +233,6 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         return schema.read(data, kind)
     except schema.SchemaError as error:
         raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
-
-
-def _entries(data: entries.Card) -> Iterator[tuple[str, entries.Entry]]:
-    """Every entry of a record that was measured in some run, with its place."""
-    if data.ceilings is not None:
-        yield "ceilings", data.ceilings
-    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy", "epilogues"):
-        found: dict[str, dict[str, entries.Entry]] = getattr(data, group)
-        for outer, inner in found.items():
-            yield from ((f"{group}.{outer}.{name}", entry) for name, entry in inner.items())
-
-
-def _flaw(data: entries.Card) -> str:
-    """What of a record's inside does not fit the rest of it; empty if all does."""
-    for preset, rows in data.rows.items():
-        for name, row in rows.items():
-            try:
-                problems.from_shape(problems.preset(preset).ladder, row.shape)
-            except ValueError as error:
-                return f"rows.{preset}.{name}.shape is no {preset}: {error}"
-    for name, shapes in data.agreement.items():
-        for shape, entry in shapes.items():
-            try:
-                problems.from_shape(name.partition("_")[0], entry.shape)
-            except (KeyError, ValueError) as error:  # KeyError: the name is of no ladder
-                return f"agreement.{name}.{shape}.shape is no shape of {name}: {error}"
-    runs = ", ".join(list(data.runs)[:3]) or "none"
-    stray = ((place, entry.run) for place, entry in _entries(data) if entry.run not in data.runs)
-    return next((f"{place}.run is {run!r}: must be one of the runs: {runs}" for place, run in stray), "")
 
 
 def _bounded_by(row: Row) -> tuple[str, str]:
@@ -336,15 +305,9 @@ def load_code(folder: Path = RESULTS) -> MachineCode:
 
 
 def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:
-    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded.
-
-    A record of an older workbook, without ``hot``, counts as none.
-    """
+    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded."""
     entry = code.steps.get(step)
-    if entry is None:
-        return []
-    kernels = (entry.other_presets or {}).get(preset or "", entry.kernels)
-    return kernels if all(kernel.hot.what for kernel in kernels) else []
+    return (entry.other_presets or {}).get(preset or "", entry.kernels) if entry else []
 
 
 def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kernel | None:
@@ -359,15 +322,6 @@ def save_code(code: MachineCode, folder: Path = RESULTS) -> None:
 
 def _write(path: Path, data: entries.Card | MachineCode) -> None:
     store.write_json(path, to_builtins(data))
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever the file is written; None without one."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 # --- what came of tasks, into records ---

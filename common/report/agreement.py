@@ -83,9 +83,9 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts]
             tasks.append(trace.task(step, problem, every=True, merged=arrays))
     results = trace.results(tasks)
     for mine, arrays in zip(remarks, merged, strict=True):
-        plain = {kernel["name"]: _counters(kernel) for kernel in next(results)["kernels"]}
-        again = next(results)["kernels"] if arrays else []
-        yield plain, {kernel["name"]: _counters(kernel) for kernel in again if kernel["name"] in mine}
+        plain = {kernel.name: _counters(kernel) for kernel in next(results).kernels}
+        again = next(results).kernels if arrays else []
+        yield plain, {kernel.name: _counters(kernel) for kernel in again if kernel.name in mine}
 
 
 def _remarks(step: Step) -> dict[str, Remark]:
@@ -95,7 +95,7 @@ def _remarks(step: Step) -> dict[str, Remark]:
 
 
 def _counters(kernel: TracedKernel) -> Counts:
-    return Counts(**{key: kernel["totals"][key] for key in COLUMNS})
+    return Counts(**{key: kernel.totals[key] for key in COLUMNS})
 
 
 def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:

@@ -19,7 +19,7 @@ from common.run import isolate
 SECONDS = 300.0
 _REPORT = Path(__file__).parent
 # What a picture may show of the lessons: any step, and what stands beside it.
-_SHOWN = ("*.py", "*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
+_SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 
 def units(shipped: bool) -> list[Draw]:

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from common.machine_code import sass, summaries
-from common.machine_code.messages import SourceLine, Summary
+from common.machine_code.summaries import SourceLine, Summary
 from common.report.figures import milliseconds
 from common.report.table import Table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from common.catalog import cache, catalog, schema, store
 from common.catalog.catalog import Step
@@ -118,38 +118,38 @@ def problem(step: Step) -> Problem:
 
 def of(found: Traced, at: Problem) -> StepTrace:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
-    kernels = found["kernels"]
-    return StepTrace(str(at), [_kernel(one) for one in kernels], kernels.index(trace.main_kernel(found)))
+    kernels = found.kernels
+    return StepTrace(str(at), [_kernel(one) for one in kernels], kernels.index(found.main))
 
 
 def _kernel(kernel: TracedKernel) -> Kernel:
-    loads = {space: round(each["loads"], 6) for space, each in kernel["per_fma"].items() if space in _MEMORIES}
+    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
     told = {
-        **kernel,
-        "file": store.shown(Path(kernel["file"])),
+        **asdict(kernel),
+        "file": store.shown(Path(kernel.file)),
         "loads": {space: each for space, each in loads.items() if each},
         "says": list(tracetables.sentences(kernel)),
-        "accesses": [_access(access) for access in kernel["accesses"] if access["space"] in _MEMORIES],
-        "faults": [Fault(fault.line, tracetables.fault_sentence(fault)) for fault in kernel["faults"]],
-        "pipeline": [Span(**span) for span in kernel["pipeline"] if span["start"] < TICKS],
+        "accesses": [_access(access) for access in kernel.accesses if access.space in _MEMORIES],
+        "faults": [Fault(fault.line, tracetables.fault_sentence(fault)) for fault in kernel.faults],
+        "pipeline": [Span(**asdict(span)) for span in kernel.pipeline if span.start < TICKS],
     }
     return msgspec.convert(told, Kernel)
 
 
 def _access(access: TracedAccess) -> Access:
-    seen = [_request(access, request) for request in access.get("seen", [])]
-    return msgspec.convert({**access, "seen": seen}, Access)
+    seen = [_request(access, request) for request in access.seen]
+    return msgspec.convert({**asdict(access), "seen": seen}, Access)
 
 
 def _request(access: TracedAccess, request: TracedRequest) -> Request:
-    runs = packed(request["places"])
-    if access["space"] != "shared":
-        return Request(request["warp"], runs)
-    words = np.array([[0 if place is None else place // WORD_BYTES for place in request["places"]]])
-    active = np.array([[place is not None for place in request["places"]]])
-    width, write = max(1, access["bits"] // 8 // WORD_BYTES), access["op"] in ("write", "copy")
+    runs = packed(request.places)
+    if access.space != "shared":
+        return Request(request.warp, runs)
+    words = np.array([[0 if place is None else place // WORD_BYTES for place in request.places]])
+    active = np.array([[place is not None for place in request.places]])
+    width, write = max(1, access.bits // 8 // WORD_BYTES), access.op in ("write", "copy")
     together = served_together(words, active, width, write)
-    return Request(request["warp"], runs, together, wavefronts(words, active, width, write).moved)
+    return Request(request.warp, runs, together, wavefronts(words, active, width, write).moved)
 
 
 def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
@@ -199,7 +199,7 @@ def write(step: Step, folder: Path = FOLDER) -> Path:
     """Trace a step in this process and write its file, one line for each access. Raises TraceError."""
     at = problem(step)
     found = trace.run(catalog.load(step.path, step.ladder), at, kept=KEPT)
-    text = msgspec.json.encode(replace(of(found.as_dict(), at), source=_source(step))).decode()
+    text = msgspec.json.encode(replace(of(found, at), source=_source(step))).decode()
     for mark in ('{"name":', '{"line":', '"pipeline":'):
         text = text.replace(mark, f"\n{mark}")
     path = folder / f"{step.name}.json"

@@ -15,6 +15,7 @@ from common.catalog.problems import Problem
 from common.explain.faults import UNSOUND, Fault, telling
 from common.report.table import Cell, Table
 from common.run import isolate
+from common.trace import result as figures
 from common.trace import trace
 from common.trace.hopper import pipeline as stages
 from common.trace.messages import Traced, TracedAccess, TracedKernel
@@ -37,28 +38,28 @@ def block(text: str) -> tuple[int, int, int]:
 
 def sentences(kernel: TracedKernel) -> Iterator[str]:
     """What a kernel's tables do not show: launches, registers, divergence, notes."""
-    if kernel["launches"] > 1 and kernel["blocks"] == 1:
-        yield f"{kernel['name']} is launched {kernel['launches']} times; the first launch is traced."
+    if kernel.launches > 1 and kernel.blocks == 1:
+        yield f"{kernel.name} is launched {kernel.launches} times; the first launch is traced."
     registers: dict[str, dict[str, int]] = {}
-    for access in kernel["accesses"]:
-        if access["space"] == "local":
-            counts = registers.setdefault(access["array"], {"read": 0, "write": 0})
-            counts[access["op"]] += access["accesses"] * access["bits"] // 32
+    for access in kernel.accesses:
+        if access.space == "local":
+            counts = registers.setdefault(access.array, {"read": 0, "write": 0})
+            counts[access.op] += access.accesses * access.bits // 32
     if registers:
         used = ", ".join(f"{name} ({c['read']:,} reads, {c['write']:,} writes)" for name, c in registers.items())
         yield f"Must stay in registers: {used}."
-    for line, (split, branches) in kernel["branches"].items():
+    for line, (split, branches) in kernel.branches.items():
         if split:
             yield f"line {line}: in {split:,} of {branches:,} branches of warps, the threads of a warp part ways."
-    yield from (f"{note[0].upper()}{note[1:]}." for note in kernel["notes"])
+    yield from (f"{note[0].upper()}{note[1:]}." for note in kernel.notes)
 
 
 def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     """The stages of a kernel's pipeline over time, as text of at most ``width`` columns; nothing without stages."""
-    spans = kernel["pipeline"]
+    spans = kernel.pipeline
     if not spans:
         return []
-    block = ", ".join(map(str, kernel["first_block"]))
+    block = ", ".join(map(str, kernel.first_block))
     return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *stages.drawn(spans, width)]
 
 
@@ -77,8 +78,8 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     """
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
-    kernels = result.trace["kernels"] if result.trace is not None else []
-    faults = [fault for kernel in kernels for fault in kernel["faults"]]
+    kernels = result.trace.kernels if result.trace is not None else []
+    faults = [fault for kernel in kernels for fault in kernel.faults]
     if not faults:
         return None
     worst = min(faults, key=telling)
@@ -91,9 +92,9 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
 def comparison(traces: dict[str, Traced]) -> str:
     """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's.
 
-    ``traces`` has two traces' dictionaries by the steps' names.
+    ``traces`` has two traces by the steps' names.
     """
-    loads = {name: trace.loads_per_fma(found) for name, found in traces.items()}
+    loads = {name: figures.loads_per_fma(found) for name, found in traces.items()}
     for name, by_memory in loads.items():
         if not by_memory:
             return f"{name} has no float32 multiply-add: its loads cannot be compared."
@@ -127,19 +128,19 @@ _VERBS = {
 
 def traced(kernel: TracedKernel) -> list[Table]:
     """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
-    where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
-    if kernel["blocks"] >= math.prod(kernel["grid"]) > 1:
-        where = f"all {kernel['blocks']} blocks"
-    elif kernel["blocks"] > 1:
-        where = f"the cluster of {kernel['blocks']} that begins with {where}"
-    head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads\n"
+    where = f"block {_point(kernel.first_block)} of {_point(kernel.grid)}"
+    if kernel.blocks >= math.prod(kernel.grid) > 1:
+        where = f"all {kernel.blocks} blocks"
+    elif kernel.blocks > 1:
+        where = f"the cluster of {kernel.blocks} that begins with {where}"
+    head = f"{kernel.name}, {where}, {_point(kernel.block)} threads\n"
     found: list[Table] = []
     for space, (title, unit) in _SPACES.items():
-        accesses = [a for a in kernel["accesses"] if a["space"] == space]
+        accesses = [a for a in kernel.accesses if a.space == space]
         if accesses:
             found.append(_accesses(title if found else head + title, accesses, unit))
     rows = []
-    for space, cells in kernel["per_fma"].items():
+    for space, cells in kernel.per_fma.items():
         if any(cells.values()):
             keys = ("loads", "loaded_values", "stores", "stored_values")
             rows.append(["registers" if space == "local" else space, *(f"{cells[key]:.3g}" for key in keys)])
@@ -153,24 +154,25 @@ def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
     header += ["bytes", "source"]
     rows: list[list[Cell]] = [
         [
-            str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",
-            f"{a['per_request']:.2f}", f"{a['ideal_per_request']:.2f}", _efficiency(a["efficiency"]),
-            f"{a['lanes_per_address']:.3g}", f"{a['bytes_moved']:,}" if a["bytes_moved"] else "", Text(a["text"]),
+            str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), f"{a.requests:,}",
+            f"{a.per_request:.2f}", f"{a.ideal_per_request:.2f}", _efficiency(a.efficiency),
+            f"{a.lanes_per_address:.3g}", f"{a.bytes_moved:,}" if a.bytes_moved else "", Text(a.text),
         ]
         for a in accesses
     ]  # fmt: skip
     if len(accesses) > 1:
         # no request reaches memory if all are out of bounds
         requests, moved, ideal, each, distinct = (
-            max(1, sum(a[key] for a in accesses)) for key in ("requests", "moved", "ideal", "accesses", "distinct")
+            max(1, sum(getattr(a, key) for a in accesses))
+            for key in ("requests", "moved", "ideal", "accesses", "distinct")
         )
-        moved_bytes = sum(a["bytes_moved"] for a in accesses)
+        moved_bytes = sum(a.bytes_moved for a in accesses)
         rows.append([
             "", "total", "", f"{requests:,}", f"{moved / requests:.2f}", f"{ideal / requests:.2f}",
             _efficiency(ideal / moved), f"{each / distinct:.3g}", f"{moved_bytes:,}" if moved_bytes else "", "",
         ])  # fmt: skip
     table = Table(header, rows, "", title, ["access"], ["lanes per address", "source"], cut="source", light=True)
-    return table if any(a["bytes_moved"] for a in accesses) else table.only([one for one in header if one != "bytes"])
+    return table if any(a.bytes_moved for a in accesses) else table.only([one for one in header if one != "bytes"])
 
 
 def _efficiency(value: float) -> Text:

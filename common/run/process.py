@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from common.catalog import catalog, device
-from common.catalog.patching import replaced
 from common.explain import faults
 from common.run import child, limits
 from common.run.messages import Found, Result, Task, typed
@@ -78,7 +77,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
     """
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     wanted = {**environment, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    with _lock, replaced(spawn, get_preparation_data=_preparation):
+    with _lock:
         if closed.is_set():
             raise InterruptedError
         forkserver.set_forkserver_preload(["common.jobs.preload"])
@@ -86,8 +85,10 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
         try:
             os.environ.clear()
             os.environ.update(wanted)
+            spawn.get_preparation_data = _preparation
             yield
         finally:
+            spawn.get_preparation_data = _prepare
             os.environ.clear()
             os.environ.update(before)
 

@@ -4,8 +4,6 @@ Module by module:
 
     timing        CUDA events, a cold L2 cache, repeats; the GPU's clock meanwhile, and what holds it down
     ceilings      this GPU's copy bandwidth and multiply-add rates, those of its tensor cores among them
-    fusing        what follows a convolution: in its kernel, in one of its own, and as PyTorch does it
-    accuracy      errors of products over K, and operands that some precisions do not hold
     peers         cuBLAS and cuDNN on the same problem
     tools         hardware counters, by Nsight Compute, and NVIDIA's compute-sanitizer
 """

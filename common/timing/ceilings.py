@@ -2,14 +2,14 @@
 
 Tensor cores multiply random data as fast as the card can and do nothing else; random, as zeros take less power and so
 run faster. ``mma.sync`` multiplies fragments that stay in registers, from compute capability 8.0 on; ``wgmma`` tiles
-that stay in shared memory, on 9.0 alone. Instructions, fragments and descriptors: PTX ISA, "Warp Level Matrix
-Multiply-Accumulate Instructions" and "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+that stay in shared memory, on 9.0 alone. Both instructions are those of the lessons' helpers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,8 @@ WGMMA_ROUNDS = 4096
 WGMMA_STEPS = 4  # instructions in a round: along a row of 128 bytes, 32 bytes each
 WGMMA_SUMS = 128  # of a thread, for 64 x 256 of a warpgroup
 A_BYTES, B_BYTES = 64 * 128, 256 * 128
-# 64-bit descriptor of a K-major tile of rows of 128 bytes, swizzled (2^62): groups of 8 rows are 1024 bytes apart
-# (bits 45-32, in units of 16 bytes); the leading offset (bits 29-16) counts for nothing there.
-DESCRIPTOR = (1 << 62) | (64 << 32) | (1 << 16)
+# Of a K-major tile of rows of 128 bytes: groups of 8 rows are so far apart; the leading offset counts for nothing.
+GROUP_BYTES, LEADING_BYTES = 1024, 16
 
 
 class Ceilings(Struct, kw_only=True, omit_defaults=True):
@@ -190,14 +189,13 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of multiplication: ``depth`` is along k of one instruction, ``types`` are its operands' in PTX."""
+    """A kind of multiplication; ``depth`` is along k of one instruction of ``mma.sync`` or ``wgmma``."""
 
     name: str
     depth: int
-    types: str
 
 
-KINDS = (Kind("f16", 16, "f16.f16"), Kind("tf32", 8, "tf32.tf32"))
+KINDS = (Kind("f16", 16), Kind("tf32", 8))
 
 
 def instructions(capability: str) -> tuple[str, ...]:
@@ -258,61 +256,22 @@ def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
     return lambda: configured(*arguments)
 
 
-def _assembly(builder: Any, result: Any, text: str, constraints: str, operands: list[Any]) -> Any:
-    from llvmlite import ir  # type: ignore[import-untyped]
-
-    kind = ir.FunctionType(result, [operand.type for operand in operands])
-    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
-
-
-def _pointers(context: Any, builder: Any, kind: Any, value: Any, count: int) -> list[Any]:
-    """The addresses of an array's first elements."""
-    from llvmlite import ir
-    from numba.cuda import cgutils
-
-    data = cgutils.create_struct_proxy(kind)(context, builder, value=value).data
-    return [builder.gep(data, [ir.IntType(32)(i)]) for i in range(count)]
-
-
-def _multiplied(builder: Any, sums: list[Any], text: str, constraints: str, operands: list[Any]) -> None:
-    """Emit an instruction that adds to ``sums``, addresses of float32 numbers, which come first in its text."""
-    from llvmlite import ir
-
-    result = ir.LiteralStructType([ir.FloatType()] * len(sums))
-    tied = [str(i) for i in range(len(sums))]
-    every = ",".join([*["=f"] * len(sums), constraints, *tied, "~{memory}"])
-    found = _assembly(builder, result, text, every, [*operands, *(builder.load(one) for one in sums)])
-    for i, one in enumerate(sums):
-        builder.store(builder.extract_value(found, i), one)
+def _instructions(name: str) -> tuple[Any, Any, Any]:
+    """The toolkit's module of that name, and the two names by which loops are written out; they have no types."""
+    loops: Any = import_module("lessons.toolkit.unroll")
+    return import_module(f"lessons.toolkit.{name}"), loops.unroll, loops.unrolled
 
 
 def _mma(kind: Kind) -> Any:
-    from numba import cuda, float32, types, uint32
-    from numba.cuda.extending import intrinsic
+    from numba import cuda, float32, uint32
+
+    cores, unroll, unrolled = _instructions("mma")
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
-    text = (
-        f"mma.sync.aligned.m16n8k{kind.depth}.row.col.f32.{kind.types}.f32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
-    )
-
-    @intrinsic
-    def multiply(_: Any, acc: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            into, left, right = (
-                _pointers(context, builder, kind, value, count)
-                for kind, value, count in zip(signature.args, arguments, (sums, a_words, b_words), strict=True)
-            )
-            for place in range(ROWS * COLUMNS):
-                row, column = divmod(place, COLUMNS)
-                operands = [*left[4 * row : 4 * row + 4], *right[2 * column : 2 * column + 2]]
-                loaded = [builder.load(one) for one in operands]
-                _multiplied(builder, into[4 * place : 4 * place + 4], text, "r,r,r,r,r,r", loaded)
-            return context.get_dummy_value()
-
-        return types.void(acc, a, b), generate
+    multiply = cores.mma_m16n8k16 if kind.name == "f16" else cores.mma_m16n8k8
 
     @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
+    @unroll
     def mma_sync(words: Any, rounds: Any, out: Any) -> None:
         a = cuda.local.array(a_words, uint32)
         b = cuda.local.array(b_words, uint32)
@@ -325,7 +284,9 @@ def _mma(kind: Kind) -> Any:
         for i in range(sums):
             acc[i] = float32(0.0)
         for _ in range(rounds):
-            multiply(acc, a, b)
+            for row in unrolled(ROWS):
+                for column in unrolled(COLUMNS):
+                    multiply(acc, 4 * (row * COLUMNS + column), a, 4 * row, b, 2 * column)
         total = float32(0.0)
         for i in range(sums):
             total += acc[i]
@@ -335,77 +296,34 @@ def _mma(kind: Kind) -> Any:
 
 
 def _wgmma(kind: Kind) -> Any:
-    from llvmlite import ir
-    from numba import cuda, float32, types, uint32, uint64
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
+    from numba import cuda, float32, uint32, uint64
 
-    words_shared = (A_BYTES + B_BYTES + 1024) // 4  # a tile starts at a multiple of 1024 bytes
-    listed = ", ".join(f"${i}" for i in range(WGMMA_SUMS))
-    order = ", 0, 0" if kind.name == "f16" else ""  # both K-major, which TF32 always is
-    text = (
-        f"wgmma.mma_async.sync.aligned.m64n256k{kind.depth}.f32.{kind.types} "
-        f"{{{listed}}}, ${WGMMA_SUMS}, ${WGMMA_SUMS + 1}, 1, 1, 1{order};"
-    )
+    hopper, unroll, unrolled = _instructions("hopper")
 
-    def plain(said: str) -> Any:
-        @intrinsic
-        def instruction(_: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                _assembly(builder, ir.VoidType(), said, "~{memory}", [])
-                return context.get_dummy_value()
-
-            return types.void(), generate
-
-        return instruction
-
-    visible = plain("fence.proxy.async;")  # what ordinary stores wrote
-    begin = plain("wgmma.fence.sync.aligned;")
-    commit = plain("wgmma.commit_group.sync.aligned;")
-    wait_all_but_one = plain("wgmma.wait_group.sync.aligned 1;")
-    wait = plain("wgmma.wait_group.sync.aligned 0;")
-
-    @intrinsic
-    def address(_: Any, array: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
-            shared = builder.addrspacecast(data, data.type.pointee.as_pointer(3))
-            return builder.ptrtoint(shared, ir.IntType(32))
-
-        return types.uint32(array), generate
-
-    @intrinsic
-    def multiply(_: Any, acc: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            into = _pointers(context, builder, signature.args[0], arguments[0], WGMMA_SUMS)
-            tiles = [context.cast(builder, arguments[i], signature.args[i], types.uint64) for i in (1, 2)]
-            for step in range(WGMMA_STEPS):
-                along = [builder.add(tile, ir.IntType(64)(2 * step)) for tile in tiles]  # 32 bytes
-                _multiplied(builder, into, text, "l,l", along)
-            return context.get_dummy_value()
-
-        return types.void(acc, a, b), generate
+    a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
+    multiply = hopper.wgmma_f16 if kind.name == "f16" else hopper.wgmma_tf32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
+    @unroll
     def wgmma(words: Any, rounds: Any, out: Any) -> None:
-        shared = cuda.shared.array(words_shared, uint32)
+        tiles = cuda.shared.array(all_words, uint32, alignment=1024)
         acc = cuda.local.array(WGMMA_SUMS, float32)
-        start = (address(shared) + uint32(1023)) // uint32(1024) * uint32(1024)
-        skipped = (start - address(shared)) // uint32(4)
-        for i in range(cuda.threadIdx.x, (A_BYTES + B_BYTES) // 4, WGMMA_THREADS):
-            shared[skipped + i] = words[i]
-        visible()
+        for i in range(cuda.threadIdx.x, all_words, WGMMA_THREADS):
+            tiles[i] = words[i]
+        hopper.fence_async()
         cuda.syncthreads()
-        a = uint64(start >> uint32(4)) | uint64(DESCRIPTOR)
-        b = uint64((start + uint32(A_BYTES)) >> uint32(4)) | uint64(DESCRIPTOR)
+        a = hopper.descriptor(tiles, 0, LEADING_BYTES, GROUP_BYTES)
+        b = hopper.descriptor(tiles, a_words, LEADING_BYTES, GROUP_BYTES)
         for i in range(WGMMA_SUMS):
             acc[i] = float32(0.0)
         for _ in range(rounds):
-            begin()
-            multiply(acc, a, b)
-            commit()
-            wait_all_but_one()
-        wait()
+            hopper.wgmma_fence()
+            for step in unrolled(WGMMA_STEPS):
+                along = uint64(2 * step)  # 32 bytes
+                multiply(acc, 0, tiles, a + along, b + along, columns)
+            hopper.wgmma_commit()
+            hopper.wgmma_wait(1)
+        hopper.wgmma_wait(0)
         total = float32(0.0)
         for i in range(WGMMA_SUMS):
             total += acc[i]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
 from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
+from common.catalog.schema import Amount, Count, Name
 from common.check import findings
 from common.timing.timing import Paired, Stopwatch, Timing
 
@@ -29,6 +30,27 @@ class Library(Struct):
     layout: str
     timing: Timing
     kernels: list[str] = field(default_factory=list)
+
+
+class Errors(Struct, kw_only=True, omit_defaults=True):
+    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``.
+
+    ``lost``: the share of results that are not finite; the errors are of the others, None if there are none.
+    """
+
+    K: Count
+    rms: Amount | None = None
+    largest: Amount | None = None
+    lost: Amount = 0.0
+
+
+class Measured(Struct, kw_only=True):
+    """What was found of one ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
+
+    product: Name
+    operands: Name
+    points: list[Errors]
+    library: str = ""
 
 
 class Beside(Paired, frozen=True):

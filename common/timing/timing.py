@@ -107,6 +107,21 @@ class Paired(Struct, frozen=True):
     ratio_error: float
 
 
+class Fused(Struct, kw_only=True, omit_defaults=True):
+    """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
+    ``separate`` and ``eager`` those of two kernels and PyTorch's, and the fused kernel's.
+
+    ``saved_bytes``: of global memory's traffic. ``layout`` is PyTorch's.
+    """
+
+    epilogue: Name
+    saved_bytes: Count
+    alone: Paired
+    separate: Paired
+    eager: Paired | None = None
+    layout: str = ""
+
+
 def collect_pairs(
     sample: Callable[[bool], tuple[float, float]],
     clock: Callable[[], float] = time.perf_counter,

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault
-from common.trace.messages import TracedEvent, TracedSpan
+from common.trace.messages import TracedEvent, TracedRequest, TracedSpan
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -143,13 +143,6 @@ def _turns(words: Ints, used: Bools, width: int) -> Ints:
     return np.asarray(np.where(some, counts.max(axis=1), 0))
 
 
-class Request(NamedTuple):
-    """One warp's request: where each lane asks, in bytes from the array's first sector; None: it does not."""
-
-    warp: int
-    places: list[int | None]
-
-
 @dataclass(slots=True)
 class Tally:
     """Counts of one access: a line, an array, a direction and a width."""
@@ -160,7 +153,7 @@ class Tally:
     ideal: int = 0
     distinct: int = 0
     sample: list[int | None] | None = None  # element offsets of the first request's lanes
-    seen: list[Request] = field(default_factory=list)  # the first requests, as many as the ledger keeps
+    seen: list[TracedRequest] = field(default_factory=list)  # the first requests, as many as the ledger keeps
 
     def add(self, accesses: int, cost: Cost) -> None:
         self.accesses += accesses

@@ -31,7 +31,7 @@ from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic, Range
 from common.trace.memory import Global
-from common.trace.shared import Local, Shared
+from common.trace.shared import Shared
 from common.trace.state import Mask, Point, State, TraceError
 from common.trace.values import Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
@@ -39,7 +39,6 @@ from common.trace.views import View
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
-_WHOLE = (int, np.int64)  # types of an index that is one for all threads
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
 
 
@@ -315,18 +314,6 @@ class Executor(State):
         self.mask = mask
         return choose(taken.bits, first, second)
 
-    def chosen(self, condition: Value, then: Code, otherwise: Code) -> Value:
-        """``a if condition else b`` that reads no memory: worked out for all, unless a value may be undefined."""
-        if self.tainted is None:
-            return choose(condition, then(), otherwise())
-        return self.select(condition, then, otherwise)
-
-    def all_of(self, first: Value, second: Code) -> Value:
-        return values.logical_and(first, second()) if self.tainted is None else self.both(first, second)
-
-    def any_of(self, first: Value, second: Code) -> Value:
-        return values.logical_or(first, second()) if self.tainted is None else self.either(first, second)
-
     def both(self, first: Value, second: Code) -> Value:
         return self.select(first, lambda: truth(second()), lambda: False)
 
@@ -337,23 +324,12 @@ class Executor(State):
 
     def load(self, array: Any, index: Any, line: int) -> Any:
         if type(array) is View:
-            storage = array.storage
-            if type(storage) is Local and not self.ledger.recording:
-                at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
-                if at is not None and at not in storage.lacking and (value := storage.values[at]) is not None:
-                    return value
             return array.load(self, index, line)
         return array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
-        storage = array.storage
-        if type(storage) is Local and not self.ledger.recording and (self.tainted is None or not storage.integers):
-            at = array.known.get(index) if type(index) in _WHOLE else _register(array, index)
-            if at is not None:
-                storage.put(self, at, value, self.mask)
-                return
         array.store(self, index, value, line)
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
@@ -405,13 +381,6 @@ class _Before:
         vars(executor.ledger).update(self._ledger)
         bounds = executor.bounds and (*executor.bounds, executor.cluster)
         executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
-
-
-def _register(array: View, index: Any) -> int | None:
-    """Where a constant index of a register tile leads, if it has led there before; most accesses are of that kind."""
-    kind = type(index)
-    constant = kind in _WHOLE or (kind is tuple and type(index[0]) in _WHOLE and type(index[-1]) in _WHOLE)
-    return array.known.get(index) if constant and len(array.shape) < 3 else None
 
 
 def _views(argument: Argument) -> Iterator[View]:

@@ -194,8 +194,6 @@ class Expressions:
             right = self.expression(value)
             if not self.is_pure(value):
                 result = self.ask("both" if conjunction else "either", result, self.later(right))
-            elif liveness.compares(value):
-                result = self.ask("all_of" if conjunction else "any_of", result, self.later(right))
             else:
                 result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
         return result
@@ -206,8 +204,6 @@ class Expressions:
             return ast.IfExp(test, then, otherwise)
         if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
             return self.ask("select", test, self.later(then), self.later(otherwise))
-        if liveness.compares(node.body) or liveness.compares(node.orelse):
-            return self.ask("chosen", test, self.later(then), self.later(otherwise))
         return self.apply("_choose", test, then, otherwise)
 
     @staticmethod
@@ -272,8 +268,11 @@ class Expressions:
         return self.counts_plain(node)
 
     def is_pure(self, node: ast.expr) -> bool:
-        """May it be worked out for lanes that do not need it?"""
+        """May it be worked out for lanes that do not need it? Not if it reads memory, divides by what may be zero,
+        or asks what a value is, which nothing may have written."""
         for part in ast.walk(node):
+            if isinstance(part, ast.Compare) and not self.compares_plain(part):
+                return False
             if isinstance(part, ast.Subscript) and getattr(part.value, "attr", "") != "shape":
                 return False
             if isinstance(part, ast.Call) and not self.calls_pure(part):

@@ -23,7 +23,7 @@ from common.trace import (
 )
 from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
-from common.trace.intrinsics import ENGINES, INTRINSICS, READS, Cuda, Intrinsic, make_range, unknown
+from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, make_range, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
@@ -35,12 +35,6 @@ _GRID = (
     "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
     "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
 )
-_HELPERS = (
-    "lessons.hopper",
-    "lessons.tensorcores",
-    "lessons.wide",
-)  # whose device functions the tracer carries out itself
-
 _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
@@ -92,11 +86,11 @@ class Names:
         if number is not None:
             number.check = self._defined
             return number
-        name = getattr(value, "__name__", "")
-        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
-            self.state.has_engines = self.state.has_engines or name in ENGINES
-            self.waits = self.waits or name in engines.WAITS
-            return INTRINSICS[name]
+        model = model_of(value)
+        if model is not None:
+            self.state.has_engines = self.state.has_engines or model.name in ENGINES
+            self.waits = self.waits or model.name in engines.WAITS
+            return model
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
@@ -324,7 +318,7 @@ class Module:
             raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
-                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
+                raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
             if not hasattr(self._names.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._names.cuda, name)

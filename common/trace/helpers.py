@@ -1,8 +1,8 @@
-"""The lessons' own helpers, as kernels call them: wide loads and stores, copies, matrix instructions of warps.
+"""The toolkit's functions, as kernels call them: wide accesses, copies, matrix instructions of warps.
 
-To add one: a function below with ``@intrinsic``, or a name in one of the families. Those of lessons/hopper.py are in
-:mod:`common.trace.hopper.engines`. What lanes of a warp hold of matrices, one value per lane, lies where the PTX ISA
-says ("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
+To add one: a function below with ``@intrinsic``, or a name in one of the families; those of Hopper are in
+:mod:`common.trace.hopper`. What lanes of a warp hold of matrices, one value per lane, lies where the PTX ISA says
+("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def _copying(op: str) -> Callable[[int], Code]:
     return of
 
 
-_family(_loading, load2=2, load4=4, load_pair=2, load1_or_zero=1, load4_or_zero=4)
+_family(_loading, load2=2, load4=4, load2_halves=2, load8=8, load1_or_zero=1, load4_or_zero=4)
 _family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
 _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
 _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8)
@@ -374,7 +374,7 @@ _loading_matrices("ldmatrix4_transposed", transposed=True)
 
 @intrinsic
 def positive(state: State, line: int, value: Value) -> Value:
-    """Of lesson 08's epilogues: NaN stays NaN."""
+    """NaN stays NaN."""
     return values.choose(value < 0, np.float32(0.0), value)
 
 

@@ -28,7 +28,8 @@ class Intrinsic:
         self.function, self.name = function, function.__name__
 
 
-INTRINSICS: dict[str, Intrinsic] = {}  # the lessons' helpers, by name
+TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
+INTRINSICS: dict[str, Intrinsic] = {}  # these models
 ENGINES: set[str] = set()  # those of them that set to work what works beside the threads
 READS = {"shared_address": 0}  # which of their arguments is an array that they only read
 
@@ -41,6 +42,12 @@ def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
     if engines:
         ENGINES.add(function.__name__)
     return function
+
+
+def model_of(function: Any) -> Intrinsic | None:
+    """The tracer's model of a function of the toolkit; None of any other, and of one that is run as it stands."""
+    ours = str(getattr(function, "__module__", "")).startswith(TOOLKIT)
+    return INTRINSICS.get(getattr(function, "__name__", "")) if ours else None
 
 
 def unknown(name: str) -> Intrinsic:

@@ -118,11 +118,6 @@ def returns(node: ast.AST) -> bool:
     return any(isinstance(child, ast.Return | ast.Raise) for child in ast.walk(node))
 
 
-def compares(node: ast.expr) -> bool:
-    """May it ask what a value is, be that a comparison or a cast to an integer?"""
-    return any(isinstance(part, ast.Compare | ast.Call) for part in ast.walk(node))
-
-
 @dataclass(frozen=True)
 class Use:
     """What becomes of a parameter: ``called`` with it at ``position``, or indexed with ``indices``, or unknown."""

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key, Request
+from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Shadow
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, choose, uniform
@@ -233,7 +234,7 @@ def keep(state: State, tally: Any, places: Ints, lanes: Bools) -> None:
     for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
         if len(tally.seen) < state.ledger.kept:
             asked = [int(p) if on else None for p, on in zip(rows[warp], bits[warp], strict=True)]
-            tally.seen.append(Request(int(warp), asked))
+            tally.seen.append(TracedRequest(int(warp), asked))
 
 
 def observe(state: State, tally: Any, view: View, place: Offsets, width: int, op: str, line: int) -> None:
@@ -247,10 +248,7 @@ def observe(state: State, tally: Any, view: View, place: Offsets, width: int, op
         lanes = state.mask.bits & (state.lane_numbers < state.lanes_per_block)
         places = np.broadcast_to(place, lanes.shape)[lanes]
         threads = state.lane_numbers[lanes].tolist()
-        state.ledger.events.append(
-            {"line": line, "op": op, "array": view.name, "width": width, "threads": threads,
-             "places": places.tolist()}
-        )  # fmt: skip
+        state.ledger.events.append(TracedEvent(line, op, view.name, width, places.tolist(), threads))
 
 
 def _lanes(condition: Any, mask: Mask) -> int:

@@ -1,17 +1,23 @@
-"""What a child process is asked to trace."""
+"""What a child process can be asked to trace, and what a trace is: in this process, in JSON, and on a page."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
+from msgspec import Struct
+
+from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
+from common.machine_code import summaries
 from common.run.messages import Message, Result, ShapeTask
+
+Point = tuple[int, int, int]
 
 
 class TraceOptions(Message, frozen=True, kw_only=True):
     """Those of :func:`common.trace.trace.run`, with its defaults."""
 
-    block: tuple[int, int, int] | None = None
+    block: Point | None = None
     every: bool = False
     tile: dict[str, int | bool] | None = None
     watched: tuple[str, ...] = ()
@@ -19,19 +25,24 @@ class TraceOptions(Message, frozen=True, kw_only=True):
     kept: int = 0
 
 
-class TracedRequest(TypedDict):
-    """A :class:`common.trace.cost.Request`."""
+class TracedRequest(Struct):
+    """One warp's request: where each lane asks, in bytes from the array's first sector; None: it does not."""
 
     warp: int
     places: list[int | None]
 
 
-class _Seen(TypedDict, total=False):
-    seen: list[TracedRequest]  # where requests are kept
+class TracedAccess(Struct, omit_defaults=True):
+    """One array, accessed in one line in one direction and width.
 
+    ``accesses`` counts threads; ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.trace.cost.Cost`.
+    ``sample`` has the element offsets of the first request's lanes.
 
-class TracedAccess(_Seen):
-    """A :class:`common.trace.result.Access` and the figures that follow from it."""
+    ``efficiency``         the share of what moved that had to
+    ``lanes_per_address``  threads of a request that share an address: above 1, the value is broadcast
+    ``bytes_moved``        whole sectors, from global memory or to it; 0 for other memories
+    ``seen``               the first requests, where they are kept
+    """
 
     line: int
     text: str
@@ -50,9 +61,10 @@ class TracedAccess(_Seen):
     efficiency: float
     lanes_per_address: float
     bytes_moved: int
+    seen: list[TracedRequest] = []
 
 
-class TracedEvent(TypedDict):
+class TracedEvent(Struct):
     """An access of one warp to a watched array: places and threads, lane by lane."""
 
     line: int
@@ -63,7 +75,7 @@ class TracedEvent(TypedDict):
     threads: list[int]
 
 
-class TracedSpan(TypedDict):
+class TracedSpan(Struct):
     """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another.
 
     ``line`` is that of the copy, or of the multiplication.
@@ -76,16 +88,26 @@ class TracedSpan(TypedDict):
     line: int
 
 
-class TracedKernel(TypedDict):
-    """A :class:`common.trace.result.KernelTrace`, lines as text, with its sums."""
+class TracedKernel(Struct):
+    """What one kernel did in the traced blocks.
+
+    ``file``        the one whose lines are counted
+    ``fma_lines``   multiply-adds of threads, by line as text
+    ``branches``    by line as text: branches of warps that split, and all
+    ``pipeline``    of the first block
+    ``printed``     the first lines, of ``prints`` in all
+    ``under_way``   the most groups of copies that a wait left on their way
+    ``totals``      sums over all lines, named as :data:`common.timing.tools.METRICS` where the hardware counts them
+    ``per_fma``     by memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread
+    """
 
     name: str
     file: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: Point
+    block: Point
     launches: int
     blocks: int
-    first_block: tuple[int, int, int]
+    first_block: Point
     accesses: list[TracedAccess]
     fma: int
     fma_lines: dict[str, int]
@@ -100,13 +122,33 @@ class TracedKernel(TypedDict):
     totals: dict[str, int]
     per_fma: dict[str, dict[str, float]]
 
+    def select(self, space: str, *ops: str) -> list[TracedAccess]:
+        return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
 
-class Traced(TypedDict):
-    """A :class:`common.trace.result.Trace` without its output."""
+
+class Traced(Struct, omit_defaults=True):
+    """A step's kernels at one problem, in launch order.
+
+    ``output`` is the array as far as the traced blocks wrote it; it stays in the process that traced.
+    """
 
     ladder: str
     shape: dict[str, int]
     kernels: list[TracedKernel]
+    output: Any = None
+
+    @property
+    def problem(self) -> Problem:
+        return from_shape(self.ladder, self.shape)
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [fault for kernel in self.kernels for fault in kernel.faults]
+
+    @property
+    def main(self) -> TracedKernel:
+        """The main kernel."""
+        return summaries.main_kernel(self.kernels, lambda kernel: kernel.fma)
 
 
 class TraceResult(Result, frozen=True, kw_only=True):

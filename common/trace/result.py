@@ -1,20 +1,16 @@
-"""What a trace found: of each kernel its accesses, multiply-adds, branches and faults, and figures made of them."""
+"""Makes a trace of what a ledger counted, and figures of a trace."""
 
 from __future__ import annotations
 
 import linecache
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, Literal
 
-from numpy.typing import NDArray
-
-from common.catalog.problems import Problem
 from common.explain.faults import Fault, telling
-from common.machine_code import summaries
-from common.trace.cost import SECTOR_BYTES, Ledger, Request
-from common.trace.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
+from common.trace.cost import SECTOR_BYTES, Key, Ledger, Tally
+from common.trace.messages import Traced, TracedAccess, TracedKernel
 from common.trace.state import LEFT_OVER, Point
 
 _READ = {
@@ -24,177 +20,23 @@ _READ = {
 _WRITTEN = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma")} | dict.fromkeys(
     ("constant", "local"), ("write", "atomic")
 )
-_FOLLOWING = ("per_request", "ideal_per_request", "efficiency", "lanes_per_address", "bytes_moved")  # of an Access
+_MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
 
 
-@dataclass(frozen=True)
-class Access:
-    """One array, accessed in one line in one direction and width.
-
-    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.trace.memory.Cost`; ``accesses`` counts
-    threads.
-    ``sample``: the first request's element offsets by lane. ``seen``: the first requests, where they are kept.
-    """
-
-    line: int
-    text: str
-    space: str
-    op: str
-    array: str
-    bits: int
-    accesses: int
-    requests: int
-    moved: int
-    ideal: int
-    distinct: int
-    sample: list[int | None] | None = None
-    seen: tuple[Request, ...] = ()
-
-    @property
-    def per_request(self) -> float:
-        return self.moved / self.requests if self.requests else 0.0
-
-    @property
-    def ideal_per_request(self) -> float:
-        return self.ideal / self.requests if self.requests else 0.0
-
-    @property
-    def lanes_per_address(self) -> float:
-        """How many threads of a request share an address: above 1, the value is broadcast."""
-        return self.accesses / self.distinct if self.distinct else 0.0
-
-    @property
-    def bytes_moved(self) -> int:
-        """Whole sectors, from global memory or to it; 0 for other memories."""
-        return self.moved * SECTOR_BYTES if self.space == "global" else 0
-
-    @property
-    def efficiency(self) -> float:
-        """The share of what moved that had to."""
-        return self.ideal / self.moved if self.moved else 1.0
-
-    def as_dict(self) -> TracedAccess:
-        told = {**vars(self), **{name: getattr(self, name) for name in _FOLLOWING}}
-        seen = [request._asdict() for request in told.pop("seen")]
-        return cast(TracedAccess, told | ({"seen": seen} if seen else {}))
-
-
-@dataclass(frozen=True)
-class KernelTrace:
-    """What one kernel did in the traced blocks. ``file`` is the one whose lines are counted."""
-
-    name: str
-    file: str
-    grid: Point
-    block: Point
-    launches: int
-    blocks: int
-    first_block: Point
-    accesses: list[Access]
-    fma: int
-    fma_lines: dict[int, int]
-    branches: dict[int, tuple[int, int]]  # line: branches of warps that split, all
-    faults: list[Fault]
-    notes: dict[str, int]
-    events: list[TracedEvent] = field(default_factory=list)
-    pipeline: list[TracedSpan] = field(default_factory=list)  # of the first block
-    printed: list[str] = field(default_factory=list)  # the first lines
-    prints: int = 0  # and how many there were
-    under_way: int = 0  # the most groups of copies that a wait left on their way
-
-    def select(self, space: str, *ops: str) -> list[Access]:
-        return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
-
-    def totals(self) -> dict[str, int]:
-        """Sums over all lines, named as in :data:`common.timing.tools.METRICS` where the hardware counts them."""
-        # the hardware counts an asynchronous copy as a load
-        read, write = self.select("global", "read", "copy"), self.select("global", "write")
-        loads, stores = self.select("shared", "read"), self.select("shared", "write")
-        return {
-            "load_requests": sum(a.requests for a in read),
-            "load_sectors": sum(a.moved for a in read),
-            "store_requests": sum(a.requests for a in write),
-            "store_sectors": sum(a.moved for a in write),
-            "copy_requests": sum(a.requests for a in self.select("global", "copy")),
-            "copy_sectors": sum(a.moved for a in self.select("global", "copy")),
-            "shared_load_requests": sum(a.requests for a in loads),
-            "shared_load_wavefronts": sum(a.moved for a in loads),
-            "shared_store_requests": sum(a.requests for a in stores),
-            "shared_store_wavefronts": sum(a.moved for a in stores),
-            "shared_conflicts": sum(a.moved - a.ideal for a in loads + stores),
-            "ffma_threads": self.fma,
-        }
-
-    def per_fma(self) -> dict[str, dict[str, float]]:
-        """By memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread."""
-        if not self.fma:
-            return {}
-        found = {}
-        for space in ("global", "shared", "constant", "local"):
-            reads, writes = self.select(space, *_READ[space]), self.select(space, *_WRITTEN[space])
-            found[space] = {
-                "loads": sum(a.accesses for a in reads) / self.fma,
-                "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / self.fma,
-                "stores": sum(a.accesses for a in writes) / self.fma,
-                "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / self.fma,
-            }
-        return found
-
-    def as_dict(self) -> TracedKernel:
-        told = {
-            **vars(self),
-            "branches": {str(line): counts for line, counts in self.branches.items()},
-            "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
-            "accesses": [access.as_dict() for access in self.accesses],
-            "totals": self.totals(),
-            "per_fma": self.per_fma(),
-        }
-        return cast(TracedKernel, told)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A step's kernels at one problem, in launch order, and the output as far as the traced blocks wrote it."""
-
-    problem: Problem
-    kernels: list[KernelTrace]
-    output: NDArray[Any]
-
-    @property
-    def faults(self) -> list[Fault]:
-        return [fault for kernel in self.kernels for fault in kernel.faults]
-
-    def as_dict(self) -> Traced:
-        kernels = [kernel.as_dict() for kernel in self.kernels]
-        return {"ladder": self.problem.ladder, "shape": self.problem.shape(), "kernels": kernels}
-
-    @property
-    def main(self) -> KernelTrace:
-        """The main kernel."""
-        return summaries.main_kernel(self.kernels, lambda kernel: kernel.fma)
-
-
-def _worst_first(fault: Fault) -> tuple[tuple[int, int], bool, int]:
-    """A key that sorts faults as they are told."""
-    return telling(fault), fault.what.endswith(LEFT_OVER), fault.line or 0
-
-
-def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> KernelTrace:
+def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> TracedKernel:
+    """What a kernel did in launches of these grids and blocks."""
     file = function.__code__.co_filename
 
     def text(line: int) -> str:
         return linecache.getline(file, line).strip()
 
-    accesses = [
-        Access(**key._asdict(), text=text(key.line), accesses=t.accesses, requests=t.requests, moved=t.moved,
-               ideal=t.ideal, distinct=t.distinct, sample=t.sample, seen=tuple(t.seen))
-        for key, t in sorted(ledger.tallies.items())
-    ]  # fmt: skip
+    accesses = [_access(key, tally, text(key.line)) for key, tally in sorted(ledger.tallies.items())]
     faults = [
         replace(fault, code=text(fault.line or 0), count=ledger.counts[key], met=ledger.in_turn * ledger.met[key])
         for key, fault in ledger.faults.items()
     ]
-    return KernelTrace(
+    fma = sum(ledger.fma.values())
+    return TracedKernel(
         name=function.__name__,
         file=file,
         grid=launches[0][0],
@@ -203,9 +45,9 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         blocks=sum(math.prod(grid) for grid, _ in launches),
         first_block=(0, 0, 0),
         accesses=accesses,
-        fma=sum(ledger.fma.values()),
-        fma_lines=dict(sorted(ledger.fma.items())),
-        branches={line: (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
+        fma=fma,
+        fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
+        branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=_worst_first),
         notes=ledger.notes,
         events=ledger.events,
@@ -213,4 +55,105 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         printed=ledger.printed,
         prints=ledger.prints,
         under_way=ledger.under_way,
+        totals=_totals(accesses, fma),
+        per_fma=_per_fma(accesses, fma) if fma else {},
     )
+
+
+def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
+    return TracedAccess(
+        line=key.line,
+        text=text,
+        space=key.space,
+        op=key.op,
+        array=key.array,
+        bits=key.bits,
+        accesses=tally.accesses,
+        requests=tally.requests,
+        moved=tally.moved,
+        ideal=tally.ideal,
+        distinct=tally.distinct,
+        sample=tally.sample,
+        per_request=tally.moved / tally.requests if tally.requests else 0.0,
+        ideal_per_request=tally.ideal / tally.requests if tally.requests else 0.0,
+        efficiency=tally.ideal / tally.moved if tally.moved else 1.0,
+        lanes_per_address=tally.accesses / tally.distinct if tally.distinct else 0.0,
+        bytes_moved=tally.moved * SECTOR_BYTES if key.space == "global" else 0,
+        seen=tally.seen,
+    )
+
+
+def _worst_first(fault: Fault) -> tuple[tuple[int, int], bool, int]:
+    """A key that sorts faults as they are told."""
+    return telling(fault), fault.what.endswith(LEFT_OVER), fault.line or 0
+
+
+def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
+    """See :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts."""
+
+    def total(key: str, space: str, *ops: str) -> int:
+        return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
+
+    return {
+        "load_requests": total("requests", "global", "read", "copy"),
+        "load_sectors": total("moved", "global", "read", "copy"),
+        "store_requests": total("requests", "global", "write"),
+        "store_sectors": total("moved", "global", "write"),
+        "copy_requests": total("requests", "global", "copy"),
+        "copy_sectors": total("moved", "global", "copy"),
+        "shared_load_requests": total("requests", "shared", "read"),
+        "shared_load_wavefronts": total("moved", "shared", "read"),
+        "shared_store_requests": total("requests", "shared", "write"),
+        "shared_store_wavefronts": total("moved", "shared", "write"),
+        "shared_conflicts": total("moved", "shared", "read", "write") - total("ideal", "shared", "read", "write"),
+        "ffma_threads": fma,
+    }
+
+
+def _per_fma(accesses: list[TracedAccess], fma: int) -> dict[str, dict[str, float]]:
+    found = {}
+    for space in ("global", "shared", "constant", "local"):
+        reads = [a for a in accesses if a.space == space and a.op in _READ[space]]
+        writes = [a for a in accesses if a.space == space and a.op in _WRITTEN[space]]
+        found[space] = {
+            "loads": sum(a.accesses for a in reads) / fma,
+            "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / fma,
+            "stores": sum(a.accesses for a in writes) / fma,
+            "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / fma,
+        }
+    return found
+
+
+def loads_per_fma(found: Traced) -> dict[str, float]:
+    """By memory: loads for each multiply-add of the main kernel; empty without any."""
+    by_space = found.main.per_fma
+    return {space: round(by_space[space]["loads"], 4) for space in ("global", "shared", "constant") if by_space}
+
+
+def traffic(found: Traced) -> dict[str, dict[str, float]]:
+    """By kernel, the memory figures of a resource card, those that there are; see cards.TRAFFIC."""
+    return {kernel.name: _traffic(kernel) for kernel in found.kernels}
+
+
+def _traffic(kernel: TracedKernel) -> dict[str, float]:
+    def total(key: Literal["requests", "moved", "ideal"], space: str, *ops: str) -> int:
+        return sum(getattr(access, key) for access in kernel.select(space, *ops))
+
+    figures = {}
+    if requests := total("requests", "global", "read", "copy"):
+        figures["sectors_per_request"] = round(total("moved", "global", "read", "copy") / requests, 3)
+    if ideal := total("ideal", "shared", "read", "write"):
+        figures["conflicts"] = round(total("moved", "shared", "read", "write") / ideal, 3)
+    if kernel.fma:
+        moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global", *_MOVED))
+        figures["bytes_per_fma"] = round(moved / kernel.fma, 4)
+    return figures
+
+
+def worst(found: Traced) -> dict[str, float]:
+    """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
+
+    def most(space: str) -> float:
+        return max((a.per_request for kernel in found.kernels for a in kernel.select(space)), default=0.0)
+
+    return {"sectors": most("global"), "turns": most("shared")}

@@ -246,11 +246,10 @@ class Local(Storage):
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
     ) -> list[Value]:
-        self._record(state, view, place, width, "read", line)
-        if type(place) is int and not self.lacking:
-            found = self.values[place : place + width]
-            if None not in [None if value is None else 0 for value in found]:
-                return found
+        if state.ledger.recording:
+            self._record(state, view, place, width, "read", line)
+        if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:
+            return [value]
         return [self.value_at(state, view, place + v, line) for v in range(width)]
 
     def value_at(self, state: State, view: View, place: Offsets, line: int) -> Value:
@@ -283,7 +282,8 @@ class Local(Storage):
     def write(
         self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
     ) -> None:
-        self._record(state, view, place, len(values), "write", line)
+        if state.ledger.recording:
+            self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):
             if state.tainted is not None and self.integers:
                 views.require_written(state, value, line)
@@ -315,10 +315,8 @@ class Local(Storage):
         return self.dtype.type(self.blank)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
-        if state.ledger.recording:
-            bits = 8 * self.dtype.itemsize * width
-            tally = state.ledger.tallies[Key(line, self.space, op, view.name, bits)]
-            tally.add(state.mask.count, Cost(state.mask.warps, 0, 0, 0))
-            if type(place) is not int:
-                text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
-                state.ledger.notes[text] += 1
+        tally = state.ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
+        tally.add(state.mask.count, Cost(state.mask.warps, 0, 0, 0))
+        if type(place) is not int:
+            text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
+            state.ledger.notes[text] += 1

@@ -271,8 +271,6 @@ class State:
         self.branches = 0  # since then
         self.call_path: list[Any] = []
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
-        self.inside: dict[tuple[int, int], Any] = {}  # indices that were within an extent, kept alive
-        self.scaled: dict[tuple[int, int], Any] = {}  # indices, kept alive, and what they are times a stride
 
     @staticmethod
     def axes(numbers: Any, extents: Point) -> list[Value]:

@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from common.catalog import catalog, device, lessontext
-from common.catalog.boundstep import BoundStep
 from common.catalog.catalog import Step
 from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.check import inputs
 from common.explain.faults import Fault
-from common.machine_code import capture, summaries
+from common.machine_code import capture
+from common.machine_code.capture import BoundStep
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
@@ -34,7 +34,7 @@ from common.trace.cost import MOST_PRINTED, Ints, Ledger
 from common.trace.device_arrays import DeviceArray, allocate, argument, kind
 from common.trace.executor import Executor
 from common.trace.messages import Traced, TracedKernel
-from common.trace.result import KernelTrace, Trace, report
+from common.trace.result import report
 from common.trace.state import Point, TraceError
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
@@ -53,7 +53,6 @@ SHAPES |= {
 }
 
 SECONDS = 120.0  # for one trace in a child process
-_MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
 _LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
 _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shared memory takes much room
 
@@ -125,7 +124,7 @@ class Tracer:
         """Begin to report anew; kernels stay compiled."""
         self.ledgers, self._launched = {}, {}
 
-    def reports(self) -> list[KernelTrace]:
+    def reports(self) -> list[TracedKernel]:
         """What each kernel did in all launches since the last ``forget``."""
         return [report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
 
@@ -178,7 +177,7 @@ def run(
     seed: int = 0,
     order: str | int = "forward",
     recording: bool = True,
-) -> Trace:
+) -> Traced:
     """Trace a step on integers drawn with ``seed``.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
@@ -196,7 +195,7 @@ def run(
     if every:
         with tracer:
             BoundStep(module, problem, tile).run(a, b, y)
-        return Trace(problem, tracer.reports(), np.asarray(y))
+        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(y))
     launches: list[Launch] = []
     with in_place_of_the_device(launches.append):
         BoundStep(module, problem, tile).run(a, b, y)
@@ -217,13 +216,13 @@ def run(
             others = np.delete(others, slice(at, at + launch.cluster))
         if any(later.function not in traced for later in launches[number + 1 :]):
             tracer.run(launch, others, quiet=True)
-    kernels = []
-    for kernel, (function, chosen) in zip(tracer.reports(), traced.items(), strict=True):
+    kernels = tracer.reports()
+    for kernel, (function, chosen) in zip(kernels, traced.items(), strict=True):
         times = sum(launch.function is function for launch in launches)
         width = next(launch.cluster for launch in launches if launch.function is function)
         first = chosen[0] - chosen[0] % width, *chosen[1:]
-        kernels.append(replace(kernel, launches=times, blocks=width, first_block=first))
-    return Trace(problem, kernels, np.asarray(y))
+        kernel.launches, kernel.blocks, kernel.first_block = times, width, first
+    return Traced(problem.ladder, problem.shape(), kernels, np.asarray(y))
 
 
 def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> messages.Trace:
@@ -238,49 +237,6 @@ def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
             message = str(result.message).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
             raise TraceError(f"{task_.step}: {message}")
         yield result.trace
-
-
-def main_kernel(found: Traced) -> TracedKernel:
-    """The main kernel of a trace's dictionary."""
-    return summaries.main_kernel(found["kernels"], lambda kernel: kernel["fma"])
-
-
-def loads_per_fma(found: Traced) -> dict[str, float]:
-    """By memory: loads for each multiply-add of the main kernel of a trace's dictionary; empty without any."""
-    by_space = main_kernel(found)["per_fma"]
-    return {space: round(by_space[space]["loads"], 4) for space in ("global", "shared", "constant") if by_space}
-
-
-def traffic(found: Traced) -> dict[str, dict[str, float]]:
-    """The memory figures of a resource card for each kernel of a trace's dictionary, by kernel; see cards.TRAFFIC."""
-    return {kernel["name"]: _traffic(kernel) for kernel in found["kernels"]}
-
-
-def _traffic(kernel: TracedKernel) -> dict[str, float]:
-    """Those that there are: nothing is told for each of what does not occur."""
-
-    def total(key: Literal["requests", "moved", "ideal"], space: str, *ops: str) -> int:
-        return sum(a[key] for a in kernel["accesses"] if a["space"] == space and a["op"] in ops)
-
-    figures = {}
-    if requests := total("requests", "global", "read", "copy"):
-        figures["sectors_per_request"] = round(total("moved", "global", "read", "copy") / requests, 3)
-    if ideal := total("ideal", "shared", "read", "write"):
-        figures["conflicts"] = round(total("moved", "shared", "read", "write") / ideal, 3)
-    if fma := kernel["fma"]:
-        accesses = [a for a in kernel["accesses"] if a["space"] == "global" and a["op"] in _MOVED]
-        figures["bytes_per_fma"] = round(sum(a["accesses"] * a["bits"] // 8 for a in accesses) / fma, 4)
-    return figures
-
-
-def worst(found: Traced) -> dict[str, float]:
-    """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most, in a trace's dictionary."""
-    accesses = [access for kernel in found["kernels"] for access in kernel["accesses"]]
-
-    def most(space: str) -> float:
-        return max((float(a["per_request"]) for a in accesses if a["space"] == space), default=0.0)
-
-    return {"sectors": most("global"), "turns": most("shared")}
 
 
 def reduced(problem: Problem) -> Problem:
@@ -322,6 +278,5 @@ def in_place_of_the_device(
         capture.no_device(multiprocessors) as gpu,
         capture.launches(note),
         capture.host(**functions, as_cuda_array=lambda array, **_: array),
-        capture.default_stream_only(),
     ):
         yield gpu

@@ -20,7 +20,6 @@ from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform,
 Offsets = Any  # int, or an int64 per lane
 
 _FILLED = 4096  # elements that one statement may assign
-_REMEMBERED = 64  # indices that are known to be within an array, or times a stride
 
 
 class View:
@@ -34,7 +33,6 @@ class View:
         self.ndim, self.dtype = len(shape), storage.dtype
         self.size = math.prod(shape)
         self.bounded = bounded  # do indices within the shape stay within the storage?
-        self.known: dict[Any, int] = {}  # offsets of constant indices into registers
 
     @staticmethod
     def of(storage: Any, shape: tuple[int, ...]) -> View:
@@ -81,14 +79,10 @@ class View:
         place, wrong = self.place(state, index, line, "read")
         if type(place) is View:
             return place
-        if type(place) is int and wrong is None and self.storage.space == "local":
-            self.known[index] = place
         return self.storage.read(state, self, place, 1, wrong, line)[0]
 
     def store(self, state: State, index: Any, value: Value, line: int) -> None:
         place, wrong = self.place(state, index, line, "written")
-        if type(place) is int and wrong is None and self.storage.space == "local":
-            self.known[index] = place
         if type(place) is View:
             place.fill(state, value, line)
             return
@@ -96,6 +90,8 @@ class View:
 
     def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Bools | None]:
         """The element offset of an index, or the view that is left of it; and the lanes whose index is wrong."""
+        if type(index) is int and self.ndim == 1 and 0 <= index < self.shape[0]:
+            return self.start + index * self.strides[0], None
         indices = index if type(index) is tuple else (index,)
         if len(indices) > self.ndim:
             raise state.error(line, f"{self.name} has {self.ndim} axes, not {len(indices)}")
@@ -111,7 +107,7 @@ class View:
                 if bad is not None:
                     wrong = bad if wrong is None else wrong | bad
             if stride != 1:
-                i = i * stride if type(i) is int else _scaled(state, i, stride)
+                i = i * stride
             place = i if type(place) is int and place == 0 else place + i
         left = len(indices)
         if shape or left < self.ndim:
@@ -176,17 +172,6 @@ def as_offset(value: Value) -> Offsets:
     return value.view(INT64) if value.dtype == UINT64 else signed(widened(value))
 
 
-def _scaled(state: State, at: Offsets, stride: int) -> Offsets:
-    """Indices times the stride; most are those of the turn before."""
-    key = id(at), stride
-    found = state.scaled.get(key)
-    if found is None:
-        if len(state.scaled) >= _REMEMBERED:
-            state.scaled.clear()
-        found = state.scaled[key] = at, at * stride
-    return found[1]
-
-
 def within(
     state: State, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
 ) -> tuple[Offsets, Bools | None]:
@@ -199,14 +184,8 @@ def within(
         wraps = may_wrap and -extent <= at < 0
         _outside(state, at, state.mask.bits, wraps, extent, line, view, axis, verb)
         return (at + extent, None) if wraps else (0, np.ones(len(state.lane_numbers), np.bool_))
-    key = id(at), extent
-    if key in state.inside:
-        return at, None
     wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
     if not np.count_nonzero(wrong):
-        if len(state.inside) >= _REMEMBERED:
-            state.inside.clear()
-        state.inside[key] = at
         return at, None
     wrong &= state.mask.bits
     if not np.count_nonzero(wrong):

@@ -9,7 +9,7 @@ Run: python -m lessons.01_naive gemm_naive
 
 from numba import cuda, float32
 
-from lessons.grid import row_slices
+from lessons.toolkit.grid import row_slices
 
 THREADS_X = 32
 THREADS_Y = 8

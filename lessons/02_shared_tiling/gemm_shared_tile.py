@@ -9,7 +9,7 @@ Run: python -m lessons.02_shared_tiling gemm_shared_tile
 
 from numba import cuda, float32
 
-from lessons.grid import row_slices
+from lessons.toolkit.grid import row_slices
 
 TILE = 32  # a block computes TILE x TILE elements of C, one per thread
 TILE_SHAPE = (TILE, TILE)

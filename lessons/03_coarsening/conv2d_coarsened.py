@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32
 
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 TILE_H, TILE_W = 16, 16  # a block computes TILE_H x TILE_W pixels of every map
 ROWS, FILTERS = 4, 4  # a thread computes ROWS pixels of FILTERS maps at a time

@@ -9,7 +9,7 @@ Run: python -m lessons.03_coarsening gemm_coarsened
 
 from numba import cuda, float32, uint32
 
-from lessons.grid import row_slices
+from lessons.toolkit.grid import row_slices
 
 TILE = 32  # a block computes TILE x TILE elements of C
 WPT = 8  # work per thread: rows of C that one thread computes

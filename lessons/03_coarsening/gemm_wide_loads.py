@@ -10,8 +10,8 @@ Run: python -m lessons.03_coarsening gemm_wide_loads
 
 from numba import cuda, float32
 
-from lessons.grid import row_slices
-from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
 
 TILE = 32  # a block computes TILE x TILE elements of C
 WPT = 8  # work per thread: elements of C that one thread computes

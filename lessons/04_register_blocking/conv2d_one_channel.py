@@ -14,7 +14,9 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32
 
-from lessons.tiling import (
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array
+from lessons.toolkit.tiles import (
     ceil_div,
     divisor,
     even,
@@ -29,8 +31,7 @@ from lessons.tiling import (
     stage_filter,
     store_run,
 )
-from lessons.unrolled import aligned2, inlined, unroll, unrolled
-from lessons.wide import VECTOR, jit, load4, shared_array
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 ROWS, COLS = 2, 2  # a thread computes ROWS x COLS pixels of every map
 FILTERS = 6  # filters that are written out one after the other
@@ -157,7 +158,7 @@ def launch(x, packed, y, **tile):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     tile = plan(C, H, W, K, H - P + 1, W - Q + 1, **tile)
-    paired = W % 2 == 0 and Q % 2 == 0 and aligned2(x, y)
+    paired = W % 2 == 0 and Q % 2 == 0 and aligned(x, y, to=8)
     kernel, tiles = specialise(C, H, W, K, H - P + 1, W - Q + 1, paired, **tile)
     blocks = ceil_div(N * tiles, tile["THREADS"])
     kernel[blocks, tile["THREADS"]](x.reshape(x.size), packed, y.reshape(y.size), N)

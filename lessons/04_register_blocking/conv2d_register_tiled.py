@@ -13,7 +13,9 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons.tiling import (
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, load4, shared_array
+from lessons.toolkit.tiles import (
     by_groups,
     ceil_div,
     even,
@@ -26,8 +28,7 @@ from lessons.tiling import (
     resident_blocks,
     stage_chunk,
 )
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, jit, load4, shared_array
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 ROWS, FILTERS = 10, 8  # a thread computes ROWS pixels below each other in each of FILTERS maps
 THREADS, BLOCKS = 128, 4  # threads of a block, blocks that a multiprocessor is to hold at a time

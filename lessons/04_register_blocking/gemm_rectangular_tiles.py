@@ -12,8 +12,8 @@ Run: python -m lessons.04_register_blocking gemm_rectangular_tiles
 
 from numba import cuda, float32, uint64
 
-from lessons.grid import row_slices
-from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
 WPT = 8  # work per thread: rows of C that one thread computes, of one column

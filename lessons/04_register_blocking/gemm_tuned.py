@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 8
 THREAD_M, THREAD_N = 16, 8

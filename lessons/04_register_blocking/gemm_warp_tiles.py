@@ -10,8 +10,8 @@ Run: python -m lessons.04_register_blocking gemm_warp_tiles
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons.grid import row_slices
-from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
 
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 16
 THREAD_M, THREAD_N = 8, 8

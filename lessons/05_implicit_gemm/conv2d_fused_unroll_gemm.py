@@ -15,8 +15,9 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, copy1_async, copy4_async, jit, load4, shared_array, store4, wait_async
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
 THREADS = 64

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda
 
-from lessons.tiling import REGISTERS, ceil_div, multiple
+from lessons.toolkit.tiles import REGISTERS, ceil_div, multiple
 
 one_channel = importlib.import_module("lessons.04_register_blocking.conv2d_one_channel")
 register_tiled = importlib.import_module("lessons.04_register_blocking.conv2d_register_tiled")

@@ -21,9 +21,18 @@ from math import gcd
 
 from numba import cuda, float32, int32, int64, uint32
 
-from lessons.split_k import add_up, choose, partial_outputs
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_or_zero, jit, load4, shared_array, store4, wait_async
+from lessons.toolkit.grid import add_up, choose, jit, partial_outputs
+from lessons.toolkit.memory import (
+    VECTOR,
+    aligned,
+    copy1_or_zero,
+    copy4_or_zero,
+    load4,
+    shared_array,
+    store4,
+    wait_async,
+)
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most

@@ -17,11 +17,12 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons import card
-from lessons.tensorcores import mma_m16n8k8, to_tf32
-from lessons.tiling import ceil_div, even, multiple
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_async, jit, load4, store4, wait_async
+from lessons.toolkit import card
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, copy1_or_zero, copy4_async, load4, store4, wait_async
+from lessons.toolkit.mma import mma_m16n8k8, to_tf32
+from lessons.toolkit.tiles import ceil_div, even, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 whole_rows = importlib.import_module("lessons.06_tensor_cores.helpers.whole_rows")
 

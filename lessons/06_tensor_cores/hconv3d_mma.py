@@ -13,23 +13,21 @@ from functools import lru_cache
 from numba import cuda, float32, int32, int64, uint32
 from numba.types import float16
 
-from lessons import card
-from lessons.tensorcores import (
+from lessons.toolkit import card
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import (
     HALVES,
-    aligned8,
+    aligned,
     commit_group,
     copy8_or_zero,
     half_array,
-    ldmatrix4,
-    mma_m16n8k16,
     store2_rounded,
     store8_guarded,
-    to_half,
     wait_group,
 )
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import jit
-from lessons.windows import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.mma import ldmatrix4, mma_m16n8k16, to_half
+from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "8.0"
 # The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
@@ -324,7 +322,7 @@ def launch(x, prepared, y, geometry, epilogue=None):
     if largest >= OFFSETS:
         raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
     rows = y.reshape(GEMM_M, K)
-    wide = aligned8(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
+    wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
     hooks, operands = {}, ()
     if epilogue is not None:
         epilogue.check(y)
@@ -333,7 +331,7 @@ def launch(x, prepared, y, geometry, epilogue=None):
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)
     kernel[blocks, threads, 0, shared_bytes](
-        *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned8(rows), operands
+        *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned(rows), operands
     )
     if epilogue is not None:
         epilogue.complete(None, y)

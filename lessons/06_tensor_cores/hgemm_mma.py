@@ -11,8 +11,8 @@ Run: python -m lessons.06_tensor_cores hgemm_mma
 from numba import cuda, float32
 from numba.types import float16
 
-from lessons.grid import row_slices
-from lessons.tensorcores import mma_m16n8k16, to_half
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.mma import mma_m16n8k16, to_half
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16  # the tile that one instruction multiplies

@@ -14,25 +14,22 @@ from functools import lru_cache
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons import card
-from lessons.tensorcores import (
+from lessons.toolkit import card
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import (
     HALVES,
-    aligned8,
+    aligned,
     commit_group,
     copy8_async,
     copy8_guarded,
     half_array,
-    ldmatrix4_at,
-    ldmatrix4_transposed_at,
-    mma_m16n8k16,
-    shared_address,
     store2_rounded,
     store8,
     store8_guarded,
     wait_group,
 )
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import jit
+from lessons.toolkit.mma import ldmatrix4_at, ldmatrix4_transposed_at, mma_m16n8k16, shared_address
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "8.0"
 BLOCK_K = 64
@@ -229,7 +226,7 @@ def specialise(full):
 
 def launch(a, b, c):
     M, N = c.shape
-    wide = aligned8(a, b, c)
+    wide = aligned(a, b, c)
     K = a.shape[1]
     full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)

@@ -11,23 +11,19 @@ Run: python -m lessons.06_tensor_cores hgemm_swizzled
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.grid import row_slices
-from lessons.tensorcores import (
+from lessons.toolkit.grid import jit, row_slices
+from lessons.toolkit.memory import (
     HALVES,
-    aligned2,
-    aligned8,
+    aligned,
     commit_group,
-    copy1_guarded,
     copy8_guarded,
     half_array,
-    ldmatrix4,
-    ldmatrix4_transposed,
-    mma_m16n8k16,
+    load1_guarded,
     store2_guarded,
     wait_group,
 )
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import jit
+from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
@@ -66,7 +62,7 @@ def stage_tile(tile, rows, columns, array, row0, column0, wide):
     else:
         for start in range(0, rows * columns, THREADS):
             row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
-            copy1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
+            load1_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
 
 
 @inlined
@@ -139,6 +135,6 @@ def hgemm_swizzled(a, b, c, wide, paired):
 
 def launch(a, b, c):
     M, N = c.shape
-    wide, paired = aligned8(a, b), aligned2(c)
+    wide, paired = aligned(a, b), aligned(c, to=4)
     for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
         hgemm_swizzled[grid, THREADS](a[rows], b, c[rows], wide, paired)

@@ -16,7 +16,8 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive,
     barrier_expect,
@@ -26,12 +27,8 @@ from lessons.hopper import (
     fence_async,
     float_tiles,
     give_registers,
-    im2col_map,
-    jit,
-    mappable,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_load_im2col,
@@ -43,9 +40,10 @@ from lessons.hopper import (
     wgmma_tf32_registers,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import ldmatrix4
-from lessons.unrolled import inlined, store2, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2
+from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
 
@@ -72,6 +70,7 @@ WARP_M = 16  # rows of results of a warp, of one instruction
 SLAB = WARP_M * ROW  # ROW columns of them, on their way through shared memory
 SLABS = 2  # of a warp: one is written while the other one leaves
 REGISTERS = 65536  # of a multiprocessor
+MAPS = Maps()
 
 
 @lru_cache
@@ -318,16 +317,16 @@ def launch(x, prepared, y, geometry, **tile):
     pads, strides, reach = corners(geometry, (T, R, S))
     upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
     describable = max(pads) <= 16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
-    if not describable or not mappable(x, filt, y):
+    if not describable or not aligned(x, filt, y):
         return unaligned.launch(x, prepared, y, geometry, SPLIT_K=1)
     GEMM_M = N * O * P * Q
     tile = {**plan(GEMM_M, C, K, T * R * S), **tile}
     BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
     if BLOCK_N < K:  # not all filters would stay
         tile["RESIDENT"] = 0
-    x_map = im2col_map(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides, tf32=True)
-    filt_map = tensor_map(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=True)
-    y_map = tensor_map(y.reshape(GEMM_M, K), (WARP_M, ROW))
+    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides, tf32=True)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=True)
+    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, ROW))
     kernel, threads, shared_bytes = specialise(**tile)
     tiles = -(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N)
     turns = -(-tiles // multiprocessors())

@@ -18,7 +18,8 @@ import importlib
 import numpy as np
 from numba import cuda, float32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive_at,
     barrier_expect,
@@ -30,11 +31,8 @@ from lessons.hopper import (
     fence_async,
     float_tiles,
     give_registers,
-    jit,
-    mappable,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_load2_multicast,
@@ -45,11 +43,10 @@ from lessons.hopper import (
     wgmma_tf32_registers,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import to_tf32
-from lessons.unrolled import inlined, store2, unroll, unrolled
-from lessons.wide import VECTOR, load4, shared_array, store4
-from lessons.wide import jit as plain_jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array, store2, store4
+from lessons.toolkit.mma import to_tf32
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
 
@@ -66,6 +63,7 @@ CLUSTER = 2  # blocks, below each other
 ALL = (1 << CLUSTER) - 1  # of them
 MMA_M, MMA_K = 64, 8  # the tile that one instruction multiplies, BLOCK_N wide
 ROW = 32  # values in a row of shared memory: the 128 bytes that the swizzle takes
+MAPS = Maps()
 if BLOCK_M != 2 * MMA_M or BLOCK_N != 128 or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(f"{BLOCK_M=} and {BLOCK_N=} must be 128, {BLOCK_K=} 32, {STAGES=} 2 or more")
 CONSUMERS = BLOCK_M // MMA_M  # warpgroups
@@ -89,7 +87,7 @@ STRIDE = SPLIT + 1  # padded against bank conflicts
 TURNED = SPLIT * STRIDE
 
 
-@plain_jit(SPLIT_THREADS, 6)
+@jit(SPLIT_THREADS, 6)
 def split_b(b, parts):
     """parts[n] = b[:, n] rounded to TF32, parts[N + n] = what is left of it: rows run along k."""
     turned = shared_array(TURNED)
@@ -256,13 +254,13 @@ def workspace(problem):
 
 
 def launch(a, b, c, parts=None):
-    if parts is None or not mappable(a, b, c):
+    if parts is None or not aligned(a, b, c):
         return unaligned.launch(a, b, c)
     M, N = c.shape
     K = a.shape[1]
     split_b[-(-K // SPLIT) * -(-N // SPLIT), SPLIT_THREADS](b, parts)
-    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(parts, (SHARE, ROW))
-    c_map = tensor_map(c, (WARP_M, ROW))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW))
+    c_map = MAPS.tiled(c, (WARP_M, ROW))
     tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
     turns = -(-tiles // (multiprocessors() // CLUSTER))
     blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early

@@ -20,7 +20,8 @@ from functools import lru_cache
 from numba import cuda, float32, int32, uint32, uint64
 from numba.types import float16
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive,
     barrier_expect,
@@ -30,12 +31,8 @@ from lessons.hopper import (
     fence_async,
     give_registers,
     half_tiles,
-    im2col_map,
-    jit,
-    mappable,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_load_im2col,
@@ -47,9 +44,10 @@ from lessons.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import ldmatrix4, store2_rounded
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_rounded
+from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
@@ -76,6 +74,7 @@ WARP_M = 16  # rows of results of a warp, of one instruction
 SLAB = WARP_M * ROW  # ROW columns of them, on their way through shared memory
 SLABS = 2  # of a warp: one is written while the other one leaves
 REGISTERS = 65536  # of a multiprocessor
+MAPS = Maps()
 
 
 @lru_cache
@@ -322,7 +321,7 @@ def launch(x, prepared, y, geometry, **tile):
     pads, strides, reach = corners(geometry, (T, R, S))
     upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
     describable = max(pads) <= 16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
-    if not describable or not mappable(x, filt, y):
+    if not describable or not aligned(x, filt, y):
         return unaligned.launch(x, prepared, y, geometry)
     few = None if tile else few_filters.plan(y.shape, filt.shape, geometry)
     if few:
@@ -332,9 +331,9 @@ def launch(x, prepared, y, geometry, **tile):
     BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
     if BLOCK_N < K:  # not all filters would stay
         tile["RESIDENT"] = 0
-    x_map = im2col_map(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides)
-    filt_map = tensor_map(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K))
-    y_map = tensor_map(y.reshape(GEMM_M, K), (WARP_M, ROW))
+    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K))
+    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, ROW))
     kernel, threads, shared_bytes = specialise(**tile)
     tiles = -(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N)
     turns = -(-tiles // multiprocessors())

@@ -14,7 +14,8 @@ import importlib
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive_at,
     barrier_expect,
@@ -26,11 +27,8 @@ from lessons.hopper import (
     fence_async,
     give_registers,
     half_tiles,
-    jit,
-    mappable,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_load2_multicast,
@@ -41,9 +39,9 @@ from lessons.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import store2_rounded
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_rounded
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 
@@ -58,6 +56,7 @@ CLUSTER = 2  # blocks, below each other
 ALL = (1 << CLUSTER) - 1  # of them
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+MAPS = Maps()
 if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % (CLUSTER * ROW) or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
         f"{BLOCK_M=} must be 128, {BLOCK_N=} of {MMA_N=}, that of 128, {BLOCK_K=} 64, {STAGES=} 2 or more"
@@ -204,11 +203,11 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
 
 
 def launch(a, b, c):
-    if not mappable(a, b, c):
+    if not aligned(a, b, c):
         return unaligned.launch(a, b, c)
     M, N = c.shape
-    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
-    c_map = tensor_map(c, (WARP_M, ROW))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
+    c_map = MAPS.tiled(c, (WARP_M, ROW))
     tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
     turns = -(-tiles // (multiprocessors() // CLUSTER))
     blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early

@@ -15,7 +15,8 @@ import importlib
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive,
     barrier_expect,
@@ -24,20 +25,17 @@ from lessons.hopper import (
     descriptor,
     give_registers,
     half_tiles,
-    jit,
-    mappable,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_load2,
     wgmma_commit,
     wgmma_f16_rows,
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import aligned2, store2_guarded
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 
@@ -50,6 +48,7 @@ TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+MAPS = Maps()
 if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
         f"{BLOCK_M=} must be 128, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
@@ -175,11 +174,11 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
 
 
 def launch(a, b, c):
-    if not mappable(a, b):
+    if not aligned(a, b):
         return unaligned.launch(a, b, c)
     M, N = c.shape
-    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     tiles = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     turns = -(-tiles // multiprocessors())
     blocks = -(-tiles // turns)  # no more than it takes to be done as early
-    hgemm_specialised[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))
+    hgemm_specialised[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

@@ -14,25 +14,24 @@ import importlib
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_expect,
     barrier_init,
     barrier_wait,
     descriptor,
     half_tiles,
-    jit,
-    mappable,
     publish_barriers,
-    tensor_map,
     tma_load2,
     wgmma_commit,
     wgmma_f16_rows,
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.tensorcores import aligned2, store2_guarded
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 
@@ -44,6 +43,7 @@ TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+MAPS = Maps()
 if BLOCK_M % MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
         f"{BLOCK_M=} must be a multiple of 64, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
@@ -154,9 +154,9 @@ def hgemm_tma(a_map, b_map, c, K, paired):
 
 
 def launch(a, b, c):
-    if not mappable(a, b):
+    if not aligned(a, b):
         return unaligned.launch(a, b, c)
     M, N = c.shape
-    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    hgemm_tma[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))
+    hgemm_tma[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

@@ -12,27 +12,26 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit
+from lessons.toolkit.hopper import (
     descriptor,
     fence_async,
     half_tiles,
-    jit,
     wgmma_commit,
     wgmma_f16_rows,
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.tensorcores import (
+from lessons.toolkit.memory import (
     HALVES,
-    aligned2,
-    aligned8,
+    aligned,
     commit_group,
     copy8_async,
     copy8_guarded,
     store2_guarded,
     wait_group,
 )
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -177,7 +176,7 @@ def specialise(full):
 
 def launch(a, b, c):
     M, N = c.shape
-    wide, paired = aligned8(a, b), aligned2(c)
+    wide, paired = aligned(a, b), aligned(c, to=4)
     full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and a.shape[1] % BLOCK_K == 0
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide, paired)

@@ -23,12 +23,21 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.split_k import partial_outputs
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
-from lessons.windows import WORD, mask_words
+from lessons.toolkit.grid import jit, partial_outputs
+from lessons.toolkit.memory import (
+    VECTOR,
+    aligned,
+    fetch1_or_zero,
+    fetch4_or_zero,
+    load1_or_zero,
+    load4_or_zero,
+    shared_array,
+    store4,
+    wait_async,
+)
+from lessons.toolkit.tiles import WORD, mask_words
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_M, LANES_N = register_tiles.LANES_M, register_tiles.LANES_N
@@ -105,8 +114,8 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
         raise ValueError(
             f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {WORDS=}: tiles and masks take {needed} bytes, {SHARED_BYTES=}"
         )
-    load_or_zero = offsets32.load4_or_zero if wide_dy else offsets32.load1_or_zero
-    fetch_or_zero = offsets32.fetch4_or_zero if wide else offsets32.fetch1_or_zero
+    load_or_zero = load4_or_zero if wide_dy else load1_or_zero
+    fetch_or_zero = fetch4_or_zero if wide else fetch1_or_zero
 
     @inlined
     def mark_missed(masks, first, bit, taps, a, b, stride, dilation, extent):

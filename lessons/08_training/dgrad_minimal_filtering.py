@@ -23,19 +23,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons import card
-from lessons.tiling import ceil_div, multiple
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, copy4_async, jit, load4, store4, wait_async
+from lessons.toolkit import card
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4, load4_or_zero, store4, wait_async
+from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 strided = importlib.import_module("lessons.08_training.dgrad_strided")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 of_inputs, of_taps, of_products = filtering.of_inputs, filtering.of_taps, filtering.of_products
-load4_or_zero = offsets32.load4_or_zero
 
 ALGORITHM = "F(2x2,3x3)"
 BLOCK_M, BLOCK_K = 16, 8  # patches, filters

@@ -17,7 +17,7 @@ import importlib
 import numpy as np
 from numba import cuda
 
-from lessons.split_k import partial_outputs
+from lessons.toolkit.grid import partial_outputs
 
 implicit_gemm = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
 TUNABLES = implicit_gemm.TUNABLES

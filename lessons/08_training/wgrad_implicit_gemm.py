@@ -20,11 +20,11 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
-from lessons.windows import WORD, mask_words
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, fetch1_or_zero, fetch4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.tiles import WORD, mask_words
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_M, LANES_N = register_tiles.LANES_M, register_tiles.LANES_N
 
@@ -68,8 +68,8 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
         raise ValueError(
             f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: two pairs of tiles take {4 * BOTH} bytes, {SHARED_BYTES=}"
         )
-    fetch_a = offsets32.fetch4_or_zero if wide_dy else offsets32.fetch1_or_zero
-    fetch_b = offsets32.fetch4_or_zero if wide else offsets32.fetch1_or_zero
+    fetch_a = fetch4_or_zero if wide_dy else fetch1_or_zero
+    fetch_b = fetch4_or_zero if wide else fetch1_or_zero
 
     @inlined
     def read_entries(entries, table, gemm_k):

@@ -22,19 +22,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.tiling import ceil_div, multiple
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, load4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 of_inputs, of_doutputs, dtaps_of = filtering.of_inputs, filtering.of_doutputs, filtering.dtaps_of
-fetch4_or_zero, load4_or_zero = offsets32.fetch4_or_zero, offsets32.load4_or_zero
 
 ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64

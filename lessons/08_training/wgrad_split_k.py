@@ -14,7 +14,7 @@ Run: python -m lessons.08_training wgrad_split_k
 import importlib
 from functools import lru_cache
 
-from lessons.split_k import partial_outputs
+from lessons.toolkit.grid import partial_outputs
 
 implicit_gemm = importlib.import_module("lessons.08_training.wgrad_implicit_gemm")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")

@@ -26,19 +26,17 @@ from typing import NamedTuple
 import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.split_k import multiprocessors
-from lessons.tiling import ceil_div, multiple
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, load4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 dtaps_of = filtering.dtaps_of
-fetch4_or_zero, load4_or_zero = offsets32.fetch4_or_zero, offsets32.load4_or_zero
 locate, sum_inputs, sum_doutputs = (
     minimal_filtering.locate, minimal_filtering.sum_inputs, minimal_filtering.sum_doutputs,
 )  # fmt: skip

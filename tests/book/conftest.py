@@ -16,7 +16,7 @@ def book(tmp_path_factory):
     """The folder of the built book, and what the command said."""
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:
-        pytest.skip(f"the book needs {', '.join(missing)}: make setup")
+        pytest.skip(f"the book needs {', '.join(missing)}: make book")
     out = tmp_path_factory.mktemp("book") / "out"
     words = [sys.executable, "-m", "common", "book", "--out", str(out), "--fresh"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)

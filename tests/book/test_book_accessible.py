@@ -41,7 +41,7 @@ SMALL = """(smallest) => {
 def axe():
     """The checker's script."""
     if importlib.util.find_spec("axe_playwright_python") is None:
-        pytest.skip("no axe-playwright-python, which brings axe: make setup")
+        pytest.skip("no axe-playwright-python, which brings axe: make book")
     return (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 

@@ -138,7 +138,7 @@ def test_a_fault_is_shown_first(tmp_path, visit, root):
     path = tmp_path / "page.html"
     path.write_text(explorer.page([costs.Shown(step, traces.of(found, traces.problem(step)), file)]))
     page = visit(path)
-    fault = found["kernels"][0]["faults"][0]
+    fault = found.kernels[0].faults[0]
     assert page.locator("button.row[aria-pressed=true]").get_attribute("data-line") == str(fault.line)
     assert page.locator(".panel .bad-text").first.text_content().startswith(f"line {fault.line}: ")
     assert page.locator(".said .bad-text").nth(1).text_content().startswith(f"line {fault.line}: ")

@@ -99,4 +99,4 @@ def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
     monkeypatch.setitem(sys.modules, "sphinx", None)
     code, said = book_main("--out", tmp_path / "book")
     assert code == 2
-    assert "the book needs sphinx, which is not installed: make setup brings it" in said
+    assert "the book needs sphinx, which is not installed: make book brings it" in said

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("docutils", reason="the book needs Sphinx: make setup")
+pytest.importorskip("docutils", reason="the book needs Sphinx: make book")
 
 from docutils import nodes
 

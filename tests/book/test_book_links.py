@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+pytest.importorskip("sphinx", reason="the book needs Sphinx: make book")
 
 from common.book import book
 

@@ -32,17 +32,17 @@ def test_the_page_s_data_are_the_trace_s(name):
     (found,) = trace.results([trace.task(step, traces.problem(step))])
     (data,) = script_data(explorer.page(shown(name)))
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
-    assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel["name"] for kernel in found["kernels"]]
-    for told, kernel in zip(data["trace"]["kernels"], found["kernels"], strict=True):
+    assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel.name for kernel in found.kernels]
+    for told, kernel in zip(data["trace"]["kernels"], found.kernels, strict=True):
         sums = dict.fromkeys(costs.UNITS, 0)
         for access in told["accesses"]:
             sums[access["space"]] += access["moved"]
-        expected = {space: sum(a["moved"] for a in kernel["accesses"] if a["space"] == space) for space in sums}
+        expected = {space: sum(a.moved for a in kernel.accesses if a.space == space) for space in sums}
         assert sums == expected
-        assert (told["fma"], told["fma_lines"]) == (kernel["fma"], kernel["fma_lines"])
-        if kernel["totals"]["load_sectors"] and not kernel["totals"]["copy_sectors"]:
+        assert (told["fma"], told["fma_lines"]) == (kernel.fma, kernel.fma_lines)
+        if kernel.totals["load_sectors"] and not kernel.totals["copy_sectors"]:
             reads = [a for a in told["accesses"] if a["space"] == "global" and a["op"] == "read"]
-            assert sum(a["moved"] for a in reads) == kernel["totals"]["load_sectors"]
+            assert sum(a["moved"] for a in reads) == kernel.totals["load_sectors"]
 
 
 def test_one_file_without_links():

@@ -278,33 +278,35 @@ def test_a_constant_that_the_file_has_not_is_named(write):
 
 def test_helpers_are_found_through_each_other():
     found = sources.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
-    assert [path.stem for path in found] == ["minimal_filtering", "one_channel_pairs", "tiling", "unrolled", "wide"]
-    assert found[0].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
+    assert [path.stem for path in found] == [
+        "card", "grid", "memory", "minimal_filtering", "mma", "one_channel_pairs", "ptx", "tiles", "unroll",
+    ]  # fmt: skip
+    assert found[3].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
     assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
 def test_a_helper_can_be_stood_in_for_in_one_file(write):
-    import lessons
-    from lessons import tiling, unrolled
+    from lessons import toolkit
+    from lessons.toolkit import tiles, unroll
 
-    text = "from lessons import unrolled\nfrom lessons.tiling import load2\n"
-    path = write("student.py", text + "def launch(a, b, c): return unrolled, load2\n")
-    stand_in = write("kept/unrolled.py", Path(unrolled.__file__).read_text() + "MINE = 1\n")
-    module, through = catalog.load(path, "gemm", None, {"unrolled": str(stand_in)}).launch(0, 0, 0)
+    text = "from lessons.toolkit import unroll\nfrom lessons.toolkit.tiles import inlined\n"
+    path = write("student.py", text + "def launch(a, b, c): return unroll, inlined\n")
+    stand_in = write("kept/unroll.py", Path(unroll.__file__).read_text() + "MINE = 1\n")
+    module, through = catalog.load(path, "gemm", None, {"unroll": str(stand_in)}).launch(0, 0, 0)
     assert (module.MINE, module.__file__) == (1, str(stand_in))
-    assert through is module.load2  # another helper has it too
+    assert through is module.inlined  # another helper has it too
     # and no other file has
-    assert (sys.modules["lessons.unrolled"], lessons.unrolled) == (unrolled, unrolled)
-    assert (sys.modules["lessons.tiling"], lessons.tiling) == (tiling, tiling)
-    assert catalog.load(path, "gemm").launch(0, 0, 0) == (unrolled, unrolled.load2)
+    assert (sys.modules["lessons.toolkit.unroll"], toolkit.unroll) == (unroll, unroll)
+    assert (sys.modules["lessons.toolkit.tiles"], toolkit.tiles) == (tiles, tiles)
+    assert catalog.load(path, "gemm").launch(0, 0, 0) == (unroll, unroll.inlined)
 
 
 def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
-    path = write("student.py", "from lessons import wide\n")
+    path = write("student.py", "from lessons.toolkit import unroll\n")
     made = sources.provenance(path)
-    assert list(made.helpers) == ["wide"]
+    assert list(made.helpers) == ["unroll"]
     assert made.is_of(path)
-    assert not Code(source=made.source, helpers={"wide": "0" * 64}).is_of(path)
+    assert not Code(source=made.source, helpers={"unroll": "0" * 64}).is_of(path)
     assert not Code(source=made.source, helpers={}).is_of(path)
     assert Code(source=made.source).is_of(path)  # of before helpers were noted
     assert not Code(source="0" * 64).is_of(path)

@@ -70,7 +70,6 @@ MISTAKES = {
     "folder": (["check", "gemm_naive", "--file", "lessons"], ["--file lessons", "is a folder"]),
     "capability": (["inspect", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
     "inspect preset": (["inspect", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
-    "photo": (["photo", "conv2d_nave"], ["'conv2d_nave' is unknown"]),
     "diff": (["diff", "gemm_naive", "gemm_nave"], ["'gemm_nave' is unknown"]),
     "diff of a first": (["diff", "gemm_naive"], ["gemm_naive starts its ladder", "compare it with"]),
     "sweep": (["sweep", "gemm_nave"], ["'gemm_nave' is unknown"]),
@@ -84,8 +83,6 @@ LESSON_MISTAKES = {
 WITHOUT_GPU = {
     "time": (["time"], ["timing needs an NVIDIA GPU", "check --sim"]),
     "bench": (["bench", "gemm_naive"], ["the bench needs an NVIDIA GPU", "check --sim"]),
-    "profile": (["profile", "gemm_naive"], ["profiling needs an NVIDIA GPU"]),
-    "sanitize": (["sanitize", "gemm_naive"], ["an NVIDIA GPU"]),
     "sweep": (["sweep", "gemm_naive"], ["a sweep needs an NVIDIA GPU"]),
 }
 
@@ -191,9 +188,6 @@ def test_a_full_disk_behind_standard_output_is_one_line(words):
         )
     assert done.returncode == UNUSABLE
     assert done.stderr.splitlines() == ["error: standard output: No space left on device"]
-
-
-# --- list ---
 
 
 # --- diff and sweep ---

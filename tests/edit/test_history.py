@@ -88,21 +88,21 @@ def test_edit_reset_restore_gives_the_bytes_back(call, lessons, git):
 
 @GIT
 def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
-    helper = lessons / "wide.py"
+    helper = lessons / "toolkit" / "memory.py"
     original = helper.read_bytes()
     edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
     code, said = call("reset", "03")
     assert (code, helper.read_bytes()) == (RIGHT, edited)  # it is not lesson 03's alone
-    assert "lessons/wide.py is edited" in said
+    assert "lessons/toolkit/memory.py is edited" in said
     assert "python -m common reset wide" in " ".join(said.split())
-    assert "unrolled.py" not in said
+    assert "unroll.py" not in said
     assert call("reset", "wide")[0] == RIGHT
     assert helper.read_bytes() == original
     assert "saved" in call("history", "wide")[1]
     assert call("restore", "wide")[0] == RIGHT
     assert helper.read_bytes() == edited
     helper.unlink()
-    assert "lessons/wide.py is edited" in call("reset", "03")[1]
+    assert "lessons/toolkit/memory.py is edited" in call("reset", "03")[1]
     call("reset", "wide")
     assert helper.read_bytes() == original
 

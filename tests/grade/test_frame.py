@@ -119,7 +119,10 @@ def test_a_bug_may_be_mended_in_a_few_lines_more(more, free):
             "import importlib\nx = importlib.import_module('lessons.01_naive.solutions.gemm_double')\n",
             ["line 1: import of importlib", "line 2: 'lessons.01_naive.solutions.gemm_double'"],
         ),
-        ("from lessons import wide\nfrom lessons.unrolled import unroll\nimport math\nimport numpy as np\n", []),
+        (
+            "from lessons.toolkit import memory\nfrom lessons.toolkit.unroll import unroll\nimport math\n",
+            [],
+        ),
     ],
 )
 def test_what_no_kernel_file_has_a_use_for_is_named_with_its_line(text, says):
@@ -128,6 +131,6 @@ def test_what_no_kernel_file_has_a_use_for_is_named_with_its_line(text, says):
 
 
 def test_a_helper_that_an_exercise_does_not_use_is_not_part_of_its_answer():
-    assert frame.foreign("from lessons.split_k import add_up\n", solved(), False) == [
-        "line 1: import of lessons.split_k"
+    assert frame.foreign("from lessons.toolkit.grid import add_up\n", solved(), False) == [
+        "line 1: import of lessons.toolkit.grid"
     ]

@@ -2,7 +2,10 @@
 
 import html
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +21,7 @@ from common.commands import exercising
 from common.edit import history
 from common.grade import folders, grade, limits, tasks
 from common.grade.folders import Submission
-from common.grade.grade import Grade, Grader, Machine
+from common.grade.grade import Grade, Grader
 from common.grade.tasks import Judge, Judged
 from common.jobs import measuring
 from common.jobs.messages import StepResult
@@ -38,8 +41,8 @@ def solved(name=ONE):
     return exercises.find(name).solution.read_text(encoding="utf-8")
 
 
-def graded(write, name, text, machine=None, seconds=60.0):
-    return Grader(machine, grade.Limits(seconds)).grade(Submission(write(f"in/{name}.py", text)))
+def graded(write, name, text, machine=(None, None), seconds=60.0):
+    return Grader(*machine, seconds).grade(Submission(write(f"in/{name}.py", text)))
 
 
 def require(verdict, kind, says):
@@ -91,7 +94,7 @@ def test_a_verdict_tells_what_was_reached(write):
 
 
 def test_a_kernel_is_graded_on_the_shipped_helpers(write, monkeypatch):
-    monkeypatch.setattr(grade.shipped, "edited_helpers", lambda path: [catalog.LESSONS / "wide.py"])
+    monkeypatch.setattr(grade.shipped, "edited_helpers", lambda path: [catalog.LESSONS / "toolkit" / "memory.py"])
     monkeypatch.setattr(grade.shipped, "text", lambda path: b"raise RuntimeError('as shipped')\n")
     verdict = graded(write, "gemm_vector_rows", solved("gemm_vector_rows"))
     assert "as shipped" in verdict.reasons[0]
@@ -183,7 +186,7 @@ def cheats(tmp_path_factory):
         path.parent.mkdir()
         path.write_text(TOOLS + body + "\n", encoding="utf-8")
         files.append(Submission(path, name))
-    found = Grader(limits=grade.Limits(60.0, 4 << 30)).all(files, 2)
+    found = Grader(memory_bytes=4 << 30).all(files, 2)
     return {verdict.student: verdict for _, verdict in found}
 
 
@@ -343,7 +346,6 @@ def test_a_folder_of_students(write, tmp_path):
         (".carl", ".carl/gemm_double.py"), ("anna", "anna/gemm_double.py"), ("bert", "bert/late/gemm_double.py"),
         ("", "predict_tiles.py"),
     ]  # fmt: skip
-    assert folders.doubles([*found, found[1]]).keys() == {1, 4}
 
 
 @pytest.mark.parametrize(
@@ -460,7 +462,8 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     assert [event.verdict for event in history.events(ONE)] == ["passed"]
 
 
-def test_grade_a_folder_writes_its_report(call, tmp_path):
+def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no bwrap
     for student, text in (("anna", solved("predict_worked_example")), ("bert", "")):
         path = tmp_path / "class" / student / "predict_worked_example.py"
         path.parent.mkdir(parents=True)
@@ -474,7 +477,49 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
     assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
     table = (out_folder / "grades.md").read_text()
     assert "| anna | anna/predict_worked_example.py | yes |" in table
-    assert all(grade.NOT_ISOLATED[:12] in text for text in (out, table))
+    assert all(folders.NOT_ISOLATED[:12] in text for text in (out, table))
+
+
+BWRAP = """#!/usr/bin/env python3
+import os, sys
+words = sys.argv[1:]
+program = words.index({python!r})
+for at in range(program):
+    if words[at] == "--setenv":
+        os.environ[words[at + 1]] = words[at + 2]
+with open({log!r}, "w") as file:
+    print(*words, file=file)
+os.execv(words[program], words[program:])
+"""
+
+
+def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
+    """In place of bwrap stands a program that does what it is given; what bwrap was told is looked at."""
+    given, bwrap, out = tmp_path / "given", tmp_path / "bin" / "bwrap", tmp_path / "out"
+    bwrap.parent.mkdir()
+    bwrap.write_text(BWRAP.format(python=sys.executable, log=str(given)))
+    bwrap.chmod(0o755)
+    path = tmp_path / "class" / "anna" / "predict_worked_example.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(solved("predict_worked_example"))
+    command = [sys.executable, "-m", "common", "grade", str(tmp_path / "class"), "--out", str(out), "--sim", "--json"]
+    env = {**os.environ, "PATH": f"{bwrap.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["grades"][0]["passed"]
+    assert folders.ISOLATED in (out / "grades.md").read_text()
+    told = given.read_text()
+    for words in (
+        f"--ro-bind {catalog.ROOT} ",
+        f"--bind {out} ",
+        "--tmpfs /tmp",
+        "--unshare-net",
+        "--die-with-parent",
+    ):
+        assert words in told
+    bwrap.write_text("#!/bin/sh\nexit 1\n")  # as where namespaces are forbidden
+    subprocess.run(command, cwd=catalog.ROOT, env=env, capture_output=True, timeout=120, check=True)
+    assert folders.NOT_ISOLATED in (out / "grades.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -526,7 +571,7 @@ def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_
         return [judged if isinstance(task, Judge) else timed for task in tasks]
 
     monkeypatch.setattr(grade._Kernel, "_done", done)
-    verdict = graded(write, one.name, solved(one.name), Machine(object(), record.ceilings))
+    verdict = graded(write, one.name, solved(one.name), (object(), record.ceilings))
     assert [finding.kind for finding in verdict.findings] == kinds, verdict.reasons
     assert asked == [("Judge", True), *[("Check", False)] * len(one.shapes), ("Time", False)]
 
@@ -536,7 +581,7 @@ def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_
 class TestOnGpu:
     @pytest.fixture(scope="class")
     def machine(self):
-        return Machine(*measuring.measure_device())
+        return measuring.measure_device()
 
     @pytest.mark.parametrize("exercise", some(KERNELS, 10, 4), ids=lambda one: one.number)
     def test_a_solution_passes(self, exercise, write, machine):

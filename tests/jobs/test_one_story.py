@@ -34,7 +34,7 @@ def told():
     asked = [Trace(**place(kernel), options=TraceOptions(every=True)) for kernel in KERNELS]
     traced = {}
     for kernel, (_, result) in zip(KERNELS, isolate.run(asked, True, PATIENCE), strict=True):
-        seen = [one for each in (result.trace or {"kernels": []})["kernels"] for one in each["faults"]]
+        seen = result.trace.faults if result.trace is not None else []
         if seen:
             traced[kernel.name] = min(seen, key=telling)
     kernels = [kernel for kernel in KERNELS if kernel.name in traced]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numba import cuda
 
 pytestmark = pytest.mark.usefixtures("traced")
-wait_async = importlib.import_module("lessons.wide").wait_async
+wait_async = importlib.import_module("lessons.toolkit.memory").wait_async
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
-offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
+memory = importlib.import_module("lessons.toolkit.memory")
 
 
 @settings(max_examples=12, deadline=None)
@@ -35,7 +35,7 @@ def test_partial_sums_are_added_run_after_run(outputs, splits, seed):
 @pytest.mark.parametrize("kind", ["load", "fetch"])
 def test_what_is_not_inside_is_zero_and_not_read(wide, kind):
     count = 4 if wide else 1
-    load = getattr(offsets32, f"{kind}{count}_or_zero")
+    load = getattr(memory, f"{kind}{count}_or_zero")
 
     @cuda.jit
     def kernel(array, found):

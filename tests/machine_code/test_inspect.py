@@ -20,7 +20,7 @@ from common.commands import lessons as told
 from common.jobs import compiling
 from common.jobs.messages import Compile, StepResult, Summarise
 from common.machine_code import codegen, summaries
-from common.machine_code.summaries import HotLoop
+from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
 from common.report import kerneltables, pages
 from common.run import isolate
@@ -53,7 +53,7 @@ def kept(tmp_path, monkeypatch):
 TWO_KERNELS = """
 from functools import lru_cache
 from numba import cuda, float32
-from lessons.wide import copy4_async, load4, shared_array, wait_async
+from lessons.toolkit.memory import copy4_async, load4, shared_array, wait_async
 
 @cuda.jit(device=True)
 def dot(a, b, m, n):
@@ -199,7 +199,7 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     (card,) = compiled["wide"].cards
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
     places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
-    assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/wide.py"}
+    assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/toolkit/memory.py"}
     for (file, number), text in places.items():
         lines = (catalog.ROOT / file).read_text(encoding="utf-8").splitlines()
         assert text == lines[number - 1].strip()
@@ -237,7 +237,7 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert list(result.other_presets) == ["small"]
     product = result.other_presets["small"][-1]
     assert product["block"] == [32, 8, 1]
-    assert product["hot"]["multiply_adds"] == HotLoop.compiled(product).multiply_adds
+    assert product["hot"]["multiply_adds"] == HotLoop.recorded(schema.read(product, Kernel)).multiply_adds
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 

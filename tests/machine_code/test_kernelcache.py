@@ -10,7 +10,7 @@ from common.catalog import catalog, device
 
 STEP = """
 from numba import cuda, float32
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
 {more}
 TILE = {tile}
 

@@ -57,7 +57,7 @@ def shown(part, width=100):
 def test_occupancy(cc, threads, registers, shared, blocks, warps, limited_by):
     found = limits.occupancy(cc, threads, registers, shared)
     assert (found.blocks, found.warps, found.limited_by) == (blocks, warps, limited_by)
-    assert found.fraction == warps / (LIMITS[cc].threads // 32)
+    assert found.fraction == round(warps / (LIMITS[cc].threads // 32), 4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from common.catalog import catalog
 from common.jobs import compiling
-from lessons import hopper
+from lessons.toolkit import maps
+from lessons.toolkit.memory import aligned
 
 STEP = '''"""hgemm_scratch: the boxes of three arrays.
 
@@ -18,9 +19,13 @@ Previous step: none
 import numpy as np
 from numba import cuda
 
-from lessons.hopper import im2col_map, jit, tensor_map
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
 
 REQUIRES = "9.0a"
+
+
+MAPS = Maps()
 
 
 @jit(128, 1, 2)
@@ -35,9 +40,9 @@ def prepare(b, problem):
 
 def launch(a, prepared, c):
     b, x = prepared
-    windows = im2col_map(x, (-1, -1, -1), (0, 0, 0), 32, 64, (1, 2, 2))
+    windows = MAPS.im2col(x, (-1, -1, -1), (0, 0, 0), 32, 64, (1, 2, 2))
     half = a.reshape(a.size // 64, 64)
-    product[2, 128](a, b, c, tensor_map(half, (32, 64)), tensor_map({array}, (64, 64)), windows)
+    product[2, 128](a, b, c, MAPS.tiled(half, (32, 64)), MAPS.tiled({array}, (64, 64)), windows)
 '''
 SHAPE = "M=16 N=64 K=64"
 
@@ -67,7 +72,7 @@ def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
 def test_a_map_in_the_hosts_memory_has_nothing_to_encode():
     raw = np.zeros(64 * 64 * 2 + 16, np.uint8)
     array = raw[-raw.ctypes.data % 16 :][: 64 * 64 * 2].view(np.float16).reshape(64, 64)
-    found = hopper.tensor_map(array, (64, 64))
+    found = maps.Maps().tiled(array, (64, 64))
     assert str(numba.typeof(found)) == "array(uint8, 1d, C)"
     assert not hasattr(found, "__cuda_array_interface__")
     assert found.array is array
@@ -75,11 +80,11 @@ def test_a_map_in_the_hosts_memory_has_nothing_to_encode():
 
 def test_a_map_in_the_gpus_memory_is_encoded_once_it_is_asked_for(monkeypatch):
     told = []
-    monkeypatch.setattr(hopper, "_encoded", lambda one, address: told.append(address) or np.zeros(128, np.uint8))
+    monkeypatch.setattr(maps, "_encoded", lambda one, address: told.append(address) or np.zeros(128, np.uint8))
     made = SimpleNamespace(__cuda_array_interface__={"data": (0x8000, False)})
-    monkeypatch.setattr(hopper.cuda, "to_device", lambda _: made)
+    monkeypatch.setattr(maps.cuda, "to_device", lambda _: made)
     where = {"data": (0x1000, False), "typestr": "<f2"}
-    found = hopper.tensor_map(SimpleNamespace(shape=(64, 64), __cuda_array_interface__=where), (64, 64))
+    found = maps.Maps().tiled(SimpleNamespace(shape=(64, 64), __cuda_array_interface__=where), (64, 64))
     assert not hasattr(found, "another_interface")
     assert (told, found.address, found.array) == ([], 0x1000, None)
     assert [found.__cuda_array_interface__["data"][0] for _ in range(2)] == [0x8000] * 2
@@ -93,22 +98,22 @@ def on_gpu(shape, kind="<f2", address=0x1000):
 
 def windows(**changes):
     fields = {"lower": (0, 0, 0), "upper": (0, 0, 0), "channels": 64, "pixels": 8, "strides": (1, 1, 1), **changes}
-    return hopper.im2col_map(on_gpu((1, 1, 2, 2, 64)), **fields)
+    return maps.Maps().im2col(on_gpu((1, 1, 2, 2, 64)), **fields)
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: hopper.tensor_map(on_gpu((8, 64)), (257, 64)), "box rows is 257; allowed: 1 to 256"),
-        (lambda: hopper.tensor_map(on_gpu((8, 64)), (8, 48)), "box columns is 48; allowed: 64, 32, 16"),
+        (lambda: maps.Maps().tiled(on_gpu((8, 64)), (257, 64)), "box rows is 257; allowed: 1 to 256"),
+        (lambda: maps.Maps().tiled(on_gpu((8, 64)), (8, 48)), "box columns is 48; allowed: 64, 32, 16"),
         (lambda: windows(lower=(0, -17, 0)), "lower is (0, -17, 0); allowed: -16 to 15 each"),
         (lambda: windows(strides=(1, 0, 1)), "strides is (1, 0, 1); allowed: 1 to 8 each"),
         (lambda: windows(channels=24), "channels is 24; allowed: 64, 32, 16"),
         (lambda: windows(pixels=0), "pixels is 0; allowed: 1 to 1024"),
-        (lambda: hopper.tensor_map(on_gpu((8, 64), "<f8"), (8, 16)), "dtype is float64; allowed: float16, float32"),
-        (lambda: hopper.tensor_map(on_gpu((2, 8, 64)), (8, 64)), "shape is (2, 8, 64); allowed: 2 positive extents"),
-        (lambda: hopper.tensor_map(on_gpu((8, 64), address=0x1008), (8, 64)), "address is 4104; allowed: a multiple"),
-        (lambda: hopper.tensor_map(on_gpu((8, 12)), (8, 64)), "bytes of a row is 24; allowed: a multiple of 16"),
+        (lambda: maps.Maps().tiled(on_gpu((8, 64), "<f8"), (8, 16)), "dtype is float64; allowed: float16, float32"),
+        (lambda: maps.Maps().tiled(on_gpu((2, 8, 64)), (8, 64)), "shape is (2, 8, 64); allowed: 2 positive extents"),
+        (lambda: maps.Maps().tiled(on_gpu((8, 64), address=0x1008), (8, 64)), "address is 4104; allowed: a multiple"),
+        (lambda: maps.Maps().tiled(on_gpu((8, 12)), (8, 64)), "bytes of a row is 24; allowed: a multiple of 16"),
     ],
 )
 def test_what_a_map_cannot_describe_is_refused_by_its_name(make, says):
@@ -124,29 +129,31 @@ def test_a_map_describes_what_its_limits_allow():
     ):  # fmt: skip
         found = windows(**fields)
         assert {name: getattr(found, name) for name in fields} == fields
-    assert [hopper.tensor_map(on_gpu((8, 64)), (rows, 16)).box for rows in (1, 256)] == [(1, 16), (256, 16)]
+    assert [maps.Maps().tiled(on_gpu((8, 64)), (rows, 16)).box for rows in (1, 256)] == [(1, 16), (256, 16)]
 
 
-def test_the_youngest_maps_are_kept(monkeypatch):
-    monkeypatch.setattr(hopper, "_maps", type(hopper._maps)())
-    first, *others = (on_gpu((8, 64), address=0x1000 * number) for number in range(1, hopper.MAPS + 2))
-    kept = hopper.tensor_map(first, (8, 64))
-    assert hopper.tensor_map(on_gpu((8, 64)), (8, 64)) is kept  # by place and shape, whichever array tells them
-    for other in (hopper.tensor_map(first, (4, 64)), hopper.tensor_map(on_gpu((8, 64), "<f4"), (8, 32))):
-        assert other is not kept
-    hopper._maps.clear()
-    made = [hopper.tensor_map(array, (8, 64)) for array in (first, *others[:-1])]
-    assert len(hopper._maps) == hopper.MAPS
-    assert hopper.tensor_map(first, (8, 64)) is made[0]  # now the youngest
-    hopper.tensor_map(others[-1], (8, 64))
-    assert len(hopper._maps) == hopper.MAPS
-    assert hopper.tensor_map(first, (8, 64)) is made[0]
-    assert hopper.tensor_map(others[0], (8, 64)) is not made[1]
+def test_whoever_makes_maps_keeps_them(monkeypatch):
+    mine, array = maps.Maps(), on_gpu((8, 64))
+    first = mine.tiled(array, (8, 64))
+    many = [mine.tiled(on_gpu((8, 64), address=0x1000 * number), (8, 64)) for number in range(2, 200)]
+    assert mine.tiled(on_gpu((8, 64)), (8, 64)) is first  # by place and shape, whichever array tells them
+    assert len({id(one) for one in (first, *many)}) == 199
+    for other in (
+        mine.tiled(array, (4, 64)),
+        mine.tiled(on_gpu((8, 64), "<f4"), (8, 32)),
+        maps.Maps().tiled(array, (8, 64)),
+    ):
+        assert other is not first
+    monkeypatch.setattr(maps, "asked", lambda name, usual: 1)  # another device
+    assert mine.tiled(array, (8, 64)) is not first
+    mine.clear()
+    monkeypatch.undo()
+    assert mine.tiled(array, (8, 64)) is not first
     array = np.zeros((8, 64), np.float16)  # of the host's, whose place another array may take
-    assert hopper.tensor_map(array, (8, 64)) is not hopper.tensor_map(array, (8, 64))
+    assert mine.tiled(array, (8, 64)) is not mine.tiled(array, (8, 64))
 
 
 def test_arrays_of_rows_of_16_bytes_can_be_mapped():
-    assert hopper.mappable(on_gpu((8, 64)), on_gpu((3, 5, 8)))
-    assert not hopper.mappable(on_gpu((8, 64)), on_gpu((3, 5, 12)))
-    assert not hopper.mappable(on_gpu((8, 64), address=0x1008))
+    assert aligned(on_gpu((8, 64)), on_gpu((3, 5, 8)))
+    assert not aligned(on_gpu((8, 64)), on_gpu((3, 5, 12)))
+    assert not aligned(on_gpu((8, 64), address=0x1008))

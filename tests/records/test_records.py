@@ -172,7 +172,7 @@ ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
         ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
         ("{}", "schema is None"),
         (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
-        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu must be an object"),
+        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu is missing"),
         (json.dumps({**GOOD, "runs": []}), "runs must be an object"),
         (json.dumps({**GOOD, "rows": None}), "rows must be an object"),
     ],
@@ -192,32 +192,17 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-RUN = {"date": "2026-01-02", "driver": "1", "cuda": "13.0", "packages": {}}
-RUNS = [f"2026-01-0{n}T00:00:00Z" for n in (2, 3, 4, 5)]
-COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"gpu": {}}, "gpu.name must be"),
-        ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops must be"),
+        ({"gpu": {}}, "gpu.name is missing"),
+        ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops is missing"),
         ({"rows": {"gemm-2048": []}}, "rows.gemm-2048 must be an object"),
         ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "timing must be"),
         ({"rows": {"gemm-1": {}}}, "rows"),
-        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "shape": {"M": 1}}}}},
-         "rows.gemm-2048.gemm_naive.shape is no gemm-2048: shape key 'N' is missing: gemm needs M N K"),
-        ({"agreement": {"gemm_naive": {"M=1": COUNTED}}},
-         "agreement.gemm_naive.M=1.shape is no shape of gemm_naive: shape key 'N' is missing: gemm needs M N K"),
-        ({"agreement": {"nobody_naive": {"M=1": COUNTED}}},
-         "agreement.nobody_naive.M=1.shape is no shape of nobody_naive: 'nobody'"),
-        ({"rows": {"gemm-2048": {"gemm_naive": ROW}}},
-         f"rows.gemm-2048.gemm_naive.run is {ROW['run']!r}: must be one of the runs: none"),
-        ({"ceilings": {**CEILINGS, "run": ROW["run"]}, "runs": dict.fromkeys(RUNS, RUN)},
-         f"ceilings.run is {ROW['run']!r}: must be one of the runs: {', '.join(RUNS[:3])}"),
     ],
-    ids=["gpu", "ceilings", "preset", "timing", "unknown preset", "row", "agreement", "no ladder", "no runs", "runs"],
-)  # fmt: skip
+    ids=["gpu", "ceilings", "preset", "timing", "unknown preset"],
+)
 def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_text(json.dumps({**GOOD, **changes}))

@@ -63,7 +63,7 @@ def test_a_trace_that_is_none_is_named(taken):
     data = json.loads(path.read_text())
     data["kernels"][0]["fma"] = -1
     path.write_text(json.dumps(data))
-    with pytest.raises(schema.SchemaError, match=r"kernels\[0\]\.fma must be an integer from 0 on, is -1"):
+    with pytest.raises(schema.SchemaError, match=r"kernels\[0\]\.fma must be an integer >= 0, is -1"):
         traces.load(step, folder)
     path.write_text("")
     with pytest.raises(store.StoreError, match=r"conv2d_naive\.json: not readable as JSON: it is empty"):

@@ -136,22 +136,22 @@ def test_the_candidate_that_is_worked_through_is_the_step_s_model():
 
 def traced(name, shape, watched=()):
     (found,) = trace.results([trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)])
-    return trace.main_kernel(found)
+    return found.main
 
 
 def test_the_fragment_of_the_page_is_the_step_s():
     """Each lane's elements of A in their order, against what hgemm_mma reads."""
     names = {name: value for defined in run(TENSOR).values() for name, value in defined.items()}
-    reads = [e for e in traced("hgemm_mma", "M=16 N=8 K=16", ["a"])["events"] if e["op"] == "read"]
-    seen = np.array([[dict(zip(e["threads"], e["places"], strict=True))[lane] for e in reads] for lane in range(32)])
+    reads = [e for e in traced("hgemm_mma", "M=16 N=8 K=16", ["a"]).events if e.op == "read"]
+    seen = np.array([[dict(zip(e.threads, e.places, strict=True))[lane] for e in reads] for lane in range(32)])
     np.testing.assert_array_equal(names["a_frag"], seen)
 
 
 @pytest.mark.parametrize(("step", "each"), [("hgemm_shared", 32), ("hgemm_swizzled", 4)])
 def test_an_ldmatrix_takes_as_many_wavefronts_as_the_page_says(step, each):
-    accesses = [one for one in traced(step, "M=128 N=128 K=64")["accesses"] if one["space"] == "shared"]
-    assert {one["per_request"] for one in accesses if one["op"] == "read"} == {each}
-    assert {one["per_request"] for one in accesses if one["op"] == "copy"} == {4}
+    accesses = [one for one in traced(step, "M=128 N=128 K=64").accesses if one.space == "shared"]
+    assert {one.per_request for one in accesses if one.op == "read"} == {each}
+    assert {one.per_request for one in accesses if one.op == "copy"} == {4}
 
 
 def test_stages_and_bytes_of_the_pipelined_step_are_those_of_the_page():

@@ -1,6 +1,7 @@
 """Errors of products: over K, and of operands that a precision does not hold; tables of them from a record."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import pages
-from common.timing import accuracy, peers
+from common.timing import peers
 from tests.made import GPU
+
+accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -68,14 +71,14 @@ def test_errors_are_over_the_root_mean_square_of_the_exact_results():
     assert off.largest == pytest.approx(0.5 / scale)
     half = accuracy.errors(np.array([[3.0, np.inf], [np.nan, 4.0]], np.float16), exact, 8)
     assert (half.rms, half.largest, half.lost) == (0, 0, 0.5)
-    assert accuracy.errors(np.full((2, 2), np.inf), exact, 8) == accuracy.Errors(K=8, lost=1.0)
+    assert accuracy.errors(np.full((2, 2), np.inf), exact, 8) == peers.Errors(K=8, lost=1.0)
 
 
 # --- records and pages ---
 
 
 def point(depth, rms, lost=0.0):
-    return accuracy.Errors(K=depth, rms=rms, largest=None if rms is None else 5 * rms, lost=lost)
+    return peers.Errors(K=depth, rms=rms, largest=None if rms is None else 5 * rms, lost=lost)
 
 
 @pytest.fixture
@@ -83,15 +86,15 @@ def record(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
     code = sources.provenance(catalog.find("gemm_naive").path)
     products = [
-        accuracy.Measured(product="gemm_naive", operands="normals", points=[point(256, 2.5e-7), point(512, 3.2e-7)]),
-        accuracy.Measured(
+        peers.Measured(product="gemm_naive", operands="normals", points=[point(256, 2.5e-7), point(512, 3.2e-7)]),
+        peers.Measured(
             product="cuBLAS FP16",
             operands="normals",
             points=[point(256, 4.1e-4), point(512, 0.012)],
             library="CUDA 13",
         ),
-        accuracy.Measured(product="gemm_naive", operands="large", points=[point(4096, 2.5e-7)]),
-        accuracy.Measured(product="cuBLAS FP16", operands="large", points=[point(4096, None, 1.0)]),
+        peers.Measured(product="gemm_naive", operands="large", points=[point(4096, 2.5e-7)]),
+        peers.Measured(product="cuBLAS FP16", operands="large", points=[point(4096, None, 1.0)]),
     ]
     result = messages.AccuracyResult(products=products, code={"gemm_naive": code})
     records.record_accuracy(record, record.start_run(), result)

@@ -13,9 +13,11 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import pages
-from common.timing import fusing, peers
-from common.timing.timing import Paired, Timing
+from common.timing import peers
+from common.timing.timing import Fused, Paired, Timing
 from tests.made import GPU
+
+fusing = importlib.import_module("lessons.08_training.figures.fusing")
 
 pytestmark = [
     pytest.mark.usefixtures("traced"),
@@ -57,15 +59,7 @@ SMALL = problems.Conv3d(N=1, C=3, D=1, H=3, W=3, K=5, T=1, R=2, S=1)
 @pytest.mark.parametrize("name", ["conv3d_implicit_gemm_precomputed", "hconv3d_mma"])
 def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, monkeypatch):
     monkeypatch.setattr(peers, "available", lambda: False)
-    problem, watch, turns = problems.on_ladder(catalog.find(name).ladder, SMALL), Watch(), []
-
-    class Turn:
-        def __enter__(self):
-            turns.append(len(watch.pairs))
-
-        def __exit__(self, *_):
-            turns.append(len(watch.pairs))
-
+    problem, watch = problems.on_ladder(catalog.find(name).ladder, SMALL), Watch()
     made, launched = {}, []
 
     def ways(launch, y):
@@ -76,7 +70,7 @@ def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, mo
         made.update(importlib.import_module(WAYS).ways(counted, y))
         return made
 
-    found = fusing.measure(load(name), ways, problem, lambda: watch, Turn)
+    found = fusing.measure(load(name), ways, problem, watch)
     names = [one and getattr(one, "made", SimpleNamespace(name="column_sums")).name for one in launched]
     assert names == [one for name in NAMES for one in (name, None)]  # each way was run once
     alone = watch.pairs[0][1]
@@ -85,7 +79,6 @@ def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, mo
     y = np.prod(problem.output_shape) * problem.operands[2][1].itemsize
     assert [one.saved_bytes for one in found] == [2 * y] * 4 + [y]
     assert [one.eager for one in found] == [None] * 5
-    assert turns == [0, 10]  # nothing is timed before or after
 
 
 @pytest.mark.parametrize("wrong", [np.inf, np.nan, 1.01])
@@ -115,11 +108,11 @@ def record(tmp_path):
     result = messages.EpiloguesResult(
         shape=problems.preset(PRESET).shape(),
         found=[
-            fusing.Fused(
+            Fused(
                 epilogue="bias_relu", saved_bytes=205_520_896, alone=paired(3.06, 3.0), separate=paired(3.2, 3.06),
                 eager=paired(4.0, 3.06), layout="NDHWC",
             ),
-            fusing.Fused(
+            Fused(
                 epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
             ),
         ],

@@ -9,8 +9,7 @@ import random
 import numpy as np
 from numba import cuda, float32
 
-from lessons.unrolled import load2, store2
-from lessons.wide import load4, shared_array, store4
+from lessons.toolkit.memory import load2, load4, shared_array, store2, store4
 
 WARP = 32
 SIZE = 36 * WARP  # words

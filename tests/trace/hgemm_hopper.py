@@ -5,7 +5,8 @@ A warp of the first warpgroup asks for tiles; the second warpgroup multiplies 64
 
 from numba import cuda, float32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive,
     barrier_expect,
@@ -15,10 +16,8 @@ from lessons.hopper import (
     fence_async,
     give_registers,
     half_tiles,
-    jit,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_store2,
@@ -28,7 +27,8 @@ from lessons.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.tensorcores import to_half
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 128, 64
 STAGES = 3
@@ -95,7 +95,7 @@ def hgemm(a_map, b_map, c_map, K):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = tensor_map(a, (BLOCK_M, BLOCK_K)), tensor_map(b, (BLOCK_K, 64))
-    c_map, K = tensor_map(c, (BLOCK_M, 64)), a.shape[1]
+    a_map, b_map = Maps().tiled(a, (BLOCK_M, BLOCK_K)), Maps().tiled(b, (BLOCK_K, 64))
+    c_map, K = Maps().tiled(c, (BLOCK_M, 64)), a.shape[1]
     grid = -(-N // BLOCK_N), -(-M // BLOCK_M)
     hgemm[grid, THREADS, 0, BYTES](a_map, b_map, c_map, K)

@@ -6,16 +6,8 @@ Two warps share a block of 32 x 64 sums; each has 16 rows. Whole tiles only.
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.tensorcores import (
-    commit_group,
-    copy8_async,
-    half_array,
-    ldmatrix4,
-    ldmatrix4_transposed,
-    mma_m16n8k16,
-    store2_rounded,
-    wait_group,
-)
+from lessons.toolkit.memory import commit_group, copy8_async, half_array, store2_rounded, wait_group
+from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
 
 BLOCK_M, BLOCK_N, BLOCK_K = 32, 64, 64
 STAGES = 3

@@ -7,7 +7,7 @@ import numpy as np
 
 from common.catalog import problems, reference
 from common.check import inputs
-from lessons import hopper
+from lessons.toolkit.maps import Maps
 
 RIGHT = Path(__file__).parent / "hgemm_hopper.py"
 PROBLEM = problems.Hgemm(M=72, N=136, K=328)
@@ -105,8 +105,10 @@ def kernel(out):
 
 HEAD = """
 from numba import cuda, float32, uint64
-from lessons.hopper import *
-from lessons.tensorcores import to_half
+from lessons.toolkit.grid import jit
+from lessons.toolkit.hopper import *
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
 """
 
 MULTIPLY = """
@@ -203,7 +205,7 @@ SYNC = "    cluster_sync()\n"
 
 def cluster_arguments(turns=4):
     a = np.random.default_rng(2).integers(1, 99, (32, 64 * turns)).astype(np.float16)
-    return a, hopper.tensor_map(a, (16, 64)), np.full((4, 32, 64 * turns), np.nan, np.float16), turns
+    return a, Maps().tiled(a, (16, 64)), np.full((4, 32, 64 * turns), np.nan, np.float16), turns
 
 
 LOAD = "            tma_load2_multicast("

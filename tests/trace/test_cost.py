@@ -207,7 +207,7 @@ def test_every_pattern_is_traced_as_the_rules_say():
     for kernel, (verb, width) in zip(found.kernels, dict.fromkeys(p[:2] for p in module.PATTERNS), strict=True):
         own = [np.array(offsets) for v, w, _, offsets in module.PATTERNS if (v, w) == (verb, width)]
         expected = sum(wavefronts(row(o), row(o) >= 0, width, verb == "write").moved for o in own)
-        totals = kernel.totals()
+        totals = kernel.totals
         if verb == "read":
             assert totals["shared_load_wavefronts"] == expected
         else:

@@ -98,8 +98,10 @@ def test_rows_of_128_bytes_conflict_unless_they_are_swizzled(write):
 def test_what_is_counted():
     kernel = traced(RIGHT).main
     assert kernel.fma == PROBLEM.M * PROBLEM.N * PROBLEM.K
-    assert set(kernel.fma_lines) == {numbered(RIGHT.read_text(encoding="utf-8"), text) for text in (FIRST, SECOND)}
-    totals = kernel.totals()
+    assert set(kernel.fma_lines) == {
+        str(numbered(RIGHT.read_text(encoding="utf-8"), text)) for text in (FIRST, SECOND)
+    }
+    totals = kernel.totals
     # each of two warps reads its 16 rows of A, and all of B, once; a request is 512 bytes
     assert totals["shared_load_requests"] == (32 * 256 + 2 * 256 * 64) * 2 // 512
     assert totals["copy_requests"] == (32 * 256 + 256 * 64) * 2 // 512
@@ -124,8 +126,8 @@ def test_each_lane_holds_what_the_ptx_manual_says():
 
 TF32 = """
 from numba import cuda, float32
-from lessons.tensorcores import commit_group, ldmatrix4, mma_m16n8k8, to_tf32, wait_group
-from lessons.wide import copy4_async, copy4_or_zero, shared_array
+from lessons.toolkit.memory import commit_group, copy4_async, copy4_or_zero, shared_array, wait_group
+from lessons.toolkit.mma import ldmatrix4, mma_m16n8k8, to_tf32
 
 
 @cuda.jit
@@ -176,8 +178,7 @@ def test_tf32_is_cut_off_unless_it_was_rounded(write, how, nearest):
 HALVES = """
 from numba import cuda, float32
 from numba.types import float16
-from lessons.tensorcores import copy8_async, copy8_or_zero, half_array, store2_rounded, store8
-from lessons.wide import wait_async
+from lessons.toolkit.memory import copy8_async, copy8_or_zero, half_array, store2_rounded, store8, wait_async
 
 
 @cuda.jit
@@ -224,7 +225,7 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
 def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pending, sound):
     body = f"""
     from numba import cuda
-    from lessons.tensorcores import commit_group, copy8_async, half_array, wait_group, store8
+    from lessons.toolkit.memory import commit_group, copy8_async, half_array, store8, wait_group
     from numba.types import float16
 
 
@@ -254,7 +255,8 @@ def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pendi
 ONE_WARP = """
 from numba import cuda, float32
 from numba.types import float16
-from lessons.tensorcores import half_array, ldmatrix4, mma_m16n8k16
+from lessons.toolkit.memory import half_array
+from lessons.toolkit.mma import ldmatrix4, mma_m16n8k16
 
 
 @cuda.jit

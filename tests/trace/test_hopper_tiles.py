@@ -170,8 +170,16 @@ def test_ties_are_rounded_to_even():
 COPIED = """
 import numpy as np
 from numba import cuda
-from lessons.hopper import (barrier_array, barrier_expect, barrier_init, barrier_wait, float_tiles, publish_barriers,
-                            tensor_map, tma_load2)
+from lessons.toolkit.hopper import (
+    barrier_array,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    float_tiles,
+    publish_barriers,
+    tma_load2,
+)
+from lessons.toolkit.maps import Maps
 
 @cuda.jit
 def copied(a_map, c):
@@ -188,7 +196,7 @@ def copied(a_map, c):
     c[0, lane] = tiles[lane]
 
 def launch(a, b, c):
-    copied[1, 32, 0, 128](tensor_map(a, (1, 32), tf32=True), c)
+    copied[1, 32, 0, 128](Maps().tiled(a, (1, 32), tf32=True), c)
 """
 
 

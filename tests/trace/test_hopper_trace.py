@@ -1,10 +1,10 @@
 """Hopper's asynchronous machine on the tracer: right kernels, and kernels wrong in one place each; the pipeline."""
 
 import importlib.util
-import json
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hopper_kernels import (
@@ -34,7 +34,7 @@ from common.catalog import catalog, problems
 from common.report import tracetables
 from common.trace import trace
 from common.trace.hopper import clocks, layouts, pipeline
-from lessons import hopper
+from lessons.toolkit.maps import Maps
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,16 +112,16 @@ def test_wgmma_multiplies_what_descriptors_name(launched, call, N):
     if rows:
         wide = np.zeros((64, 64 * panels), dtype)
         wide[:, :N] = b.T
-        b_map, size = hopper.tensor_map(wide, (64, 64)), panels * 64 * 64
+        b_map, size = Maps().tiled(wide, (64, 64)), panels * 64 * 64
     else:
-        b_map, size = hopper.tensor_map(b, (N, row)), N * row
+        b_map, size = Maps().tiled(b, (N, row)), N * row
     text = MULTIPLY.format(
         dtype="float" if call == "wgmma_tf32" else "half", N=N, A=64 * row, B=64 * 64, panels=panels, call=call,
         bytes=(64 * row + size) * a.itemsize, leading=8192 if rows else 0, step=128 if rows else 2,
     )  # fmt: skip
     c = np.full((64, N), np.nan, np.float32)
     shared = (64 * row + size) * a.itemsize
-    report, _ = launched(text, (1, 128, 0, shared), hopper.tensor_map(a, (64, row)), b_map, c)
+    report, _ = launched(text, (1, 128, 0, shared), Maps().tiled(a, (64, row)), b_map, c)
     assert report.faults == []
     np.testing.assert_array_equal(c, expected)
     assert report.fma == 64 * N * row
@@ -132,7 +132,7 @@ def test_a_descriptor_that_names_no_swizzle_is_told_and_nothing_is_multiplied(la
     text = MULTIPLY.format(
         dtype="half", N=8, A=4096, B=4096, panels=1, call="wgmma_f16", bytes=9216, leading=0, step=2,
     )  # fmt: skip
-    maps = (hopper.tensor_map(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
+    maps = (Maps().tiled(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
     c = np.full((64, 8), np.nan, np.float32)
     report, path = launched(changed(text, (old, "uint64(0) *")), (1, 128, 0, 9216), *maps, c)
     line = numbered(path.read_text(), "wgmma_f16(")
@@ -152,7 +152,7 @@ def test_boxes_are_zero_outside_and_nothing_is_written_there(launched, at, to):
     wanted = np.full((300, 500), -1, np.float16)
     wanted[100 + to[0] : 116 + to[0], 100 + to[1] : 164 + to[1]] = box
     report, _ = launched(
-        COPY, (1, 32, 0, 2048), hopper.tensor_map(source, (16, 64)), hopper.tensor_map(target, (16, 64)), *at, *to
+        COPY, (1, 32, 0, 2048), Maps().tiled(source, (16, 64)), Maps().tiled(target, (16, 64)), *at, *to
     )
     assert report.faults == []
     np.testing.assert_array_equal(target, wanted[100:132, 100:172])
@@ -169,7 +169,7 @@ def test_im2col_walks_over_the_windows(launched, stride, pad, dilation, first, c
     per_axis = zip(extents, stride, pad, dilation, taps, strict=True)
     out = [(e + 2 * p - q * (k - 1) - 1) // s + 1 for e, s, p, q, k in per_axis]
     upper = [(o - 1) * s + 1 - e - p for o, s, e, p in zip(out, stride, extents, pad, strict=True)]
-    x_map = hopper.im2col_map(x, [-p for p in pad], upper, 64, 48, stride)
+    x_map = Maps().im2col(x, [-p for p in pad], upper, 64, 48, stride)
     windows = [(n, *place) for n in range(2) for place in np.ndindex(*out)]
     padded = np.zeros((2, *(e + 2 * p for e, p in zip(extents, pad, strict=True)), 136), np.float16)
     padded[:, pad[0] : pad[0] + 5, pad[1] : pad[1] + 6, pad[2] : pad[2] + 7, :72] = x
@@ -189,7 +189,7 @@ def test_im2col_walks_over_the_windows(launched, stride, pad, dilation, first, c
 
 def test_a_warp_may_write_what_its_lane_sends(launched):
     c = np.full((16, 64), np.nan, np.float16)
-    report, _ = launched(SLAB, (1, 32, 0, 1024), hopper.tensor_map(c, (8, 64)))
+    report, _ = launched(SLAB, (1, 32, 0, 1024), Maps().tiled(c, (8, 64)))
     assert report.faults == []
     assert not np.isnan(c).any()
 
@@ -197,7 +197,7 @@ def test_a_warp_may_write_what_its_lane_sends(launched):
 @pytest.mark.parametrize("name", WRONG_SLABS)
 def test_a_slab_that_may_not_leave_as_it_was_written_is_found(launched, name):
     text, kind, start = changed_slab(name)
-    report, path = launched(text, (1, 32, 0, 1024), hopper.tensor_map(np.zeros((16, 64), np.float16), (8, 64)))
+    report, path = launched(text, (1, 32, 0, 1024), Maps().tiled(np.zeros((16, 64), np.float16), (8, 64)))
     assert first(report) == (kind, numbered(path.read_text(), start))
 
 
@@ -239,13 +239,13 @@ def kernel(a_map, out):
 def test_warps_of_one_warpgroup_wait_for_each_other(launched):
     a = np.arange(24 * 64).reshape(24, 64).astype(np.float16)
     out = np.zeros((3, 32), np.float16)
-    report, _ = launched(WARPS, (1, 128, 0, 1024), hopper.tensor_map(a, (8, 64)), out)
+    report, _ = launched(WARPS, (1, 128, 0, 1024), Maps().tiled(a, (8, 64)), out)
     assert report.faults == []
     np.testing.assert_array_equal(out, a[::8, :32])
     assert sum(one.accesses for one in report.select("global", "tma")) == 3  # not those of the launch that got stuck
     report, path = launched(
         WARPS.replace("barrier_arrive(bars, 1)", "barrier_init"[:0] + "pass"), (1, 128, 0, 1024),
-        hopper.tensor_map(a, (8, 64)), out,
+        Maps().tiled(a, (8, 64)), out,
     )  # fmt: skip
     waits = {i for i, line in enumerate(path.read_text().splitlines(), 1) if "barrier_wait(" in line}
     assert {fault.kind for fault in report.faults} == {"deadlock"}
@@ -282,7 +282,7 @@ def test_a_block_must_not_end_before_others_have_reached_it(launched, order):
 
 
 def test_a_block_must_not_end_before_a_copy_is_there(launched):
-    source = hopper.tensor_map(np.ones((16, 64), np.float16), (16, 64))
+    source = Maps().tiled(np.ones((16, 64), np.float16), (16, 64))
     report, path = launched(UNAWAITED, (1, 32, 0, 2048), source, source, 0, 0, 0, 0)
     assert kinds(report) == {("copy-not-awaited", numbered(path.read_text(), "tma_load2("))}
     assert "counted at bars[0], is under way when the block ends" in report.faults[0].what
@@ -305,7 +305,7 @@ ARGUMENTS = {  # what an instruction does not take
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_what_im2col_does_not_take_is_told(launched, name):
     place, says = ARGUMENTS[name]
-    x_map = hopper.im2col_map(np.ones((1, 4, 4, 4, 64), np.float16), (0, 0, 0), (-1, -1, -1), 64, 48, (1, 1, 1))
+    x_map = Maps().im2col(np.ones((1, 4, 4, 4, 64), np.float16), (0, 0, 0), (-1, -1, -1), 64, 48, (1, 1, 1))
     report, path = launched(IM2COL, (1, 32, 0, 48 * 128), x_map, np.zeros((48, 64), np.float16), *place)
     assert first(report) == ("operand", numbered(path.read_text(), "tma_load_im2col"))
     assert says in report.faults[0].what
@@ -395,7 +395,7 @@ def test_what_is_counted():
     assert read.requests == 2 * 4  # 16 k each
     assert read.moved == 8 * (64 * 16 + 16 * 128) * 2 // 128
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (64 * 64 + 64 * 128) * 2 // 128
-    json.dumps(kernel.as_dict())
+    msgspec.json.encode(kernel)
 
 
 def test_a_box_at_the_edge_touches_fewer_sectors():
@@ -456,34 +456,34 @@ def four_stages():
 def test_stages_are_filled_full_multiplied_and_free_in_turn(four_stages):
     spans = four_stages.main.pipeline
     stages = [f"filled[{i}]" for i in range(4)]
-    assert list(dict.fromkeys(span["stage"] for span in spans)) == stages
+    assert list(dict.fromkeys(span.stage for span in spans)) == stages
     for stage in stages:
-        own = [span for span in spans if span["stage"] == stage]
-        states = [span["state"] for span in own]
+        own = [span for span in spans if span.stage == stage]
+        states = [span.state for span in own]
         assert states == list(pipeline.STATES) * (len(own) // 4)
         assert len(own) // 4 == (3 if stage in stages[:2] else 2)  # ten steps
         for before, after in pairwise(own):
-            assert before["end"] == after["start"]
+            assert before.end == after.start
     # while one is multiplied, others are being filled
-    multiplied = next(s for s in spans if s["state"] == "multiplied" and s["start"] > 20)
-    assert any(s["state"] == "filling" and s["start"] <= multiplied["start"] < s["end"] for s in spans)
+    multiplied = next(s for s in spans if s.state == "multiplied" and s.start > 20)
+    assert any(s.state == "filling" and s.start <= multiplied.start < s.end for s in spans)
 
 
 def test_a_pipeline_is_drawn_as_text(four_stages):
-    rows = tracetables.pipeline(four_stages.as_dict()["kernels"][0], 100)
+    rows = tracetables.pipeline(four_stages.kernels[0], 100)
     assert rows[0].startswith("Stages of")
     assert [row.split()[0] for row in rows[1:]] == [f"filled[{i}]" for i in range(4)]
     assert all(len(row) <= 100 for row in rows[1:])
     assert rows[1].split()[1].startswith("~")
     assert all(mark in rows[1] for mark in "~=#.")
-    narrow = tracetables.pipeline(four_stages.as_dict()["kernels"][0], 30)
+    narrow = tracetables.pipeline(four_stages.kernels[0], 30)
     assert max(map(len, narrow[1:])) <= 30
 
 
 def test_a_kernel_without_stages_has_no_picture():
     found = traced(catalog.find("hgemm_wgmma").path, problems.Hgemm(M=64, N=64, K=64))
     assert found.main.pipeline == []
-    assert tracetables.pipeline(found.as_dict()["kernels"][0], 80) == []
+    assert tracetables.pipeline(found.kernels[0], 80) == []
 
 
 def test_a_block_is_traced_with_its_cluster():
@@ -499,7 +499,7 @@ def test_a_block_is_traced_with_its_cluster():
     moved = {one.array: one.moved for one in kernel.select("global", "tma")}
     assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
-    (table, *_) = tracetables.traced(kernel.as_dict())
+    (table, *_) = tracetables.traced(kernel)
     assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 
 
@@ -535,13 +535,13 @@ def copied(a_map, out):
 def launch(a, b, c):
     array, out = cuda.device_array((16, 64), float16), cuda.device_array(32, float16)
     fill[1, 32](array, ROWS)
-    copied[1, 32, 0, 1024](tensor_map(array, (8, 64)), out)
+    copied[1, 32, 0, 1024](Maps().tiled(array, (8, 64)), out)
 """
 
 
 @pytest.mark.parametrize("rows", [8, 7])
 def test_only_what_is_written_may_be_copied(write, rows):
-    head = HEAD + "import numpy as np\nfloat16 = np.float16\nfrom lessons.hopper import tensor_map\n"
+    head = HEAD + "import numpy as np\nfloat16 = np.float16\n"
     path = write("hgemm_own.py", head + PARTLY.replace("ROWS", str(rows)))
     found = trace.run(catalog.load(path, "hgemm"), problems.Hgemm(M=1, N=8, K=8), every=True)
     line = numbered(path.read_text(), "tma_load2(")

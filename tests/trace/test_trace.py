@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import mutants
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ from common.records.records import Record
 from common.report import agreement, canvas, tracetables
 from common.run import child, isolate
 from common.timing import tools
-from common.trace import executor, trace
-from common.trace.messages import TracedAccess, TracedKernel
+from common.trace import executor, result, trace
+from common.trace.messages import Traced
 from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -42,8 +43,8 @@ HEAD = """
 import math
 import numpy as np
 from numba import cuda, float32, float64, int32, uint32, uint64
-from lessons.unrolled import unrolled
-from lessons.wide import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.memory import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.unroll import unrolled
 """
 
 
@@ -117,7 +118,7 @@ def test_asynchronous_copies_arrive_when_they_are_waited_for():
     found = traced(catalog.find("gemm_double_buffered_async").path, problem)
     np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
     assert found.faults == []
-    totals = found.main.totals()
+    totals = found.main.totals
     assert 0 < totals["copy_requests"] <= totals["load_requests"]  # the hardware counts copies as loads
     assert 0 < totals["copy_sectors"] <= totals["load_sectors"]
 
@@ -151,7 +152,7 @@ def test_blocks_run_together_count_as_blocks_run_alone(monkeypatch):
     together = traced(step.path, problem)
     monkeypatch.setattr(trace, "_LANES_AT_ONCE", 1)
     alone = traced(step.path, problem)
-    assert together.kernels[0].totals() == alone.kernels[0].totals()
+    assert together.kernels[0].totals == alone.kernels[0].totals
     np.testing.assert_array_equal(together.output, alone.output)
 
 
@@ -1429,8 +1430,8 @@ def test_the_counts_of_gemm_naive_are_those_of_lesson_01():
     assert (a.requests, a.per_request, a.lanes_per_address) == (8 * 32, 1, 32)
     assert (b.requests, b.per_request, b.lanes_per_address) == (8 * 32, 4, 1)
     assert (c.requests, c.moved, c.bytes_moved) == (8, 32, 1024)
-    assert kernel.fma == kernel.fma_lines[a.line] == 256 * 32
-    assert kernel.per_fma()["global"]["loads"] == 2
+    assert kernel.fma == kernel.fma_lines[str(a.line)] == 256 * 32
+    assert kernel.per_fma["global"]["loads"] == 2
     swapped = traced(catalog.find("gemm_naive_uncoalesced").path, Gemm(M=64, N=64, K=32), every=False).kernels[0]
     assert [x.per_request for x in swapped.select("global", "read")] == [32, 1]
     assert [x.efficiency for x in swapped.select("global")] == [4 / 32, 1, 4 / 32]
@@ -1447,7 +1448,7 @@ def test_the_counts_of_gemm_naive_are_those_of_lesson_01():
 )  # fmt: skip
 def test_the_promises_of_lesson_04_are_kept(name, instructions, values):
     kernel = traced(catalog.find(name).path, Gemm(M=128, N=128, K=32), every=False).main
-    rates = kernel.per_fma()["shared"]
+    rates = kernel.per_fma["shared"]
     assert (rates["loads"], rates["loaded_values"]) == (instructions, values)
 
 
@@ -1779,7 +1780,7 @@ def test_a_large_grid_of_small_work_is_quick(kernel):
 
 def test_divergence_is_counted_by_line(kernel):
     found = kernel("i = cuda.threadIdx.x\nif i < 40:\n    c[0, 0] = 1.0\nif i < 32:\n    c[0, 1] = 1.0", block=64)
-    assert found.kernels[0].branches == {13: (1, 2), 15: (0, 2)}
+    assert found.kernels[0].branches == {"13": (1, 2), "15": (0, 2)}
 
 
 def test_register_arrays_that_cannot_stay_in_registers_are_named(kernel):
@@ -1797,20 +1798,18 @@ def test_what_helpers_do_is_booked_on_the_line_that_calls_them():
 def test_figures_of_memory_for_a_resource_card(here):
     problem = trace.reduced(problems.preset("gemm-4096"))
     (found,) = trace.results([trace.task(catalog.find("gemm_register_blocked"), problem)])
-    kernel = trace.main_kernel(found)
+    kernel = found.main
     conflicts = round((16 * 12 + 16 + 8) / (16 * 12 + 8 + 8), 3)
-    assert trace.traffic(found) == {
+    assert result.traffic(found) == {
         "gemm_register_blocked": {"sectors_per_request": 16.0, "conflicts": conflicts, "bytes_per_fma": 0.0729}
     }
-    assert trace.loads_per_fma(found) == {"global": 0.0039, "shared": 0.0625, "constant": 0.0}
-    shared = kernel["per_fma"]["shared"]
+    assert result.loads_per_fma(found) == {"global": 0.0039, "shared": 0.0625, "constant": 0.0}
+    shared = kernel.per_fma["shared"]
     assert 4 * (shared["loaded_values"] + shared["stored_values"]) == pytest.approx(1.0625, abs=5e-5)
-    outside = [access for access in kernel["accesses"] if access["space"] == "global"]
-    assert {access["op"] for access in outside} == {"read", "write"}
-    assert all(access["per_request"] == access["ideal_per_request"] == 16.0 for access in outside)
-    assert not any(each["faults"] for each in found["kernels"])
-    assert set(kernel) == TracedKernel.__required_keys__
-    assert all(set(access) == TracedAccess.__required_keys__ for access in kernel["accesses"])
+    outside = kernel.select("global")
+    assert {access.op for access in outside} == {"read", "write"}
+    assert all(access.per_request == access.ideal_per_request == 16.0 for access in outside)
+    assert found.faults == []
 
 
 def test_a_large_problem_is_cut_down_with_its_edges():
@@ -1837,7 +1836,7 @@ def test_hardware_and_tracer_agree_or_the_note_says_why():
 def test_a_profile_at_full_size_agrees():
     # counted before the tracer was there: 4096 is 32 blocks each way, and 128 times as long a sum as here
     profile = shipped().profile("gemm-4096", "gemm_register_blocked").kernels[0]
-    totals = traced(catalog.find("gemm_register_blocked").path, Gemm(M=128, N=128, K=32)).main.totals()
+    totals = traced(catalog.find("gemm_register_blocked").path, Gemm(M=128, N=128, K=32)).main.totals
     for key in ("load_requests", "load_sectors", "ffma_threads"):
         assert getattr(profile, key) == 32 * 32 * 128 * totals[key]
 
@@ -1937,7 +1936,7 @@ def printed(table, width):
 
 def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
     code, out, _ = call("trace", "gemm_wide_loads", "--shape", "M=40 N=36 K=8", "--json")
-    (kernel,) = json.loads(out)["kernels"]
+    (kernel,) = msgspec.convert(json.loads(out), Traced).kernels
 
     def text(width):
         return "".join(printed(table, width) for table in tracetables.traced(kernel))

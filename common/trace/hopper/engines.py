@@ -91,7 +91,9 @@ class Engines:
         for lead in np.unique(lanes // WARPGROUP * WARPGROUP).tolist():
             text = ""
             if self.state.bounds is None:
-                text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of lessons/hopper.py tells"
+                text = (
+                    f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+                )
             else:
                 held, _ = self.registers.get(lead, (self._first_registers(), 0))
                 if sign * (count - held) < 0:
@@ -143,7 +145,7 @@ class Engines:
             state.fault_of(0, "deadlock", line, "", text)
 
 
-# --- helpers of lessons/hopper.py for shared memory, clusters and registers ---
+# --- the toolkit's functions for shared memory, clusters and registers ---
 
 WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the block or the cluster
 _STARTS = 1024  # bytes, on which tiles begin

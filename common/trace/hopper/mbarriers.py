@@ -281,7 +281,7 @@ def _all_arrive(
             _arrive(state, line, lane, bars.at(where, number), given[lane // WARP], count(lane))
 
 
-# --- the helpers of lessons/hopper.py ---
+# --- the toolkit's functions ---
 
 
 @on_engines

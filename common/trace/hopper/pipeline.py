@@ -86,21 +86,21 @@ class Pipeline:
                 for (state, start), until in zip(times, ends, strict=True):
                     line = one.read_in if state == "multiplied" else one.line
                     if until > start:
-                        found.append({"stage": stage, "state": state, "start": start, "end": until, "line": line})
+                        found.append(TracedSpan(stage, state, start, until, line))
         return found
 
 
 def drawn(spans: list[TracedSpan], width: int) -> list[str]:
     """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
-    stages = list(dict.fromkeys(span["stage"] for span in spans))
+    stages = list(dict.fromkeys(span.stage for span in spans))
     label = max(map(len, stages), default=0) + 2
-    ticks = min(max((span["end"] for span in spans), default=1), max(width - label, 8))
+    ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
     rows = []
     for stage in stages:
         cells = [" "] * ticks
         for span in spans:
-            if span["stage"] == stage:
-                for tick in range(span["start"], min(span["end"], ticks)):
-                    cells[tick] = MARKS[span["state"]]
+            if span.stage == stage:
+                for tick in range(span.start, min(span.end, ticks)):
+                    cells[tick] = MARKS[span.state]
         rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
     return rows

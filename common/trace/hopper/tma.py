@@ -152,7 +152,7 @@ def _load(
 
 def _require(state: State, line: int, tiles: View, box: Map) -> None:
     if type(box) is not Map:
-        raise state.error(line, "a copy takes a tensor map, made by tensor_map or im2col_map")
+        raise state.error(line, "a copy takes a tensor map, as Maps makes it")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != box.dtype:
         raise state.error(line, f"{box.name} holds {box.dtype}, and {tiles.name} is no shared memory of that type")
 

@@ -139,7 +139,7 @@ def requests():
     tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
     figure, axes = canvas.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
     for row, name, found in zip(axes, names, trace.results(tasks), strict=True):
-        chosen = [a for a in trace.main_kernel(found)["accesses"] if a["space"] == "global"]
+        chosen = [a for a in found.main.accesses if a.space == "global"]
         for axis, access in zip(row, chosen, strict=False):
             axis.axis("off")
             traced.request(axis, access)

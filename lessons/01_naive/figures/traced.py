@@ -28,15 +28,15 @@ def in_pairs(chosen, above):
 
 def request(axes, access):
     """The 32 lanes below, the sectors or banks above, a line from each lane to its own."""
-    width = access["bits"] // 32
-    sample = access["sample"] or []
+    width = access.bits // 32
+    sample = access.sample or []
     lanes = [(lane, place) for lane, place in enumerate(sample) if place is not None]
     colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.9, WARP))
     for lane in range(WARP):
         used = sample[lane] is not None
         face = colours[lane] if used else "none"
         axes.add_patch(Rectangle((lane, 0), 0.86, 0.5, facecolor=face, edgecolor=MUTED, linewidth=0.3))
-    if access["space"] == "global":
+    if access.space == "global":
         places = {place + v for _, place in lanes for v in range(width)}
         order = sorted({place // _WORDS for place in places})
         step = WARP / max(len(order), 4)
@@ -62,12 +62,12 @@ def request(axes, access):
         goals = {lane: place % BANKS + width / 2 - 0.07 for lane, place in lanes}
     for lane, goal in goals.items():
         axes.plot([lane + 0.43, goal], [0.55, 2.55], color=colours[lane], linewidth=0.8)
-    place = "bank 0 … 31" if access["space"] == "shared" else ""
+    place = "bank 0 … 31" if access.space == "shared" else ""
     axes.text(WARP / 2, -0.12, f"lane 0 … 31{below}", ha="center", va="top", fontsize=7.5, color=MUTED)
     axes.text(WARP, 3.45, place, ha="right", va="bottom", fontsize=7.5, color=MUTED)
-    bits = f", {access['bits']} bits each" if width > 1 else ""
+    bits = f", {access.bits} bits each" if width > 1 else ""
     axes.text(
-        0, 3.45, f"line {access['line']} {_VERBS[access['op']]} {access['array']}{bits}: {found}", ha="left",
+        0, 3.45, f"line {access.line} {_VERBS[access.op]} {access.array}{bits}: {found}", ha="left",
         va="bottom", fontsize=9, fontweight="bold",
     )  # fmt: skip
     axes.set_xlim(-0.4, WARP + 0.4)
@@ -80,10 +80,10 @@ def _banks_met(axes, access, width):
     A bank that must deliver several words is red, with their number. Returns those lanes and where they read, what
     all lanes take, and what these take.
     """
-    sample = access["sample"] or []
+    sample = access.sample or []
     words = np.array([[0 if place is None else place for place in sample]])
     active = np.array([[place is not None for place in sample]])
-    write = access["op"] == "write" or access["op"] == "copy"
+    write = access.op == "write" or access.op == "copy"
     together = served_together(words, active, width, write)
     passes = []
     for first in range(0, WARP, together):
@@ -127,8 +127,8 @@ def loads_per_fma(ladder="gemm", through=""):
     spaces = {"global": BLUE, "constant": SKY, "shared": VERMILION}
     values = []
     for found in trace.results([trace.task(step, problem) for step in steps]):
-        kernel = trace.main_kernel(found)
-        values.append({space: kernel["per_fma"][space]["loaded_values"] for space in spaces})
+        kernel = found.main
+        values.append({space: kernel.per_fma[space]["loaded_values"] for space in spaces})
     spaces = {space: colour for space, colour in spaces.items() if any(cells[space] for cells in values)}
     figure, axes = new_figure(9.6, 1.4 + 0.24 * (len(spaces) + 0.8) * len(steps))
     height = 0.8 / len(spaces)

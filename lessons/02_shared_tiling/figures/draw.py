@@ -308,18 +308,18 @@ def who_loads():
     step, array = catalog.find("conv2d_shared_tile"), "patch"
     problem = problems.parse_shape(step.ladder, "N=1 C=1 H=70 W=70 K=1 R=5 S=5")
     (found,) = trace.results([trace.task(step, problem, block=(6, 0, 0), watched=[array])])
-    events = trace.main_kernel(found)["events"]
-    extent = max(place for event in events for place in event["places"]) + 1
+    events = found.main.events
+    extent = max(place for event in events for place in event.places) + 1
     side = int(np.sqrt(extent))
     loader = np.zeros(extent, int)
     stored = np.zeros(extent, int)  # in which round of the loop that stages
     reads = np.zeros(extent, int)
     for event in events:
-        if event["op"] == "write":
-            stored[event["places"]] = stored.max() + 1 if stored.any() else 1
-            loader[event["places"]] = np.array(event["threads"]) // WARP
+        if event.op == "write":
+            stored[event.places] = stored.max() + 1 if stored.any() else 1
+            loader[event.places] = np.array(event.threads) // WARP
         else:
-            np.add.at(reads, event["places"], 1)
+            np.add.at(reads, event.places, 1)
     figure, (left, right) = canvas.new_figure(9.6, 5.2, columns=2)
     tile = side - problem.shape()["R"] + 1
     shades = mpl.colormaps["tab20c"]

@@ -2,16 +2,16 @@
 
 A thread owns two elements of a row of C, columns n and n + THREADS_X. prepare hands over B as b_t[N, K], so all that
 they take lies in rows: a[m, :], b_t[n, :] and b_t[n + THREADS_X, :]. Read four floats with one instruction:
-load4_guarded(registers, i, array, row, column, wide) of lessons/wide.py puts array[row, column] and its three right
-neighbours into registers[i:i + 4], zeros for what lies outside. K may be any number. At most 0.4 reads for each
-multiply-add where rows are aligned.
+load4_guarded(registers, i, array, row, column, wide) of lessons/toolkit/memory.py puts array[row, column] and its
+three right neighbours into registers[i:i + 4], zeros for what lies outside. K may be any number. At most 0.4 reads
+for each multiply-add where rows are aligned.
 Grade: python -m common grade 03.3
 """
 
 import numpy as np
 from numba import cuda, float32
 
-from lessons.wide import VECTOR, aligned, load4_guarded
+from lessons.toolkit.memory import VECTOR, aligned, load4_guarded
 
 THREADS_X, THREADS_Y = 16, 16
 BLOCK_N = 2 * THREADS_X

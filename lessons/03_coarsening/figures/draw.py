@@ -14,7 +14,7 @@ traced = import_module("lessons.01_naive.figures.traced")
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
-VECTOR = import_module("lessons.wide").VECTOR
+VECTOR = import_module("lessons.toolkit.memory").VECTOR
 LESSON = Path(__file__).parents[1].name
 
 

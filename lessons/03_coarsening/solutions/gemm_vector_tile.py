@@ -9,7 +9,7 @@ Grade: python -m common grade 03.8
 
 from numba import cuda, float32
 
-from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
 
 TILE = 64  # a block computes TILE x TILE elements of C
 WPT = 16  # work per thread: elements of C that one thread computes, in rows of VECTOR

@@ -10,19 +10,18 @@ Run: python -m lessons.04_register_blocking gemm_double_buffered_async
 
 from numba import cuda, float32, uint32
 
-from lessons.grid import row_slices
-from lessons.unrolled import inlined
-from lessons.wide import (
+from lessons.toolkit.grid import jit, row_slices
+from lessons.toolkit.memory import (
     VECTOR,
     aligned,
     copy1_guarded,
     copy4_guarded,
-    jit,
     load4,
     shared_array,
     store4_guarded,
     wait_async,
 )
+from lessons.toolkit.unroll import inlined
 
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 8
 THREAD_M, THREAD_N = 8, 8

@@ -20,7 +20,7 @@ gemm_tuned = import_module(LESSON + "gemm_tuned")
 conv2d_one_channel = import_module(LESSON + "conv2d_one_channel")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
-VECTOR = import_module("lessons.wide").VECTOR
+VECTOR = import_module("lessons.toolkit.memory").VECTOR
 
 BANKS = WARP = 32
 MULTIPROCESSORS = 132  # of the H200
@@ -402,10 +402,10 @@ def bank_map():
         9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
     )
     for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
-        kernel = trace.main_kernel(found)
-        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (array, "read"))
+        kernel = found.main
+        access = next(a for a in kernel.accesses if (a.array, a.op) == (array, "read"))
         above, below = axes[0, i], axes[1, i]
-        places = [place for place in access["sample"] or [] if place is not None]
+        places = [place for place in access.sample or [] if place is not None]
         words = Counter(place % BANKS for place in set(places))
         turns = max(words.values())
         colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION

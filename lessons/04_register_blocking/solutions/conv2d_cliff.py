@@ -3,8 +3,8 @@
 A thread computes ROWS pixels below each other in FILTERS maps, with a column of pixels and all sums in registers.
 More of either means fewer reads, and longer loops, which the compiler at some length no longer writes out: then the
 arrays go to memory. At most 0.17 reads of global memory for each multiply-add of 5 x 5 taps, counted in your source,
-168 registers, and no stack. If a loop must be written out, lessons/unrolled.py does it: @unroll under @cuda.jit, and
-unrolled(...) in place of range(...).
+168 registers, and no stack. If a loop must be written out, lessons/toolkit/unroll.py does it: @unroll under
+@cuda.jit, and unrolled(...) in place of range(...).
 With a GPU: at least 5 percent of the floor's rate on ece408-layer2.
 Grade: python -m common grade 04.8
 """
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from numba import cuda, float32
 
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
 
 THREADS_X, THREADS_Y = 16, 4
 ROWS, FILTERS = 8, 8  # pixels below each other, in so many maps, that a thread computes

@@ -10,7 +10,7 @@ Grade: python -m common grade 04.10
 
 from numba import cuda, float32
 
-from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
+from lessons.toolkit.memory import VECTOR, aligned, load4, load4_guarded, shared_array, store4, store4_guarded
 
 THREAD_M, THREAD_N = 8, 8  # multiples of VECTOR
 BLOCK_K = 8  # a multiple of VECTOR

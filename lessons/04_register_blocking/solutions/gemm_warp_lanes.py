@@ -9,7 +9,7 @@ Grade: python -m common grade 04.6
 
 from numba import cuda, float32
 
-from lessons.wide import VECTOR, load4, shared_array
+from lessons.toolkit.memory import VECTOR, load4, shared_array
 
 LANES_Y, LANES_X = 8, 4
 BLOCK_M, BLOCK_N, BLOCK_K = LANES_Y * VECTOR, LANES_X * VECTOR, 8

@@ -16,7 +16,7 @@ from common.trace import trace
 traced = import_module("lessons.01_naive.figures.traced")
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
-VECTOR = import_module("lessons.wide").VECTOR
+VECTOR = import_module("lessons.toolkit.memory").VECTOR
 LESSON = Path(__file__).parents[1].name
 
 WARP = 32
@@ -467,11 +467,11 @@ def staging():
     """One request of every copy from global memory of a step, of its arrival in ``tiles``, and of its reads there."""
     step, array = catalog.find("conv3d_implicit_gemm"), "tiles"
     (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
-    kernel = trace.main_kernel(found)
+    kernel = found.main
 
     def those(space, op):
-        wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
-        return [a for a in wanted if space == "global" or a["array"] == array]
+        wanted = [a for a in kernel.accesses if (a.space, a.op) == (space, op)]
+        return [a for a in wanted if space == "global" or a.array == array]
 
     # the first operand on the left: it is copied first and read last
     chosen = [*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]]

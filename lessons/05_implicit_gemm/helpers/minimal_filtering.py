@@ -23,9 +23,10 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.tiling import by_groups, ceil_div, multiple, numbering, padded, stage_chunk
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, jit, load4, shared_array
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, load4, shared_array
+from lessons.toolkit.tiles import by_groups, ceil_div, multiple, numbering, padded, stage_chunk
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 STAGED = 4096  # floats of the filter in shared memory at a time
 MOST_WRITTEN = 1100  # multiply-adds that are written out: more compile long and outgrow the instruction cache

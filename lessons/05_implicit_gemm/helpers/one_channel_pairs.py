@@ -9,9 +9,10 @@ from functools import lru_cache
 
 from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.tiling import ceil_div, in_parts, load_run, multiple, numbering, padded, stage_filter
-from lessons.unrolled import aligned2, inlined, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, load4, shared_array, store4
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, address, aligned, load4, shared_array, store4
+from lessons.toolkit.tiles import ceil_div, in_parts, load_run, multiple, numbering, padded, stage_filter
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 
 @inlined
@@ -90,6 +91,6 @@ def prepare(filt, problem, **tile):
 def launch(x, packed, y, THREADS, BLOCKS):
     N, _, H, W = x.shape
     K, P, Q = y.shape[1:]
-    wide = aligned(y.reshape(N * K, P * Q)) and aligned2(x)
+    wide = aligned(y.reshape(N * K, P * Q)) and address(x) % 8 == 0
     kernel, tiles = specialise(H, W, K, H - P + 1, W - Q + 1, THREADS, BLOCKS, wide)
     kernel[ceil_div(N * tiles, THREADS), THREADS](x.reshape(x.size), packed, y.reshape(y.size), N)

@@ -9,8 +9,8 @@ Grade: python -m common grade 06.11
 from numba import cuda, float32
 from numba.types import float16
 
-from lessons.tensorcores import mma_m16n8k16, to_half
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit.mma import mma_m16n8k16, to_half
+from lessons.toolkit.unroll import unroll, unrolled
 
 WARP_M, WARP_N = 16, 8
 ROWS, COLUMNS = WARP_M // 16, WARP_N // 8

@@ -19,10 +19,11 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
-from lessons.tensorcores import mma_m16n8k8, to_tf32
-from lessons.tiling import ceil_div, even, multiple
-from lessons.unrolled import aligned2, inlined, store2, unroll, unrolled
-from lessons.wide import VECTOR, aligned, jit, load4, store4
+from lessons.toolkit.grid import jit
+from lessons.toolkit.memory import VECTOR, aligned, load4, store2, store4
+from lessons.toolkit.mma import mma_m16n8k8, to_tf32
+from lessons.toolkit.tiles import ceil_div, even, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 step = importlib.import_module("lessons.06_tensor_cores.conv2d_tensor_core")
 
@@ -193,6 +194,6 @@ def launch(x, packed, y):
     constants = plan(H, W, K, H - P + 1, W - Q + 1) if C == 1 else None
     if constants is None:
         return step.launch(x, packed, y)
-    wide, paired = aligned(x.reshape(N, H * W)), aligned2(y)
+    wide, paired = aligned(x.reshape(N, H * W)), aligned(y, to=8)
     kernel, threads = specialise(H, W, K, H - P + 1, W - Q + 1, **constants, wide=wide, paired=paired)
     kernel[N, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))

@@ -1,6 +1,7 @@
 """The chart of a card's record that lesson 06 shows: errors of products over the length of their sums."""
 
 import math
+from importlib import import_module
 
 from common.records import current
 from common.report import charts
@@ -17,7 +18,8 @@ from common.report.canvas import (
     new_figure,
     save,
 )
-from common.timing import accuracy
+
+accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 
 
 def draw_card(record, folder):

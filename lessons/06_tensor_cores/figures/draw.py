@@ -40,19 +40,19 @@ def _traced(name, shape, watched=()):
     """The trace of a step's first block at a shape."""
     task = trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)
     (found,) = trace.results([task])
-    return trace.main_kernel(found)
+    return found.main
 
 
 def fragments():
     """Which lane of hgemm_mma holds which elements of the tiles of A, B and C: all that it reads and writes."""
-    events = _traced("hgemm_mma", f"M={M} N={N} K={K}", ["a", "b", "c"])["events"]
+    events = _traced("hgemm_mma", f"M={M} N={N} K={K}", ["a", "b", "c"]).events
     figure, axes = canvas.new_figure(9.6, 8.2)
     gap = 2.6
     corners = {"a": (0, 0, M, K), "b": (K + gap, -K - gap, K, N), "c": (K + gap, 0, M, N)}
     titles = {"a": f"A: {M} × {K}", "b": f"B: {K} × {N}", "c": f"C: {M} × {N}"}
     for array, (left, top, rows, columns) in corners.items():
-        for i, event in enumerate(event for event in events if event["array"] == array):
-            for lane, place in zip(event["threads"], event["places"], strict=True):
+        for i, event in enumerate(event for event in events if event.array == array):
+            for lane, place in zip(event.threads, event.places, strict=True):
                 row, column = divmod(place, columns)
                 mine = lane == CHOSEN
                 face, alpha = (VERMILION, 1.0) if mine else (SHADES[lane // 4], 0.3)
@@ -110,13 +110,13 @@ def tiles():
 def ldmatrix():
     """One ldmatrix of A and one, transposed, of B: which lane names which row, and what a lane is given."""
     kernel = _traced("hgemm_shared", "M=128 N=128 K=64")
-    reads = [a for a in kernel["accesses"] if (a["space"], a["op"]) == ("shared", "read")]
+    reads = [a for a in kernel.accesses if (a.space, a.op) == ("shared", "read")]
     figure, axes_row = canvas.new_figure(9.6, 4.3, columns=2)
     group, member = divmod(CHOSEN, 4)
     for axes, access in zip(axes_row, reads, strict=True):
-        of_a = access["array"] == "a_tile"
+        of_a = access.array == "a_tile"
         columns = shared.BLOCK_K if of_a else shared.BLOCK_N
-        for lane, place in enumerate(access["sample"]):
+        for lane, place in enumerate(access.sample):
             row, column = divmod(place, columns)
             _box(axes, column, row, SIDE, 1, face=SHADES[lane // SIDE], alpha=0.35, line=0.5)
             at = column - 0.3 if column == 0 else column + SIDE + 0.3
@@ -147,11 +147,11 @@ def rows_in_banks():
     for axes, name in zip(axes_row, ("hgemm_shared", "hgemm_swizzled"), strict=True):
         kernel = _traced(name, "M=128 N=128 K=64", ["a_tile"])
         copied = {}  # by thread, the place of its first piece: threads copy neighbouring pieces
-        for event in kernel["events"]:
-            if event["op"] == "copy":
-                copied |= {t: at for t, at in zip(event["threads"], event["places"], strict=True) if t not in copied}
-        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == ("a_tile", "read"))
-        slots = [place // SIDE for place in access["sample"][:SIDE]]
+        for event in kernel.events:
+            if event.op == "copy":
+                copied |= {t: at for t, at in zip(event.threads, event.places, strict=True) if t not in copied}
+        access = next(a for a in kernel.accesses if (a.array, a.op) == ("a_tile", "read"))
+        slots = [place // SIDE for place in access.sample[:SIDE]]
         for thread in range(SIDE * pieces):
             place = copied[thread]
             row, slot = divmod(place // SIDE, pieces)
@@ -163,7 +163,7 @@ def rows_in_banks():
             _label(axes, *middle, str(thread % pieces), size=8.5, color="white" if read else MUTED)
         for row in range(SIDE):
             axes.text(-0.4, row + 0.5, f"row {row}", fontsize=8.5, ha="right", va="center", color=MUTED)
-        axes.set_title(f"{name}: {access['moved'] // access['requests']} wavefronts", fontsize=11, fontweight="bold")
+        axes.set_title(f"{name}: {access.moved // access.requests} wavefronts", fontsize=11, fontweight="bold")
         _label(axes, BANKS / 2, -0.5, "bank 0 … 31", size=8.5, color=MUTED)
         _frame(axes, (-4.4, BANKS + 0.4), (SIDE + 0.3, -1.0), equal=False)
     figure.text(

@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import to_tf32
-from lessons.tiling import REGISTERS, ceil_div, multiple
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, copy4_async, jit, load4, store4, wait_async
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.memory import VECTOR, copy4_async, load4, store4, wait_async
+from lessons.toolkit.mma import to_tf32
+from lessons.toolkit.tiles import REGISTERS, ceil_div, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
 MOST_K, MOST_R, MOST_WARPS = 24, 7, 8  # filters, rows of them, and warps of a block

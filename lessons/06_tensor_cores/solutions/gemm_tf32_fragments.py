@@ -9,7 +9,7 @@ Grade: python -m common grade 06.8
 
 from numba import cuda, float32
 
-from lessons.tensorcores import mma_m16n8k8, to_tf32
+from lessons.toolkit.mma import mma_m16n8k8, to_tf32
 
 PRECISION = "tf32"
 

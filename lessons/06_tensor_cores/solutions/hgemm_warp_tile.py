@@ -9,7 +9,7 @@ Grade: python -m common grade 06.10
 from numba import cuda, float32
 from numba.types import float16
 
-from lessons.tensorcores import mma_m16n8k16
+from lessons.toolkit.mma import mma_m16n8k16
 
 
 # >>> your code: 31 lines

@@ -9,19 +9,9 @@ Grade: python -m common grade 06.6
 from numba import cuda, float32
 from numba.types import float16
 
-from lessons.grid import row_slices
-from lessons.tensorcores import (
-    aligned2,
-    aligned8,
-    commit_group,
-    copy8_guarded,
-    half_array,
-    ldmatrix4,
-    ldmatrix4_transposed,
-    mma_m16n8k16,
-    store2_guarded,
-    wait_group,
-)
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.memory import aligned, commit_group, copy8_guarded, half_array, store2_guarded, wait_group
+from lessons.toolkit.mma import ldmatrix4, ldmatrix4_transposed, mma_m16n8k16
 
 BLOCK_M, BLOCK_N, BLOCK_K = 32, 16, 16
 STAGES = 3
@@ -80,4 +70,4 @@ def hgemm_wrong_group(a, b, c, wide, paired):
 def launch(a, b, c):
     M, N = c.shape
     for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
-        hgemm_wrong_group[grid, THREADS](a[rows], b, c[rows], aligned8(a, b), aligned2(c))
+        hgemm_wrong_group[grid, THREADS](a[rows], b, c[rows], aligned(a, b), aligned(c, to=4))

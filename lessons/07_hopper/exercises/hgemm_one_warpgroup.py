@@ -9,11 +9,14 @@ Grade: python -m common grade 07.14
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import to_half
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
+MAPS = Maps()
 
 
 # >>> your code: 37 lines

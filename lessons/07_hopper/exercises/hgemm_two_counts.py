@@ -9,9 +9,11 @@ Grade: python -m common grade 07.5
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import aligned2, store2_guarded
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
@@ -20,9 +22,10 @@ THREADS = 128 + 32  # four warps multiply, one asks
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
 STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * STAGES * STAGE
 ACC = BLOCK_N // 2
+MAPS = Maps()
 
 
-@hopper.jit(THREADS)
+@jit(THREADS)
 @unroll
 def hgemm_two_counts(a_map, b_map, c, K, paired):
     tiles = hopper.half_tiles()
@@ -82,6 +85,6 @@ def hgemm_two_counts(a_map, b_map, c, K, paired):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, BLOCK_K)), hopper.tensor_map(b, (BLOCK_K, BLOCK_N))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, BLOCK_N))
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    hgemm_two_counts[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))
+    hgemm_two_counts[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

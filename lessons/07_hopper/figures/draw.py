@@ -10,7 +10,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from common.trace.hopper import layouts
-from lessons.hopper import im2col_map
+from lessons.toolkit.maps import Maps
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 tma = import_module("lessons.07_hopper.hgemm_tma")
@@ -261,7 +261,9 @@ def corners():
     x[0, 0, :, :, 0] = 1 + np.arange(H * W).reshape(H, W)
     upper = pad - (taps - 1)
     base_h, base_w = (list(range(-pad, extent + upper, stride)) for extent in (H, W))
-    one = im2col_map(x, (0, -pad, -pad), (0, upper, upper), channels, len(base_h) * len(base_w), (1, stride, stride))
+    one = Maps().im2col(
+        x, (0, -pad, -pad), (0, upper, upper), channels, len(base_h) * len(base_w), (1, stride, stride)
+    )
     tap = (0, 2, 0)
     pixels = zip(*layouts.walked(x.shape, one, one.pixels, (0, 0, -pad, -pad), tap), strict=True)
     got = [int(x[n, d, h, w, 0]) if 0 <= h < H and 0 <= w < W else 0 for n, d, h, w in pixels]

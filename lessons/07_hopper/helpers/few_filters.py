@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from lessons.hopper import (
+from lessons.toolkit.grid import jit, multiprocessors
+from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive,
     barrier_expect,
@@ -23,11 +24,8 @@ from lessons.hopper import (
     fence_async,
     give_registers,
     half_tiles,
-    im2col_map,
-    jit,
     publish_barriers,
     take_registers,
-    tensor_map,
     tma_commit,
     tma_load2,
     tma_load_im2col,
@@ -38,10 +36,10 @@ from lessons.hopper import (
     wgmma_fence,
     wgmma_wait,
 )
-from lessons.split_k import multiprocessors
-from lessons.tensorcores import to_half
-from lessons.tiling import ceil_div, multiple
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 SHARED = 226 * 1024  # bytes of a block's shared memory, but for its barriers
 LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave; that are of use
@@ -53,6 +51,7 @@ BYTES = 2  # of a value
 ROW = 128 // BYTES  # values in a row of shared memory, at most: the 128 bytes that the widest swizzle takes
 WARP_M = 16  # filters of a warp
 MOST_PAD = 8  # along w: the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
+MAPS = Maps()
 
 
 def line_of(Q, S, DILATION):
@@ -254,9 +253,9 @@ def launch(x, filt, y, geometry, tile):
         line_of(Q, S, geometry.dilation_w) - Q - (S - 1) * geometry.dilation_w + geometry.pad_w,  # whole rows
     )
     strides = geometry.stride_d, geometry.stride_h, 1
-    x_map = im2col_map(x, lower, upper, tile["BLOCK_K"], loaded, strides)
-    filt_map = tensor_map(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
-    y_map = tensor_map(y.reshape(N * O * P * Q, K), (Q, WARP_M))
+    x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
+    y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (Q, WARP_M))
     tiles = ceil_div(N * O * P, tile["LINES"])
     blocks = ceil_div(tiles, ceil_div(tiles, multiprocessors()))  # no more than it takes to be done as early
     kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, (T, R, C), (O, P), geometry)

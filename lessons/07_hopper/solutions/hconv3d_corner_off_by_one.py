@@ -7,9 +7,11 @@ Grade: python -m common grade 07.11
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import to_half
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 PIXELS, FILTERS, CHANNELS = 64, 8, 64  # of a block and of one round
@@ -17,9 +19,10 @@ A_SIZE, B_SIZE = PIXELS * CHANNELS, FILTERS * CHANNELS
 STAGE_BYTES = 2 * (A_SIZE + B_SIZE)
 ACC = FILTERS // 2
 THREADS = 128
+MAPS = Maps()
 
 
-@hopper.jit(THREADS)
+@jit(THREADS)
 @unroll
 def hconv3d_corner_off_by_one(x_map, filt_map, y, C, taps, outputs, geometry):
     tiles = hopper.half_tiles()
@@ -78,8 +81,8 @@ def launch(x, filt, y, geometry):
     dilations = geometry.dilation_d, geometry.dilation_h, geometry.dilation_w
     lower = [-pad for pad in pads]
     upper = [pads[i] - ((T, R, S)[i] - 1) * dilations[i] for i in range(3)]
-    x_map = hopper.im2col_map(x, lower, upper, CHANNELS, PIXELS, strides)
-    filt_map = hopper.tensor_map(filt.reshape(K, T * R * S * C), (FILTERS, CHANNELS))
+    x_map = MAPS.im2col(x, lower, upper, CHANNELS, PIXELS, strides)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (FILTERS, CHANNELS))
     grid = -(-N * O * P * Q // PIXELS), -(-K // FILTERS)
     flat = y.reshape(N * O * P * Q, K)
     hconv3d_corner_off_by_one[grid, THREADS, 0, STAGE_BYTES](x_map, filt_map, flat, C, (T, R, S), (O, P, Q), geometry)

@@ -11,9 +11,11 @@ Grade: python -m common grade 07.15
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import aligned2, store2_guarded
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 192, 192, 64
@@ -26,9 +28,10 @@ STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * STAGES * STAGE
 PARTS, PART = BLOCK_N // 64, 32  # panels of 64 columns, and the sums of one
 PANEL = BLOCK_K * 64
 ACC = PARTS * PART
+MAPS = Maps()
 
 
-@hopper.jit(THREADS)
+@jit(THREADS)
 @unroll
 def hgemm_larger_pipeline(a_map, b_map, c, K, paired):
     tiles = hopper.half_tiles()
@@ -92,6 +95,6 @@ def hgemm_larger_pipeline(a_map, b_map, c, K, paired):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, BLOCK_K)), hopper.tensor_map(b, (BLOCK_K, 64))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, 64))
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    hgemm_larger_pipeline[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))
+    hgemm_larger_pipeline[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

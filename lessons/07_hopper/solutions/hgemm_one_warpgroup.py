@@ -9,15 +9,18 @@ Grade: python -m common grade 07.14
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import to_half
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
+MAPS = Maps()
 
 
 # >>> your code: 37 lines
-@hopper.jit(128)
+@jit(128)
 @unroll
 def hgemm_one_warpgroup(a_map, b_map, c, K):
     tiles = hopper.half_tiles()
@@ -59,7 +62,7 @@ def hgemm_one_warpgroup(a_map, b_map, c, K):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (64, 64)), hopper.tensor_map(b, (64, 64))
+    a_map, b_map = MAPS.tiled(a, (64, 64)), MAPS.tiled(b, (64, 64))
     hgemm_one_warpgroup[(-(-M // 64), -(-N // 64)), 128, 0, 16384](a_map, b_map, c, a.shape[1])
 
 

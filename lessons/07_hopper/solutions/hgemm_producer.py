@@ -10,9 +10,11 @@ Grade: python -m common grade 07.7
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import aligned2, store2_guarded
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
@@ -22,9 +24,10 @@ BLOCKS = 2  # few, so that each has several tiles at small shapes, too
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
 STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * STAGES * STAGE
 ACC = BLOCK_N // 2
+MAPS = Maps()
 
 
-@hopper.jit(THREADS)
+@jit(THREADS)
 @unroll
 def hgemm_producer(a_map, b_map, c, K, paired):
     tiles = hopper.half_tiles()
@@ -89,6 +92,6 @@ def hgemm_producer(a_map, b_map, c, K, paired):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, BLOCK_K)), hopper.tensor_map(b, (BLOCK_K, BLOCK_N))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b, (BLOCK_K, BLOCK_N))
     blocks = min(BLOCKS, -(-M // BLOCK_M) * -(-N // BLOCK_N))
-    hgemm_producer[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))
+    hgemm_producer[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

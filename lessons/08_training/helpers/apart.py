@@ -7,9 +7,9 @@ import numpy as np
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.tensorcores import HALVES, aligned8, store2_rounded, store8, to_half
-from lessons.unrolled import inlined
-from lessons.wide import VECTOR, aligned, load4, store4
+from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8, store2_rounded, store4, store8
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import inlined
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 THREADS = 256
@@ -18,7 +18,7 @@ THREADS = 256
 @inlined
 def load8_halves(values, half, y, at):
     """values[:8] = y[at:at+8], float16."""
-    store8(half, 0, y, at)
+    load8(half, 0, y, at)
     for v in range(HALVES):
         values[v] = float32(half[v])
 
@@ -70,7 +70,7 @@ def apart(epilogue, y, out):
     if y.size >= 2**32:
         raise ValueError(f"y has {y.size} elements: 32-bit offsets reach 2**32 of them")
     rows, from_half, to_float16 = epilogues.matrix(y), y.dtype == np.float16, out.dtype == np.float16
-    width = (HALVES if aligned8(rows) else 1) if from_half else VECTOR if aligned(rows) else 1
+    width = (HALVES if aligned(rows) else 1) if from_half else VECTOR if aligned(rows) else 1
     kernel = specialise(epilogue.apply, epilogue.reads(width), to_float16, width)
     blocks = -(-y.size // (THREADS * width))
     kernel[blocks, THREADS](y.reshape(y.size), out.reshape(out.size), rows.shape[1], epilogue.operands)

@@ -11,8 +11,7 @@ import numpy as np
 from numba import cuda, float32, int64
 from numba.types import float16
 
-from lessons.tensorcores import HALVES, aligned8, store8
-from lessons.wide import VECTOR, aligned, load4
+from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8
 
 THREADS = 256
 LEAST_ROWS = 32  # of y, to one row of partial sums
@@ -58,7 +57,7 @@ def adder(WIDTH, THREADS_X):
                     for v in range(WIDTH):
                         total[v] += quarter[v]
                 elif WIDTH == HALVES:
-                    store8(half, 0, y, m * K + n)
+                    load8(half, 0, y, m * K + n)
                     for v in range(WIDTH):
                         total[v] += float32(half[v])
                 else:
@@ -79,7 +78,7 @@ def adder(WIDTH, THREADS_X):
 def sum_columns(y, partials, sums):
     """sums = the column sums of y [M, K], float32 or float16; `partials` is of column_workspace([M, K])."""
     M, K = y.shape
-    width = (VECTOR if aligned(y) else 1) if y.dtype == np.float32 else HALVES if aligned8(y) else 1
+    width = (VECTOR if aligned(y) else 1) if y.dtype == np.float32 else HALVES if aligned(y) else 1
     threads_x = next((x for x in (8, 16) if x * width >= K), 32)
     blocks_n = -(-K // (threads_x * width))
     height = max(LEAST_ROWS, -(-M * blocks_n // BLOCKS))

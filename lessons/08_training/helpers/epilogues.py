@@ -21,17 +21,13 @@ from inspect import signature
 from math import prod
 
 import numpy as np
-from llvmlite import ir
-from numba import cuda, float32, int64, types, uint32
-from numba.core.targetconfig import ConfigStack
-from numba.cuda import cgutils
-from numba.cuda.extending import intrinsic
+from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
-from lessons.split_k import SUM_THREADS, add_up
-from lessons.tensorcores import HALVES, aligned2, aligned8, store2_rounded, store8, to_half
-from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import aligned, load4
+from lessons.toolkit.grid import SUM_THREADS, add_up
+from lessons.toolkit.memory import HALVES, aligned, load2_halves, load4, load8, store2_rounded
+from lessons.toolkit.mma import positive, to_half
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 columns = import_module("lessons.08_training.helpers.columns")
 
@@ -73,37 +69,6 @@ class Epilogue:
         if len(operands) != len(self.kinds):
             raise ValueError(f"{self.name} reads {', '.join(self.kinds)}: {len(operands)} operands were given")
         return Elementwise(self, operands)
-
-
-@intrinsic
-def positive(typing_context, value):
-    """The value, or 0 if it is negative; NaN stays NaN, as in PyTorch, which max() would lose."""
-
-    def generate(context, builder, signature, args):
-        zero = ir.Constant(ir.FloatType(), 0.0)
-        if ConfigStack().top().compute_capability < (8, 0):
-            return builder.select(builder.fcmp_ordered("<", args[0], zero), zero, args[0])
-        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-        # one instruction in place of a comparison and a choice
-        return builder.call(ir.InlineAsm(kind, "max.NaN.f32 $0, $1, 0f00000000;", "=f,f"), args)
-
-    return types.float32(types.float32), generate
-
-
-@intrinsic
-def load_pair(typing_context, half, i, array, at):
-    """half[i:i+2] = array[at:at+2], float16, from a 4-byte boundary."""
-
-    def generate(context, builder, signature, args):
-        word = ir.IntType(32).as_pointer()
-        (to, source), (registers, values) = signature.args[::2], args[::2]
-        target = cgutils.create_struct_proxy(to)(context, builder, value=registers).data
-        start = cgutils.create_struct_proxy(source)(context, builder, value=values).data
-        pair = builder.load(builder.bitcast(builder.gep(start, [args[3]]), word), align=4)
-        builder.store(pair, builder.bitcast(builder.gep(target, [args[1]]), word), align=2)
-        return context.get_dummy_value()
-
-    return types.void(half, i, array, at), generate
 
 
 # --- the epilogues ---
@@ -161,7 +126,7 @@ class Elementwise:
             return reader(0, width, "none")
         like, at = self.operands[-1], len(self.operands) - 1
         half = like.dtype == np.float16
-        fits = (aligned8 if half else aligned)(like) if width > 2 else aligned2(like)
+        fits = aligned(like, to=16 if width > 2 else 2 * like.dtype.itemsize)
         return reader(at, width, ("float16" if half else "float32") if fits and width > 1 else "singly")
 
     def check(self, y):
@@ -264,10 +229,10 @@ def reader(AT, WIDTH, how):
         half = cuda.local.array(HALF, float16)
         at = m * int64(operands[AT].shape[1]) + n
         if WIDTH == HALVES:
-            store8(half, 0, operands[AT], at)
+            load8(half, 0, operands[AT], at)
         else:
             for pair in range(0, HALF, 2):
-                load_pair(half, pair, operands[AT], at + pair)
+                load2_halves(half, pair, operands[AT], at + pair)
         for v in range(WIDTH):
             held[v] = float32(half[v])
 

@@ -13,8 +13,8 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 201
 
 from numba import float32
 
-from lessons.unrolled import inlined
-from lessons.wide import VECTOR
+from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.unroll import inlined
 
 TAPS = 3  # along either axis
 PATCH = 2  # outputs along either axis that share their products

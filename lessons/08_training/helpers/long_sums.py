@@ -1,7 +1,7 @@
 """A long sum over a small product: into how many parts to cut it, and how to add the partial sums up.
 
-As lessons/split_k.py, which has up to 16 parts, each a full matrix. Where the product has a few tiles only, it takes
-a hundred parts to fill a GPU, and one thread for each output is too few to add them up.
+As lessons/toolkit/grid.py, which has up to 16 parts, each a full matrix. Where the product has a few tiles only, it
+takes a hundred parts to fill a GPU, and one thread for each output is too few to add them up.
 """
 
 from functools import lru_cache
@@ -9,8 +9,8 @@ from math import sqrt
 
 from numba import cuda, float32
 
-from lessons.split_k import FMA_PER_BYTE, SECOND_KERNEL, multiprocessors
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit.grid import FMA_PER_BYTE, SECOND_KERNEL, multiprocessors
+from lessons.toolkit.unroll import unroll, unrolled
 
 SPLITS = tuple(range(1, 129))
 START = 64  # products of each sum that a block could do before its first tiles are there

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 from numba import cuda, float32, uint32
 
-from lessons.unrolled import inlined
-from lessons.wide import VECTOR, load4
+from lessons.toolkit.memory import VECTOR, load4
+from lessons.toolkit.unroll import inlined
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 

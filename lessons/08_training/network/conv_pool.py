@@ -11,7 +11,7 @@ from math import isnan
 
 from numba import cuda, float32, int64
 
-from lessons.unrolled import inlined, unroll, unrolled
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 from .pool import NONE
 

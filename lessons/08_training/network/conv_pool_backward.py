@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32
 
-from lessons.unrolled import inlined
-from lessons.wide import VECTOR, load4, shared_array
+from lessons.toolkit.memory import VECTOR, load4, shared_array
+from lessons.toolkit.unroll import inlined
 
 from .pool import NONE
 

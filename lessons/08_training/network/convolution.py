@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 
 from common.catalog import catalog, problems
-from common.catalog.boundstep import BoundStep
+from common.machine_code.capture import BoundStep
 
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
 

@@ -21,7 +21,7 @@ from common.timing.timing import Timing
 
 SCHEMA = "numba-cuda-workbook/training/1"
 FOLDER = "training"
-Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Share = Annotated[float, Meta(ge=0, le=1)]
 EAGER, GRAPH, DOUBLE = "PyTorch", "PyTorch, graph", "PyTorch, float64"
 
 
@@ -68,7 +68,7 @@ class Trained(Struct, kw_only=True):
     decay: Amount
     kernels: Name
     captured: bool
-    history: Annotated[list[Epoch], Meta(min_length=1, description="a list that is not empty")]
+    history: Annotated[list[Epoch], Meta(min_length=1)]
     mistakes: list[Mistake]
     run: Run
     code: dict[str, Digest] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from numba import cuda, float32
 from common.catalog import reference
 from common.catalog.problems import Conv3d, on_ladder
 from common.check import inputs
-from lessons.unrolled import inlined
+from lessons.toolkit.unroll import inlined
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 KERNELS = {

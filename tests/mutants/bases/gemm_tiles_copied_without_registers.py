@@ -2,7 +2,7 @@
 
 from numba import cuda, float32
 
-from lessons.wide import copy1_async, shared_array, wait_async
+from lessons.toolkit.memory import copy1_async, shared_array, wait_async
 
 TILE = 16
 SIZE = TILE * TILE

@@ -2,13 +2,15 @@
 
 import importlib
 
-from lessons.hopper import im2col_map, mappable, tensor_map
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned
 
 step = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
 
 REQUIRES = "9.0a"
 prepare = step.prepare
 TILE = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 64, "CONSUMERS": 2, "RESIDENT": 0}
+MAPS = Maps()
 
 
 def launch(x, prepared, y, geometry):
@@ -16,12 +18,12 @@ def launch(x, prepared, y, geometry):
     N, O, P, Q, K = y.shape
     T, R, S, C = filt.shape[1:]
     pads, strides, reach = step.corners(geometry, (T, R, S))
-    if not (max(pads) <= 16 and max(reach) <= 16 and max(strides) <= 8 and mappable(x, filt, y)):
+    if not (max(pads) <= 16 and max(reach) <= 16 and max(strides) <= 8 and aligned(x, filt, y)):
         return step.unaligned.launch(x, prepared, y, geometry)
     upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
-    x_map = im2col_map(x, [-pad for pad in pads], upper, TILE["BLOCK_K"], TILE["BLOCK_M"], strides)
-    filt_map = tensor_map(filt.reshape(K, T * R * S * C), (TILE["BLOCK_N"], TILE["BLOCK_K"]))
-    y_map = tensor_map(y.reshape(N * O * P * Q, K), (step.WARP_M, step.ROW))
+    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, TILE["BLOCK_K"], TILE["BLOCK_M"], strides)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (TILE["BLOCK_N"], TILE["BLOCK_K"]))
+    y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (step.WARP_M, step.ROW))
     kernel, threads, shared_bytes = step.specialise(**TILE)
     blocks = -(-N * O * P * Q // TILE["BLOCK_M"]) * -(-K // TILE["BLOCK_N"])
     extents = (N * O * P * Q, K, C), (T, R, S), (O, P, Q)

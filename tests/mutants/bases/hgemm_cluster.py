@@ -4,9 +4,11 @@ import importlib
 
 from numba import cuda, float32, uint32, uint64
 
-from lessons import hopper
-from lessons.tensorcores import store2_rounded
-from lessons.unrolled import unroll, unrolled
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned, store2_rounded
+from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 128, 64
@@ -16,9 +18,10 @@ PANEL, STAGE = 64 * 64, 3 * 64 * 64
 SLAB, LEAVING = 16 * 64, STAGES * STAGE
 STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * (LEAVING + 4 * SLAB)
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_mma")
+MAPS = Maps()
 
 
-@hopper.jit(THREADS, cluster=CLUSTER)
+@jit(THREADS, cluster=CLUSTER)
 @unroll
 def product(a_map, b_map, c_map, N, K):
     tiles = hopper.half_tiles()
@@ -85,10 +88,10 @@ def product(a_map, b_map, c_map, N, K):
 
 
 def launch(a, b, c):
-    if not hopper.mappable(a, b, c):
+    if not aligned(a, b, c):
         return unaligned.launch(a, b, c)
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, 64)), hopper.tensor_map(b, (BLOCK_K, 64))
-    c_map = hopper.tensor_map(c, (16, 64))
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, 64)), MAPS.tiled(b, (BLOCK_K, 64))
+    c_map = MAPS.tiled(c, (16, 64))
     blocks = CLUSTER * -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
     product[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, N, a.shape[1])

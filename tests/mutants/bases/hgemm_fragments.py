@@ -3,7 +3,7 @@
 from numba import cuda, float32
 from numba.types import float16
 
-from lessons.tensorcores import mma_m16n8k16
+from lessons.toolkit.mma import mma_m16n8k16
 
 
 @cuda.jit

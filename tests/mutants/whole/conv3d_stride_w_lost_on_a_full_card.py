@@ -2,7 +2,7 @@
 
 from numba import cuda, float32
 
-from lessons.split_k import multiprocessors
+from lessons.toolkit.grid import multiprocessors
 
 THREADS = 64
 LINES = 16  # rows of outputs that a multiprocessor works on

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from lessons import tiling
-from lessons.unrolled import unroll
+from lessons.toolkit.tiles import ceil_div, divisor, even, largest_part, numbering
+from lessons.toolkit.unroll import unroll
 
 pytestmark = pytest.mark.usefixtures("traced")
 
 
 def numbered(tiles, threads, images, blocks):
     """By thread, in order: the image and the tile that it is given."""
-    locate = tiling.numbering(tiles, threads)
+    locate = numbering(tiles, threads)
 
     @cuda.jit
     @unroll
@@ -31,7 +31,7 @@ def numbered(tiles, threads, images, blocks):
 @settings(max_examples=15, deadline=None)
 @given(tiles=st.integers(1, 12), threads=st.sampled_from([1, 2, 4, 6]), images=st.integers(1, 9))
 def test_threads_are_numbered_through_the_tiles_of_all_images(tiles, threads, images):
-    found = numbered(tiles, threads, images, tiling.ceil_div(images * tiles, threads)).tolist()
+    found = numbered(tiles, threads, images, ceil_div(images * tiles, threads)).tolist()
     wanted = [[n, number] for n in range(images) for number in range(tiles)]
     assert found[: len(wanted)] == wanted
     assert {n for n, _ in found[len(wanted) :]} <= {images - 1}  # the spare ones repeat the last image
@@ -39,11 +39,11 @@ def test_threads_are_numbered_through_the_tiles_of_all_images(tiles, threads, im
 
 @given(extent=st.integers(1, 500), most=st.integers(1, 64))
 def test_a_tile_is_cut_evenly_and_divisors_are_the_largest(extent, most):
-    tile = tiling.even(extent, most)
+    tile = even(extent, most)
     assert 1 <= tile <= most
-    assert tiling.ceil_div(extent, tile) == tiling.ceil_div(extent, most)  # as few tiles as the largest gives
-    assert tile == 1 or tiling.ceil_div(extent, tile - 1) > tiling.ceil_div(extent, most)  # and no larger than needed
-    divisor = tiling.divisor(extent, most)
-    assert extent % divisor == 0
-    assert all(extent % larger for larger in range(divisor + 1, min(extent, most) + 1))
-    assert tiling.largest_part(extent, 1, lambda r, s: r <= most) == (divisor, 1)
+    assert ceil_div(extent, tile) == ceil_div(extent, most)  # as few tiles as the largest gives
+    assert tile == 1 or ceil_div(extent, tile - 1) > ceil_div(extent, most)  # and no larger than needed
+    part = divisor(extent, most)
+    assert extent % part == 0
+    assert all(extent % larger for larger in range(part + 1, min(extent, most) + 1))
+    assert largest_part(extent, 1, lambda r, s: r <= most) == (part, 1)

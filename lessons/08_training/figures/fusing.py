@@ -8,48 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
-from common.catalog.boundstep import BoundStep
 from common.catalog.problems import FLOAT16, Problem
-from common.catalog.schema import Count, Name
 from common.check import inputs
+from common.machine_code.capture import BoundStep
 from common.timing import peers
-from common.timing.timing import Paired, Stopwatch
+from common.timing.timing import Fused, Stopwatch
 
 SECONDS = 0.25  # of a pair
 ERROR = 0.002  # of a ratio, at which a pair is known well enough
 
 
-class Fused(Struct, kw_only=True, omit_defaults=True):
-    """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
-    ``separate`` and ``eager`` those of two kernels and PyTorch's, and the fused kernel's.
-
-    ``saved_bytes``: of global memory's traffic. ``layout`` is PyTorch's.
-    """
-
-    epilogue: Name
-    saved_bytes: Count
-    alone: Paired
-    separate: Paired
-    eager: Paired | None = None
-    layout: str = ""
-
-
 def measure(
-    module: ModuleType,
-    ways: Callable[..., dict[str, Any]],
-    problem: Problem,
-    stopwatch: Callable[[], Stopwatch],
-    turn: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    module: ModuleType, ways: Callable[..., dict[str, Any]], problem: Problem, watch: Stopwatch
 ) -> list[Fused]:
-    """Time a step's epilogues, and PyTorch's own calls if it is installed; ``turn`` is held while the GPU is timed.
+    """Time a step's epilogues, and PyTorch's own calls if it is installed.
 
     Raises RuntimeError if a fused epilogue finds something else than a kernel of its own.
     """
@@ -68,21 +46,19 @@ def measure(
         _require_same(name, way, problem)
     alone()
     cuda.synchronize()
+    theirs, layout = _eager(problem, watch) if peers.available() else ({}, "")
+    limits = {"max_seconds": SECONDS, "target_error": ERROR}
     found = []
-    with turn():
-        watch = stopwatch()
-        theirs, layout = _eager(problem, watch) if peers.available() else ({}, "")
-        limits = {"max_seconds": SECONDS, "target_error": ERROR}
-        for name, way in made.items():
-            eager = theirs.get(name)
-            found.append(Fused(
-                epilogue=name,
-                saved_bytes=way.saved_bytes,
-                alone=watch.measure_pairs(way.fused, alone, **limits),
-                separate=watch.measure_pairs(way.separate, way.fused, **limits),
-                eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
-                layout=layout if eager else "",
-            ))  # fmt: skip
+    for name, way in made.items():
+        eager = theirs.get(name)
+        found.append(Fused(
+            epilogue=name,
+            saved_bytes=way.saved_bytes,
+            alone=watch.measure_pairs(way.fused, alone, **limits),
+            separate=watch.measure_pairs(way.separate, way.fused, **limits),
+            eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
+            layout=layout if eager else "",
+        ))  # fmt: skip
     return found
 
 

@@ -1,243 +1,26 @@
 """Hopper's asynchronous machine: tiles that arrive, barriers that count bytes, wgmma from shared memory.
 
-A *tensor map* describes an array in memory and a box of it. `tma_load2` starts the copy of a whole box; one thread
-asks for it. A *barrier* (mbarrier) completes a phase when all arrivals it was made for have come and all bytes it was
-told to expect have arrived; its phases have parity 0, 1, 0, ... `wgmma_f16` starts a multiplication of a *warpgroup*:
-four warps, the first a multiple of four, all 128 threads together. It reads its operands from shared memory, where a
-*descriptor* says, and adds to registers, which nobody may touch before `wgmma_wait`.
+A *tensor map* (`maps`) describes an array in memory and a box of it. `tma_load2` starts the copy of a whole box; one
+thread asks for it. A *barrier* (mbarrier) completes a phase when all arrivals it was made for have come and all bytes
+it was told to expect have arrived; its phases have parity 0, 1, 0, ... `wgmma_f16` starts a multiplication of a
+*warpgroup*: four warps, the first a multiple of four, all 128 threads together. It reads its operands from shared
+memory, where a *descriptor* says, and adds to registers, which nobody may touch before `wgmma_wait`.
 
 Tiles lie in shared memory with a swizzle of 128 bytes: of row r, which is 128 bytes, the 16-byte piece c is found at
 piece c XOR r % 8; of rows of 64 or 32 bytes at c XOR r // 2 % 4 or c XOR r // 4 % 2. The copy engine writes and reads
 it so, and a descriptor says so; tiles start on 1024-byte boundaries. Arrays are addressed by one flat offset in
-elements, as in ``lessons/tensorcores.py``. Compute capability 9.0 alone, "9.0a".
+elements. Compute capability 9.0 alone, "9.0a".
 """
 
-from collections import OrderedDict
-
-import numpy as np
 from llvmlite import ir
 from numba import cuda, float32, int64, types
-from numba.cuda import cgutils
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
-SWIZZLES = 128, 64, 32  # bytes that a row of a tile may have
-BOX_ROWS = 256  # that a box has at most
-ROW_STEP = 16  # bytes: what addresses and rows are multiples of
-MAPS = 64  # that are kept
+from lessons.toolkit import ptx
+from lessons.toolkit.ptx import FLOAT, LONG, WORD
 
-
-# --- tensor maps ---
-
-
-class TensorMap:
-    """A box of an array, as the copy engine wants it described: 128 bytes in device memory, an argument of a kernel.
-
-    kind is "tiled" (box: rows and columns) or "im2col" (lower, upper, strides: of d, h, w; channels, pixels). tf32:
-    float32 values become the nearest TF32 numbers, ties to even, on their way to shared memory.
-    array is set where it lies in the host's memory, as without a GPU; a device's array is not kept alive. It is
-    encoded when a launch first asks for it.
-    """
-
-    _numba_type_ = types.Array(types.uint8, 1, "C")
-
-    def __init__(self, array, tf32, kind, box, lower=None, upper=None, strides=None, channels=None, pixels=None):
-        self.kind, self.box, self.lower, self.upper = kind, box, lower, upper
-        self.strides, self.channels, self.pixels = strides, channels, pixels
-        self.shape, self.dtype, self.tf32 = tuple(array.shape), _dtype(array), tf32
-        self.swizzle = box[1] * self.dtype.itemsize  # bytes of a row of the box
-        self.address = _address(array)
-        self.array = None if hasattr(array, "__cuda_array_interface__") else array
-
-    def __getattr__(self, name):
-        if name != "__cuda_array_interface__" or self.array is not None:
-            raise AttributeError(name)
-        self.words = cuda.to_device(_encoded(self, self.address))
-        self.__cuda_array_interface__ = self.words.__cuda_array_interface__
-        return self.__cuda_array_interface__
-
-
-_maps = OrderedDict()  # the youngest last
-
-
-def tensor_map(array, box, tf32=False):
-    """Describe boxes of `box` = (rows, columns) of a 2D row-major array, float16 or float32; zeros lie around it.
-
-    The address and the bytes of a row are multiples of 16; a row of the box has 128, 64 or 32 bytes, the box at most
-    256 rows. Raises ValueError. Maps are kept by address and shape, so that the same array gives the same map.
-    """
-    itemsize = _require_array(array, 2)
-    rows, columns = box = tuple(map(int, box))
-    _require("box rows", rows, 1 <= rows <= BOX_ROWS, f"1 to {BOX_ROWS}")
-    _require("box columns", columns, columns * itemsize in SWIZZLES, _widths(itemsize))
-    return _kept(array, tf32, "tiled", box)
-
-
-def im2col_map(x, lower, upper, channels, pixels, strides, tf32=False):
-    """Describe boxes of `pixels` pixels of `channels` channels of an NDHWC array: rows of the matrix of windows.
-
-    A window's base pixel walks along w, then h, then d, then n, by `strides` = (d, h, w), from the corner `lower` to
-    `upper` from the array's last pixel, both (d, h, w): lower = -pad, upper = pad - (taps - 1) * dilation. What lies
-    outside counts as zero. Limits are those of tensor_map, up to 1024 pixels, and corners of -16 to 15. Raises
-    ValueError.
-    """
-    itemsize = _require_array(x, 5)
-    lower, upper, strides = (tuple(map(int, part)) for part in (lower, upper, strides))
-    for name, corner in (("lower", lower), ("upper", upper)):
-        _require(name, corner, all(-16 <= one <= 15 for one in corner), "-16 to 15 each")
-    _require("strides", strides, all(1 <= one <= 8 for one in strides), "1 to 8 each")
-    _require("channels", channels, channels * itemsize in SWIZZLES, _widths(itemsize))
-    _require("pixels", pixels, 1 <= pixels <= 1024, "1 to 1024")
-    return _kept(x, tf32, "im2col", (pixels, channels), lower, upper, strides, int(channels), int(pixels))
-
-
-def _widths(itemsize):
-    return ", ".join(str(swizzle // itemsize) for swizzle in SWIZZLES)
-
-
-def _address(array):
-    on_gpu = getattr(array, "__cuda_array_interface__", None)
-    return (on_gpu or array.__array_interface__)["data"][0]
-
-
-def _dtype(array):
-    on_gpu = getattr(array, "__cuda_array_interface__", None)
-    return np.dtype((on_gpu or array.__array_interface__)["typestr"])
-
-
-def _require(name, value, holds, allowed):
-    if not holds:
-        raise ValueError(f"{name} is {value}; allowed: {allowed}")
-
-
-def mappable(*arrays):
-    """True if a tensor map can describe every array: its address and the bytes of its rows are multiples of 16."""
-    return all(
-        _address(array) % ROW_STEP == 0 and tuple(array.shape)[-1] * _dtype(array).itemsize % ROW_STEP == 0
-        for array in arrays
-    )
-
-
-def _require_array(array, dimensions):
-    dtype, shape = _dtype(array), tuple(array.shape)
-    _require("dtype", dtype, dtype in (np.float16, np.float32), "float16, float32")
-    _require("shape", shape, len(shape) == dimensions and min(shape) > 0, f"{dimensions} positive extents")
-    _require("address", _address(array), _address(array) % ROW_STEP == 0, f"a multiple of {ROW_STEP}")
-    row = shape[-1] * dtype.itemsize
-    _require("bytes of a row", row, row % ROW_STEP == 0, f"a multiple of {ROW_STEP}")
-    return dtype.itemsize
-
-
-def _kept(array, *fields):
-    """The map of this array with these fields; made where there is none yet."""
-    if not hasattr(array, "__cuda_array_interface__"):
-        return TensorMap(array, *fields)
-    key = _address(array), tuple(array.shape), _dtype(array), *fields
-    found = _maps.pop(key, None) or TensorMap(array, *fields)
-    _maps[key] = found
-    if len(_maps) > MAPS:
-        _maps.popitem(last=False)
-    return found
-
-
-def _encoded(one, address):
-    """The map's 128 bytes, by the driver."""
-    from cuda.bindings import driver
-
-    kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
-    kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-    if one.dtype == np.float32:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-    extents = one.shape[::-1]  # the driver names the innermost dimension first
-    pitches = one.dtype.itemsize * np.cumprod(extents[:-1])
-    array = kind, len(extents), address, [driver.cuuint64_t(n) for n in extents]
-    array = *array, [driver.cuuint64_t(int(n)) for n in pitches]
-    form = (
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{one.swizzle}B"),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if one.kind == "tiled":
-        box = [driver.cuuint32_t(n) for n in one.box[::-1]]
-        error, made = driver.cuTensorMapEncodeTiled(*array, box, [driver.cuuint32_t(1)] * len(box), *form)
-    else:
-        steps = [driver.cuuint32_t(n) for n in (1, *one.strides[::-1], 1)]
-        corners = list(one.lower[::-1]), list(one.upper[::-1])
-        error, made = driver.cuTensorMapEncodeIm2col(*array, *corners, one.channels, one.pixels, steps, *form)
-    if error:
-        raise ValueError(f"the driver refuses a map of {one.shape}, {vars(one)}: {error.name}")
-    words = np.array([int(word) for word in made.opaque], np.uint64)
-    if one.kind == "im2col" and np.prod(one.shape) * one.dtype.itemsize < 1 << 17:
-        error, version = driver.cuDriverGetVersion()
-        if version <= 13010:  # such drivers set a bit that makes these maps of small arrays read wrongly
-            words[1] &= ~np.uint64(1 << 21)
-    return words.view(np.uint8)
-
-
-HALF, WORD, LONG, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-SHARED = 3  # LLVM's number of the shared address space
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
-
-
-def jit(threads, blocks=1, cluster=1):
-    """cuda.jit that leaves a thread as many registers as `blocks` resident blocks of `threads` leave it.
-
-    The kernel runs in clusters of `cluster` blocks along x, which reach each other's shared memory; its grid
-    counts blocks, a multiple of `cluster`.
-    """
-    return cuda.jit(launch_bounds=(threads, blocks) if cluster == 1 else (threads, blocks, cluster))
-
-
-# --- operands of instructions ---
-
-
-def _assembly(builder, result, text, constraints, operands):
-    kind = ir.FunctionType(result, [operand.type for operand in operands])
-    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
-
-
-def _data(context, builder, array_type, array):
-    return cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
-
-
-def _shared_address(context, builder, array_type, array, index, index_type):
-    """Where array[index] lies in shared memory; 32 bits reach all of it."""
-    data = _data(context, builder, array_type, array)
-    start = builder.ptrtoint(builder.addrspacecast(data, WORD.as_pointer(SHARED)), WORD)
-    index = context.cast(builder, index, index_type, types.uint32)
-    return builder.add(start, builder.mul(index, WORD(array_type.dtype.bitwidth // 8)))
-
-
-def _instruction(text, kinds):
-    """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
-
-    s: an array and an index, for an address in shared memory; p: an array, for its address in global memory;
-    r: 32 bits; h: 16 bits; ``-`` none.
-    """
-    constraints = ",".join([*({"s": "r", "p": "l"}.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
-
-    def generate(context, builder, signature, args):
-        given, operands = iter(zip(args, signature.args, strict=True)), []
-        for kind in kinds:
-            value, its_type = next(given)
-            if kind == "s":
-                operands.append(_shared_address(context, builder, its_type, value, *next(given)))
-            elif kind == "p":
-                operands.append(builder.ptrtoint(_data(context, builder, its_type, value), LONG))
-            elif kind == "r":
-                operands.append(context.cast(builder, value, its_type, types.uint32))
-            elif kind == "h":
-                operands.append(context.cast(builder, value, its_type, types.uint16))
-        _assembly(builder, ir.VoidType(), text, constraints, operands)
-        return context.get_dummy_value()
-
-    return generate
-
-
-def _literal(value):
-    """The value of an argument that must be a constant, or None where Numba has yet to ask with the constant."""
-    return value.literal_value if isinstance(value, types.IntegerLiteral) else None
 
 
 # --- shared memory ---
@@ -258,7 +41,7 @@ def float_tiles():
 @intrinsic
 def fence_async(typing_context):
     """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
-    return types.void(), _instruction("fence.proxy.async.shared::cta;", "")
+    return types.void(), ptx.instruction("fence.proxy.async.shared::cta;", "")
 
 
 # --- barriers that count bytes ---
@@ -274,26 +57,26 @@ def barrier_array(count):
 def barrier_init(typing_context, bars, i, arrivals):
     """Make barrier i one of so many arrivals in a phase; then publish_barriers."""
     text = "mbarrier.init.shared::cta.b64 [$0], $1;"
-    return types.void(bars, i, arrivals), _instruction(text, "sr")
+    return types.void(bars, i, arrivals), ptx.instruction(text, "sr")
 
 
 @intrinsic
 def publish_barriers(typing_context):
     """The barriers that this thread has made are there for the copy engine and, behind a barrier, for all."""
-    return types.void(), _instruction("fence.mbarrier_init.release.cluster;", "")
+    return types.void(), ptx.instruction("fence.mbarrier_init.release.cluster;", "")
 
 
 @intrinsic
 def barrier_expect(typing_context, bars, i, count):
     """Arrive at barrier i, and let its phase wait for `count` bytes more."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    return types.void(bars, i, count), _instruction(text, "sr")
+    return types.void(bars, i, count), ptx.instruction(text, "sr")
 
 
 @intrinsic
 def barrier_arrive(typing_context, bars, i):
     """Arrive at barrier i: what this thread did before is done for who waits for the phase."""
-    return types.void(bars, i), _instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
+    return types.void(bars, i), ptx.instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
 
 
 @intrinsic
@@ -304,7 +87,7 @@ def barrier_arrive_at(typing_context, bars, i, rank):
     text = (
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
     )
-    return types.void(bars, i, rank), _instruction(text, "sr")
+    return types.void(bars, i, rank), ptx.instruction(text, "sr")
 
 
 @intrinsic
@@ -322,7 +105,7 @@ def barrier_wait(typing_context, bars, i, parity):
         f"mov.u64 now, %globaltimer; sub.u64 now, now, start; setp.lt.u64 done, now, {PATIENCE}; "
         "@done bra AGAIN; trap; ARRIVED: }"
     )
-    return types.void(bars, i, parity), _instruction(text, "sr")
+    return types.void(bars, i, parity), ptx.instruction(text, "sr")
 
 
 # --- the matrix unit ---
@@ -340,7 +123,7 @@ def descriptor(typing_context, tiles, offset, leading, stride):
 
     def generate(context, builder, signature, args):
         kinds = signature.args
-        start = _shared_address(context, builder, kinds[0], args[0], args[1], kinds[1])
+        start = ptx.shared_address(context, builder, kinds[0], args[0], args[1], kinds[1])
         leading, stride = (context.cast(builder, args[n], kinds[n], types.uint32) for n in (2, 3))
         found = LONG(1 << 62)
         for rows, swizzle in ((512, 2), (256, 3)):
@@ -363,12 +146,12 @@ def _wgmma(shape, modifiers, registers=0):
     def words(context, builder, signature, args, n, count, kind):
         """The addresses of `count` values from array n, index n + 1 of the arguments on."""
         index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
-        data = builder.gep(_data(context, builder, signature.args[n], args[n]), [index])
+        data = builder.gep(ptx.data(context, builder, signature.args[n], args[n]), [index])
         data = builder.bitcast(data, kind.as_pointer())
         return [builder.gep(data, [WORD(m)]) for m in range(count)]
 
     def typed(*types_given):
-        columns = _literal(types_given[-1])
+        columns = ptx.literal(types_given[-1])
         if columns is None:
             return None
         count = columns // 2
@@ -387,7 +170,7 @@ def _wgmma(shape, modifiers, registers=0):
             constraints = ["=f"] * count + kinds + ["l"] + [str(n) for n in range(count)] + ["~{memory}"]
             operands = [*left, args[-2], *(builder.load(one) for one in sums)]
             result = ir.LiteralStructType([FLOAT] * count)
-            found = _assembly(builder, result, text, ",".join(constraints), operands)
+            found = ptx.assembly(builder, result, text, ",".join(constraints), operands)
             for n, one in enumerate(sums):
                 builder.store(builder.extract_value(found, n), one)
             return context.get_dummy_value()
@@ -451,22 +234,22 @@ def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
 @intrinsic
 def wgmma_fence(typing_context):
     """What the warpgroup's threads did to their sums is done for the wgmma that follow."""
-    return types.void(), _instruction("wgmma.fence.sync.aligned;", "")
+    return types.void(), ptx.instruction("wgmma.fence.sync.aligned;", "")
 
 
 @intrinsic
 def wgmma_commit(typing_context):
     """The wgmma that the warpgroup has started since its last wgmma_commit become a group."""
-    return types.void(), _instruction("wgmma.commit_group.sync.aligned;", "")
+    return types.void(), ptx.instruction("wgmma.commit_group.sync.aligned;", "")
 
 
 @intrinsic
 def wgmma_wait(typing_context, pending):
     """Wait until at most `pending` groups, the youngest, of this warpgroup are under way; a constant."""
-    if _literal(pending) is None:
+    if ptx.literal(pending) is None:
         return None
     text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
-    return types.void(pending), _instruction(text, "-")
+    return types.void(pending), ptx.instruction(text, "-")
 
 
 # --- the copy engine ---
@@ -479,8 +262,8 @@ def _load(form, coordinates, offsets, multicast):
 
     def generate(context, builder, signature, args):
         kinds = signature.args
-        to, bar = (_shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3))
-        operands = [to, builder.ptrtoint(_data(context, builder, kinds[2], args[2]), LONG), bar]
+        to, bar = (ptx.shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3))
+        operands = [to, builder.ptrtoint(ptx.data(context, builder, kinds[2], args[2]), LONG), bar]
         rest = list(zip(args[5:], kinds[5:], strict=True))
         where, taps, mask = (
             rest[:coordinates],
@@ -504,7 +287,7 @@ def _load(form, coordinates, offsets, multicast):
             more=more,
         )
         constraints = ["r", "l", "r"] + ["r"] * coordinates + ["h"] * (offsets + multicast) + ["~{memory}"]
-        _assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
+        ptx.assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
         return context.get_dummy_value()
 
     return generate
@@ -551,10 +334,10 @@ def tma_store2(typing_context, map, row, column, tiles, i):
     def generate(context, builder, signature, args):
         kinds = signature.args
         place = [context.cast(builder, args[n], kinds[n], types.int32) for n in (2, 1)]
-        start = _shared_address(context, builder, kinds[3], args[3], args[4], kinds[4])
-        operands = [builder.ptrtoint(_data(context, builder, kinds[0], args[0]), LONG), *place, start]
+        start = ptx.shared_address(context, builder, kinds[3], args[3], args[4], kinds[4])
+        operands = [builder.ptrtoint(ptx.data(context, builder, kinds[0], args[0]), LONG), *place, start]
         text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
-        _assembly(builder, ir.VoidType(), text, "l,r,r,r,~{memory}", operands)
+        ptx.assembly(builder, ir.VoidType(), text, "l,r,r,r,~{memory}", operands)
         return context.get_dummy_value()
 
     return types.void(map, row, column, tiles, i), generate
@@ -563,23 +346,23 @@ def tma_store2(typing_context, map, row, column, tiles, i):
 @intrinsic
 def tma_commit(typing_context):
     """The stores that this thread has started since its last tma_commit become a group."""
-    return types.void(), _instruction("cp.async.bulk.commit_group;", "")
+    return types.void(), ptx.instruction("cp.async.bulk.commit_group;", "")
 
 
 @intrinsic
 def tma_wait_read(typing_context, pending):
     """Wait until all but `pending` groups of this thread's stores have read shared memory; a constant."""
-    if _literal(pending) is None:
+    if ptx.literal(pending) is None:
         return None
-    return types.void(pending), _instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
+    return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
 
 
 @intrinsic
 def tma_wait(typing_context, pending):
     """Wait until all but `pending` groups of this thread's stores are in global memory; a constant."""
-    if _literal(pending) is None:
+    if ptx.literal(pending) is None:
         return None
-    return types.void(pending), _instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
+    return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
 
 # --- clusters, registers ---
@@ -590,7 +373,7 @@ def cluster_rank(typing_context):
     """The block's number in its cluster."""
 
     def generate(context, builder, signature, args):
-        return _assembly(builder, WORD, "mov.u32 $0, %cluster_ctarank;", "=r", [])
+        return ptx.assembly(builder, WORD, "mov.u32 $0, %cluster_ctarank;", "=r", [])
 
     return types.uint32(), generate
 
@@ -599,20 +382,20 @@ def cluster_rank(typing_context):
 def cluster_sync(typing_context):
     """Wait for all threads of all blocks of the cluster; what they wrote before is there."""
     text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
-    return types.void(), _instruction(text, "")
+    return types.void(), ptx.instruction(text, "")
 
 
 @intrinsic
 def take_registers(typing_context, count):
     """Let each thread of this warpgroup hold `count` registers, as soon as others gave them; a multiple of 8."""
-    if _literal(count) is None:
+    if ptx.literal(count) is None:
         return None
-    return types.void(count), _instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
+    return types.void(count), ptx.instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
 
 
 @intrinsic
 def give_registers(typing_context, count):
     """Keep `count` registers for each thread of this warpgroup, and give the others away; a multiple of 8."""
-    if _literal(count) is None:
+    if ptx.literal(count) is None:
         return None
-    return types.void(count), _instruction(f"setmaxnreg.dec.sync.aligned.u32 {count.literal_value};", "-")
+    return types.void(count), ptx.instruction(f"setmaxnreg.dec.sync.aligned.u32 {count.literal_value};", "-")

@@ -1,8 +1,8 @@
-"""Filling the GPU: which tile for which matrices, and blocks that share a tile of the output (split K).
+"""How a kernel fills the GPU: launch bounds, grids, which tile for which matrices, blocks that share one (split K).
 
 A multiprocessor is full with BLOCKS_PER_SM blocks, and its four schedulers are busy from two warps each on. A last
-wave of few blocks therefore takes nearly as long as a full one. Then SPLIT_K blocks may share a tile, each with its
-part of gemm_k: they write partial outputs, which a second kernel adds up, always in the same order.
+wave of few blocks therefore takes nearly as long as a full one. Then SPLIT_K blocks may share a tile of the output,
+each with its part of gemm_k: they write partial outputs, which a second kernel adds up, always in the same order.
 """
 
 from math import prod
@@ -10,6 +10,9 @@ from math import prod
 import numpy as np
 from numba import cuda, float32
 
+from lessons.toolkit.card import asked
+
+MAX_BLOCKS_Y = 65535  # blocks that a grid holds at most along y, and along z; along x 2**31 - 1
 BUSY_WARPS = 8  # warps that keep a multiprocessor busy
 SPLITS = (1, 2, 3, 4, 6, 8, 16)
 # Multiply-adds that a multiprocessor could do while the GPU moves one byte of partial output, written and read: 60
@@ -20,12 +23,29 @@ SECOND_KERNEL = 700_000  # multiply-adds of a multiprocessor in 3 microseconds
 SUM_THREADS = 256
 
 
+def jit(threads, blocks=1, cluster=1):
+    """cuda.jit that gives a thread as many registers as `blocks` resident blocks of `threads` leave it.
+
+    The kernel runs in clusters of `cluster` blocks along x, which reach each other's shared memory; its grid counts
+    blocks, a multiple of `cluster`.
+    """
+    return cuda.jit(launch_bounds=(threads, blocks) if cluster == 1 else (threads, blocks, cluster))
+
+
+def row_slices(M, N, block_m, block_n):
+    """For an M x N matrix in blocks of block_m x block_n: slices of its rows, and for each its grid (x, y) of blocks.
+
+    One slice, but where the grid would be more than 65,535 blocks high.
+    """
+    most = MAX_BLOCKS_Y * block_m
+    for m0 in range(0, M, most):
+        rows = slice(m0, min(m0 + most, M))
+        yield rows, (-(-N // block_n), -(-(rows.stop - m0) // block_m))
+
+
 def multiprocessors():
     """Of this GPU; without one, of an H200."""
-    try:
-        return cuda.get_current_device().MULTIPROCESSOR_COUNT
-    except cuda.CudaSupportError:  # compiling for another machine
-        return 132
+    return asked("MULTIPROCESSOR_COUNT", 132)
 
 
 def choose(tiles, GEMM_M, GEMM_N, GEMM_K):

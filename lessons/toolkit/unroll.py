@@ -1,9 +1,8 @@
-"""Loops written out before Numba sees them, functions that LLVM inlines, and 64-bit loads and stores.
+"""Loops written out before Numba sees them, and functions that LLVM inlines.
 
 Numba has no unroll pragma, and LLVM gives up beyond a few hundred instructions. One loop left over is enough to send
 every register tile that it indexes to local memory. But Numba takes milliseconds for a statement: what is written out
-dozens of times is better put into one `inlined` function, which only LLVM copies. 128-bit loads and stores are in
-`lessons.wide`.
+dozens of times is better put into one `inlined` function, which only LLVM copies.
 """
 
 import ast
@@ -11,16 +10,7 @@ import copy
 import inspect
 import textwrap
 
-from llvmlite import ir
-from numba import cuda, types
-from numba.cuda import cgutils
-from numba.cuda.extending import intrinsic
-
-
-def aligned2(*arrays):
-    """True if every array starts on an 8-byte boundary; a view of a larger one may start anywhere."""
-    interfaces = [getattr(array, "__cuda_array_interface__", None) or array.__array_interface__ for array in arrays]
-    return all(interface["data"][0] % 8 == 0 for interface in interfaces)
+from numba import cuda
 
 
 def inlined(function):
@@ -29,34 +19,6 @@ def inlined(function):
     inline="always" compiles it anew for every call. So does a literal argument: int64(i) is of a type like any.
     """
     return cuda.jit(device=True, forceinline=True)(function)
-
-
-def _copy2(source_align, target_align):
-    def generate(context, builder, signature, args):
-        target_type, _, source_type, _ = signature.args
-        target, i, source, j = args
-
-        def pair(array_type, array, offset):
-            data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
-            return builder.bitcast(builder.gep(data, [offset]), ir.VectorType(ir.FloatType(), 2).as_pointer())
-
-        value = builder.load(pair(source_type, source, j), align=source_align)
-        builder.store(value, pair(target_type, target, i), align=target_align)
-        return context.get_dummy_value()
-
-    return generate
-
-
-@intrinsic
-def load2(typing_context, registers, i, array, offset):
-    """registers[i:i+2] = array[offset:offset+2], which must start on an 8-byte boundary."""
-    return types.void(registers, i, array, offset), _copy2(source_align=8, target_align=4)
-
-
-@intrinsic
-def store2(typing_context, array, offset, registers, i):
-    """array[offset:offset+2] = registers[i:i+2], to an 8-byte boundary."""
-    return types.void(array, offset, registers, i), _copy2(source_align=4, target_align=8)
 
 
 def unrolled(count):

@@ -15,8 +15,8 @@ UNIT = 256  # bytes; in units of this many, or in smaller ones, blocks get share
 
 def shared_bytes(blocks=1):
     """Bytes that a block may have where so many `blocks` are to share a multiprocessor."""
-    whole = _asked("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR", SHARED)
-    return whole // blocks // UNIT * UNIT - _asked("RESERVED_SHARED_MEMORY_PER_BLOCK", RESERVED)
+    whole = asked("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR", SHARED)
+    return whole // blocks // UNIT * UNIT - asked("RESERVED_SHARED_MEMORY_PER_BLOCK", RESERVED)
 
 
 def largest(tiles, takes, blocks=1):
@@ -24,7 +24,7 @@ def largest(tiles, takes, blocks=1):
     return next((tile for tile in tiles if takes(tile) <= shared_bytes(blocks)), tiles[-1])
 
 
-def _asked(name, usual):
+def asked(name, usual):
     """An attribute of the card; `usual` where there is none, and where code is compiled for another machine."""
     try:
         return getattr(cuda.get_current_device(), name, usual)

@@ -13,13 +13,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from common.catalog.problems import FLOAT16, LADDERS, Problem
-from common.catalog.schema import Amount, Count, Name
 from common.check import check
 from common.timing import peers
+from common.timing.peers import Errors, Measured
 
 EXTENT = 256  # M and N
 DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -27,27 +26,6 @@ UNFIT_DEPTH = 4096
 SUMS = "FP16 sums"
 INSTRUCTION_DEPTH = 16  # products that one instruction on tensor cores adds before it rounds
 Array = NDArray[Any]
-
-
-class Errors(Struct, kw_only=True, omit_defaults=True):
-    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``.
-
-    ``lost``: the share of results that are not finite; the errors are of the others, None if there are none.
-    """
-
-    K: Count
-    rms: Amount | None = None
-    largest: Amount | None = None
-    lost: Amount = 0.0
-
-
-class Measured(Struct, kw_only=True):
-    """What was found of one ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
-
-    product: Name
-    operands: Name
-    points: list[Errors]
-    library: str = ""
 
 
 @dataclass(frozen=True)
