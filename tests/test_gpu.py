@@ -22,7 +22,7 @@ from common.timing import ceilings, peers, timing
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
 # a part of them, which lasts minutes; make check checks all
-FILES = some([*catalog.steps(), *catalog.experiments()], 5, 6)
+FILES = some([*catalog.steps(), *catalog.experiments()], 9, 6)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
@@ -65,7 +65,7 @@ def test_a_copy_takes_as_long_as_recorded():
         gpu, rates = measuring.measure_device()
         assert gpu == described
         measured.append(rates)
-        if ceilings.copy_gbs > 0.9 * recorded.copy_gbs:
+        if rates.copy_gbs > 0.9 * recorded.copy_gbs:
             break
     best = max(measured, key=lambda ceilings: ceilings.copy_gbs)
     assert best.copy_gbs == pytest.approx(recorded.copy_gbs, rel=0.5)

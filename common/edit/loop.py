@@ -7,10 +7,9 @@ lets pass; when all is done, the file is timed in turn with the shipped one.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -36,7 +35,7 @@ from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
-_LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
+LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -316,47 +315,23 @@ def _figured(known: Figures, stage: Stage) -> Figures:
 
 
 class Saves:
-    """The saves of ``files`` while the context is open.
+    """Which of some ``files`` were saved since the last look."""
 
-    ``on_save`` is called in another thread as soon as a save is seen.
-    """
-
-    def __init__(self, files: Iterable[Path], on_save: Callable[[Path], None] = lambda path: None) -> None:
+    def __init__(self, files: Iterable[Path]) -> None:
         self._known = {path: _stamp(path) for path in files}
-        self._on_save = on_save
-        self._found: queue.Queue[Path] = queue.Queue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._changed: set[Path] = set()  # at the last look: an editor may write several times in one save
 
-    def __enter__(self) -> Saves:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def wait(self) -> list[Path]:
-        """The files saved since the last call, each once, in order; waits for one."""
-        found: list[Path] = []
-        while not found or not self._found.empty():
-            try:
-                found.append(self._found.get(timeout=_LOOK_SECONDS))
-            except queue.Empty:  # so that an interrupt is seen on every system
-                continue
-        return list(dict.fromkeys(found))
-
-    def _watch(self) -> None:
-        changed: set[Path] = set()  # at the last look: an editor may write several times in one save
-        while not self._stop.wait(_LOOK_SECONDS):
-            for path, known in self._known.items():
-                self._known[path] = _stamp(path)
-                if self._known[path] != known:
-                    changed.add(path)
-                elif path in changed and known:
-                    changed.remove(path)
-                    self._on_save(path)
-                    self._found.put(path)
+    def look(self) -> list[Path]:
+        """The files that were written before the last look, and not since then."""
+        found = []
+        for path, known in self._known.items():
+            self._known[path] = _stamp(path)
+            if self._known[path] != known:
+                self._changed.add(path)
+            elif path in self._changed and known:
+                self._changed.remove(path)
+                found.append(path)
+        return found
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from common.book import STATIC, scripts
+from common.book import STATIC, sources
 from common.catalog import problems
 from common.records import records
 
@@ -42,10 +42,11 @@ def made(tmp_path):
         for name, _, _, step in ROWS
         if step
     )
-    style, script = ((STATIC / f"book.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    files = ("book.css", "elements.js", "book.js")
+    style, elements, script = ((STATIC / name).read_text(encoding="utf-8") for name in files)
     (tmp_path / "book.html").write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>made</title><style>{style}</style>"
-        f"<script>window.WORKBOOK_RECORDS = {json.dumps([card, other])};</script><script>{script}</script>"
+        f"<script>window.WORKBOOK_RECORDS = {json.dumps([card, other])};</script><script>{elements}{script}</script>"
         '<article><p><img alt="times"></p><div class="ladder-chart" data-card="card" data-preset="gemm-4096"></div>'
         f"<table><thead><tr><th>step</th><th>ms</th><th>more</th></tr></thead><tbody>{cells}</tbody></table>"
         f'<div class="story" data-card="card" data-preset="gemm-4096"><aside class="grows"><img alt="times"></aside>'
@@ -60,7 +61,7 @@ def _values(page):
 
 
 def test_the_record_of_each_card_is_in_the_script():
-    text = scripts.records_script(records.all_records())
+    text = sources.records_script(records.all_records())
     cards = json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))
     assert [card["slug"] for card in cards] == [record.slug for record in records.all_records()]
     for card in cards:

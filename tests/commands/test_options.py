@@ -15,7 +15,7 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.commands import arguments, bench, edits, everything, exercising, lessons, parts, pictures
+from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
@@ -238,11 +238,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(everything, "_check", [])
-    note(everything, "_compile", 0)
+    note(steps, "_check_changed", [])
+    note(steps, "_compile_changed", 0)
     for name in ("epilogues", "accuracy", "agreement", "training"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
-    for owner, name in ((bench, "Bench"), (everything, "Bench"), (grade, "Grader"), (unchanged, "Outcomes")):
+    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (unchanged, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
     def ask(text):

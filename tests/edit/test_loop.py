@@ -298,29 +298,23 @@ def lesson(monkeypatch):
 
 
 class Saved:
-    """In place of the file watcher: one save each time, then Ctrl-C."""
+    """In place of the files' saves: one at each look, then Ctrl-C once all have run."""
 
     def __init__(self, *paths):
-        self.left = list(paths)
+        self.left = [*paths, None, None, None]
 
-    def __call__(self, files, on_save):
-        self.files = list(files)
+    def __call__(self, files):
         return self
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def wait(self):
+    def look(self):
         if not self.left:
             raise KeyboardInterrupt
-        return [self.left.pop(0)]
+        found = self.left.pop(0)
+        return [found] if found else []
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
@@ -331,23 +325,45 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["--watch"])
     assert lesson == ["conv2d_naive", "gemm_naive"]
+
+
+def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monkeypatch):
+    stops = []
+
+    def run_edited(step, preset, simulator, stop):
+        stops.append(stop.wait(0.5 if stops else 30))
+
+    monkeypatch.setattr(edits, "run_edited", run_edited)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, NAIVE.path, *[None] * 8))
+    cli.lesson_main("01_naive", ["--watch"])
+    assert stops == [True, False]
+
+
+def test_what_a_run_raises_ends_the_watch_in_one_line(monkeypatch, capsys):
+    def full_disk(*_):
+        raise OSError("full")
+
+    monkeypatch.setattr(edits, "run_edited", full_disk)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, None))
+    assert cli.lesson_main("01_naive", ["--watch"]) == 2
+    assert capsys.readouterr().err == "error: full\n"
 
 
 # --- saves ---
 
 
-def test_a_save_is_seen(write):
+def test_a_save_is_seen_once_its_writing_has_come_to_rest(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
-    seen = []
-    with loop.Saves([first, second], seen.append) as files:
-        first.write_text("22\n")
-        assert files.wait() == [first]
-        other = write("b.py.tmp", "2\n")  # many editors write beside and move
-        other.replace(second)
-        assert files.wait() == [second]
-    assert seen == [first, second]
+    saves = loop.Saves([first, second])
+    first.write_text("22\n")
+    assert [saves.look() for _ in range(3)] == [[], [first], []]
+    write("b.py.tmp", "2\n").replace(second)  # many editors write beside and move
+    assert [saves.look() for _ in range(3)] == [[], [second], []]
 
 
 def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):

@@ -290,7 +290,9 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
     assert run.wants_trace(StepResult(status="crashed", message="who knows"))
 
 
-GPU_SECONDS = 8.0  # for a kernel that may not end, its compilation included
+# what only the compiler shows is the same with a GPU and without: a few of them
+ON_GPU = some([f for f in FILES if f.by == "compiler"], 8, 2) + [f for f in FILES if f.by != "compiler"]
+GPU_SECONDS = 5.0  # for a kernel that may not end, its compilation included
 # what a GPU may let pass
 LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "warp-sync", "not-called")
 
@@ -300,21 +302,23 @@ def on_gpu(folder):
     """What the GPU says of each, by name: one process for as long as it lasts."""
     hanging = ("endless", "divergent-barrier")
     tasks = [
-        f.task(Check, folder, engine="gpu", **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES
+        f.task(Check, folder, engine="gpu", **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in ON_GPU
     ]
     results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
-    return dict(zip([fixture.name for fixture in FILES], results, strict=True))
+    return dict(zip([fixture.name for fixture in ON_GPU], results, strict=True))
 
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@each(FILES)
+@each(ON_GPU)
 def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
     result = on_gpu[fixture.name]
     if result.status == "right" and fixture.kind in LUCKY:
         return
     assert result.status in ("wrong", "crashed", "timed_out", "unusable")
-    if not run.wants_trace(result):
+    if fixture.kind == "two-types":  # the two types meet in one place or another, as Python's version has it
+        assert result.faults[0].kind in ("two-types", "unsupported")
+    elif not run.wants_trace(result):
         fixture.require(result)
 
 

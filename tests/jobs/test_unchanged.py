@@ -7,7 +7,8 @@ from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
 from common.commands import bench as benches
-from common.commands import console, everything, verdicts
+from common.commands import console, verdicts
+from common.commands import steps as stepping
 from common.jobs import measuring, run, unchanged
 from common.jobs.messages import PeerResult, StepResult
 from common.jobs.run import Outcome
@@ -250,9 +251,9 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "check_steps", check_steps)
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
-    monkeypatch.setattr(everything.edits, "keep", lambda _: None)
+    monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = everything._check(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
+        found = stepping._check_changed(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
