@@ -1,6 +1,6 @@
 """A kernel's summary: resources, what fits a multiprocessor, and what its hot loop spends its instructions on.
 
-Data only, ready for JSON; :mod:`common.report.kerneltables` makes it readable.
+Data only, ready for JSON; :mod:`common.report.tables` makes it readable.
 """
 
 from __future__ import annotations
