@@ -31,10 +31,6 @@ from common.trace.views import View
 
 Code = Callable[..., Any]
 
-_GRID = (
-    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
-    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
-)
 _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
@@ -77,7 +73,7 @@ class Names:
         if isinstance(value, float):
             return np.float64(value)
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
-            return Module(self, value)
+            return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
             self.waits = self.waits or not engines.WAITS.isdisjoint(vars(value))
@@ -106,6 +102,8 @@ class Names:
     def _of_numba(self, value: Any) -> Any:
         from numba import cuda  # not in a process that only asks for a trace
 
+        if value is cuda.cg.this_grid:
+            return self.cuda.cg.this_grid
         name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name in _PLACES:
             return _Place(self.cuda, name)
@@ -142,6 +140,8 @@ class Function:
         except TraceError:
             return  # told when it is called
         self.shares = found.shares
+        if "this_grid" in self.function.__code__.co_names:
+            self.names.state.cooperative = True
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         builtins = {**_BUILTINS, "int": self.names.integer}
@@ -314,8 +314,6 @@ class Module:
         self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda and name == "cg":
-            raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")

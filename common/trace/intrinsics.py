@@ -204,6 +204,7 @@ class Cuda:
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
+        self.cg = SimpleNamespace(this_grid=Intrinsic(this_grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
             **{name: Intrinsic(atomic(combine)) for name, combine in ATOMIC.items()},
@@ -271,6 +272,16 @@ def barrier(state: State, line: int) -> None:
         state.engines.barrier(line, False)
     else:
         races.pass_barrier(state, line)
+
+
+def this_grid(state: State, line: int) -> SimpleNamespace:
+    return SimpleNamespace(sync=Intrinsic(grid_barrier))
+
+
+def grid_barrier(state: State, line: int) -> None:
+    if state.has_engines:
+        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
+    races.pass_grid_barrier(state, line)
 
 
 def _count(state: State, line: int, predicate: Value) -> Ints:

@@ -32,7 +32,7 @@ from common.records.records import Record
 from common.report import agreement, canvas, tracetables
 from common.run import child, isolate
 from common.timing import tools
-from common.trace import executor, result, trace
+from common.trace import result, trace
 from common.trace.messages import Traced
 from common.trace.state import TraceError
 
@@ -635,15 +635,13 @@ put(c, i, g)
 """
 
 
-@pytest.mark.parametrize(("order", "at_once"), [("forward", 1), ("backward", 1 << 14), (3, 1 << 14)])
+@pytest.mark.parametrize(("order", "at_once"), [("forward", 1), ("backward", 1 << 14)])
 @pytest.mark.parametrize(("expected", "body"), sections(GLOBAL_FAULTS))
 def test_races_in_global_memory_and_between_blocks(kernel, monkeypatch, expected, body, order, at_once):
     monkeypatch.setattr(trace, "_LANES_AT_ONCE", at_once)
     text = f"i = cuda.threadIdx.x\ng = cuda.blockIdx.x\n{body}"
     first = float(inputs.integers(Gemm(M=4, N=32, K=8), 0)[0][0, 0])
     helper = f"a0 = float32({first})\n@cuda.jit(device=True)\ndef put(rows, i, value):\n    rows[0, i] = value\n"
-    if "g == 1" in body and "threadfence" in body and (order != "forward" and at_once == 1):
-        return  # which block is the last one is fixed in these kernels
     found = kinds(kernel(text, grid=2, extra=helper, order=order))
     if named(expected) == {"overlap"}:
         found.discard("read-before-write")  # in some orders
@@ -770,27 +768,61 @@ def test_a_barrier_in_two_branches_names_both_lines(kernel):
     assert faults[14] == where
 
 
-@pytest.mark.parametrize(("order", "first"), [("forward", 1), ("backward", 0), (8, None)])
+@pytest.mark.parametrize(("order", "first"), [("forward", 1), ("backward", 0)])
 def test_blocks_and_writers_run_in_the_order_that_is_asked_for(kernel, order, first):
     body = "c[0, 0] = cuda.blockIdx.x\nc[1, 0] = cuda.threadIdx.x"
     values = kernel(body, grid=300, block=32, order=order).output
-    if first is None:
-        assert 0 < values[0, 0] < 299
+    assert (values[0, 0], values[1, 0]) == (299 * first, 31 * first)
+
+
+PHASES = """
+i, g = cuda.threadIdx.x, cuda.blockIdx.x
+grid = cuda.cg.this_grid()
+{leave}
+if i == 0:
+    c[0, g] = 0.0
+cuda.syncthreads()
+cuda.atomic.add(c, (0, g), float32(i))
+{barrier}
+if cuda.grid(1) == 0:
+    total = float32(0.0)
+    for k in range(cuda.gridDim.x):
+        total += c[0, k]
+    c[1, 0] = total
+"""
+MISSED = "32 threads do not reach this barrier of the whole grid, which others wait at"
+
+
+@pytest.mark.parametrize(
+    ("leave", "barrier", "kind", "says"),
+    [
+        ("pass", "grid.sync()", None, ""),
+        ("pass", "cuda.syncthreads()", "overlap", "blocks do not wait for each other"),
+        ("if g == 3:\n    return", "grid.sync()", "divergent-barrier", MISSED),
+        ("pass", "if g != 3:\n    grid.sync()", "divergent-barrier", MISSED),
+    ],
+)
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_a_sum_in_two_phases_needs_a_barrier_of_the_whole_grid(kernel, leave, barrier, kind, says, order):
+    found = kernel(PHASES.format(leave=leave, barrier=barrier), grid=4, order=order)
+    assert kind is None or kinds(found) >= {kind}
+    if kind is None:
+        assert found.faults == []
+        assert found.output[1, 0] == 4 * sum(range(32))
     else:
-        assert (values[0, 0], values[1, 0]) == (299 * first, 31 * first)
+        assert says in " ".join(fault.what for fault in found.faults if fault.kind == kind)
 
 
-@pytest.mark.parametrize("total", [1, 2, 3, 7, 64, 100, 99991])
-@pytest.mark.parametrize("order", ["forward", "backward", 0, 1, 2, 12345])
-def test_every_block_runs_once_in_any_order(total, order):
-    numbered = executor.block_order(total, order)
-    parts = np.concatenate([numbered(first, min(first + 10, total)) for first in range(0, total, 10)])
-    np.testing.assert_array_equal(np.sort(parts), np.arange(total))
+def test_one_block_of_a_grid_with_a_barrier_is_traced_with_all_others(kernel):
+    found = kernel(PHASES.format(leave="pass", barrier="grid.sync()"), grid=4, every=False)
+    assert (found.main.blocks, found.main.first_block, found.faults) == (4, (0, 0, 0), [])
 
 
-def test_an_order_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="order 'sideways': must be forward, backward or a seed"):
-        executor.block_order(4, "sideways")
+def test_a_grid_that_waits_for_itself_must_fit_the_gpu(kernel):
+    with pytest.raises(
+        limits.LaunchLimitError, match="all 4225 blocks resident at once: 132 multiprocessors hold at"
+    ):
+        kernel("cuda.cg.this_grid().sync()", grid=4225)
 
 
 # Kernels with a race, and without: what racecheck says of them on a GPU is what the trace says. It says nothing of an
@@ -1385,7 +1417,7 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
     [
         ("try:\n    pass\nexcept ValueError:\n    pass", "line 12: a Try statement is not traced"),
         ("c[0, 0] = [j for j in range(3)][0]", r"line 12: \[j for j in range\(3\)\] is not traced"),
-        ("cuda.cg.this_grid()", r"kernel: line \d+: cuda\.cg is not known to the tracer"),
+        ("cuda.libdevice.sin(1.0)", r"kernel: line \d+: cuda\.libdevice is not known to the tracer"),
         ("x = c[0, cuda.threadIdx.x :]", "line 12: c: a slice whose length differs between threads is not traced"),
         ("x = c[0, 0, 0]", "line 12: c has 2 axes, not 3"),
     ],
@@ -1413,9 +1445,9 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
 
 
 def test_a_kernel_named_as_its_step_is_named_once(here, write):
-    text = file_of("c[0, 0] = cuda.cg(1)").replace("kernel", "gemm_naive")
+    text = file_of("c[0, 0] = cuda.libdevice.sin(1.0)").replace("kernel", "gemm_naive")
     task = trace.task(catalog.find("gemm_naive"), Gemm(M=4, N=32, K=8), write("gemm_own.py", text))
-    with pytest.raises(TraceError, match=r"^gemm_naive: line \d+: cuda\.cg is not known to the tracer"):
+    with pytest.raises(TraceError, match=r"^gemm_naive: line \d+: cuda\.libdevice is not known to the tracer"):
         list(trace.results([task]))
 
 
