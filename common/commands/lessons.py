@@ -16,7 +16,7 @@ from common.edit import shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import kerneltables, tables
+from common.report import tables
 from common.run import isolate
 
 
@@ -103,7 +103,7 @@ def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | 
         for card in outcome.cards
     ]
     if rows:
-        say.print(kerneltables.short(rows))
+        say.print(tables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)

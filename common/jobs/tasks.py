@@ -55,15 +55,6 @@ def warm() -> None:
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
-def rehearse() -> None:
-    """Let Numba load what its first compilations do."""
-    from common.machine_code import codegen
-
-    codegen.warm()
-    gc.collect()
-    gc.freeze()
-
-
 def ready() -> None:
     """Make this process one in which kernels run as the workbook wants it."""
     _require_limits()

@@ -14,7 +14,7 @@ from common.jobs.messages import PeerResult, StepResult
 from common.jobs.run import Outcome
 from common.records import current, entries, records
 from common.records.records import Record
-from common.report import drawing
+from common.report import tasks
 from common.report.tasks import Draw, DrawResult
 from common.timing import peers, timing, tools
 from common.timing.ceilings import Ceilings
@@ -313,18 +313,18 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 @pytest.mark.parametrize("shipped", [True, False])
 def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, shipped):
     picture, keys = write("picture.png", "one"), ["one"]
-    monkeypatch.setattr(drawing, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
-    monkeypatch.setattr(drawing, "_key", lambda unit: keys[-1] + unit.what)
+    monkeypatch.setattr(tasks, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
+    monkeypatch.setattr(tasks, "_key", lambda unit: keys[-1] + unit.what)
     drawn = DrawResult(status="right", files=[str(picture)])
-    monkeypatch.setattr(drawing.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
-    assert len(drawing.stale(shipped)) == 1
-    list(drawing.draw(drawing.stale(shipped)))
-    assert drawing.stale(shipped) == []
-    assert len(drawing.stale(not shipped)) == 1
-    assert len(drawing.stale(shipped, fresh=True)) == 1
+    monkeypatch.setattr(tasks.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
+    assert len(tasks.stale(shipped)) == 1
+    list(tasks.draw(tasks.stale(shipped)))
+    assert tasks.stale(shipped) == []
+    assert len(tasks.stale(not shipped)) == 1
+    assert len(tasks.stale(shipped, fresh=True)) == 1
     keys.append("two")
-    assert len(drawing.stale(shipped)) == 1
+    assert len(tasks.stale(shipped)) == 1
     keys.pop()
-    assert drawing.stale(shipped) == []
+    assert tasks.stale(shipped) == []
     picture.write_text("another")
-    assert len(drawing.stale(shipped)) == 1
+    assert len(tasks.stale(shipped)) == 1

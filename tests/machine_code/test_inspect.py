@@ -19,7 +19,7 @@ from common.jobs.messages import Compile, StepResult, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
-from common.report import kerneltables, pages
+from common.report import pages, tables
 from common.run import isolate
 from common.timing import tools
 
@@ -177,7 +177,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(kerneltables.resources(fetch))["shared memory"]
+    assert "512 bytes per block and 512 asked for at launch" in dict(tables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
@@ -187,7 +187,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     }  # fmt: skip
     # the source line stands beside the first instruction of its group
     assert re.search(
-        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(kerneltables.hot_listing(product)), re.MULTILINE
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(tables.hot_listing(product)), re.MULTILINE
     )
     hot = [group for group in product["text"] if group["hot"]]
     assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
