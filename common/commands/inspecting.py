@@ -56,10 +56,10 @@ def _inspect(options: argparse.Namespace) -> int:
     architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
     making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
-    found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
+    found = [(o.step.name, card) for o in outcomes for card in o.cards]
     say = console.say(options)
     if options.json:
-        results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
+        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
         console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:

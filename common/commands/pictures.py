@@ -70,13 +70,13 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
-    count = len(result.get("files", []))
-    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.get('seconds', 0.0):.1f} s"
+    count = len(result.files)
+    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.seconds or 0.0:.1f} s"
 
 
 def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     """Say what could not be drawn; returns the exit code."""
-    failed = [(unit.name, result["message"]) for unit, result in found if result["status"] != "right"]
+    failed = [(unit.name, result.message) for unit, result in found if result.status != "right"]
     for name, why in failed:
         console.complain(f"[bold red]error:[/] {escape(name)}: not drawn: {escape(str(why))}")
     return WRONG if failed else RIGHT

@@ -60,13 +60,13 @@ def checks(outcomes: list[Outcome]) -> Table:
             rows.append([name, _where(right), _status(right[0])])
         rows += [[name, str(o.problem), _status(o)] for o in mine if o.status not in ("right", "unjudged")]
         for one in right:
-            if (depth := one.result.get("depth")) in _DEPTHS:
+            if (depth := one.depth) in _DEPTHS:
                 rows.append([name, str(one.problem), _warned(_DEPTHS[depth], "more launches would take too long")])
-            if why := one.result.get("unsought"):
+            if why := one.unsought:
                 said = f"races and the like were not looked for: {why}"
                 rows.append([name, str(one.problem), _warned("only the GPU ran it", said)])
         if unjudged:
-            rows.append([name, _where(unjudged), _warned("unjudged", str(unjudged[0].result["message"]))])
+            rows.append([name, _where(unjudged), _warned("unjudged", str(unjudged[0].message))])
     header = ["step", "shape", "verdict"]
     return Table(header, rows, left=header[1:])
 
@@ -94,19 +94,19 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
         """A step's time in this run, if it ran at the same size."""
         one = timed.get(name)
         if one and one.problem.flops == problem.flops:
-            return one.result["timing"].median_ms
+            return one.time.median_ms
         apart.add(name)
         return None
 
     def cells(outcome: Outcome) -> dict[str, str]:
-        result, timing, step = outcome.result, outcome.result["timing"], outcome.step
+        timing, step = outcome.time, outcome.step
         befores = speeds.befores(step, outcome.preset) or [step.name]
         first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
         by = measured.instruction(step.requires)
         derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision, by)
         note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
         found = speeds.cells(
-            timing, derived, first, previous, result["prepare_ms"], beside=result.get("beside"), note=note
+            timing, derived, first, previous, outcome.prepare_ms or None, beside=outcome.beside, note=note
         )
         there = shipped.row(str(outcome.preset), step.name) if shipped else None
         if there and there.shape == outcome.problem.shape() and not current.older(there, step.name):
@@ -145,7 +145,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
     """What was compiled for which architectures."""
     rows: list[list[Cell]] = []
     for outcome in outcomes:
-        built = outcome.result.get("kernels", [])
+        built = outcome.kernels
         targets = dict.fromkeys(item["architecture"] for item in built) or architectures
         done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
         rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])

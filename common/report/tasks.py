@@ -7,7 +7,7 @@ beside the user's records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,10 +23,10 @@ _REPORT = Path(__file__).parent
 _SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
 
-class DrawResult(Result, total=False):
+class DrawResult(Result, frozen=True, kw_only=True):
     """``files`` that were written, from the checkout's root."""
 
-    files: list[str]
+    files: Sequence[str] = ()
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
@@ -64,15 +64,15 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
     keys = [_key(unit) for unit in wanted]  # of before: what changes meanwhile is drawn again
     results = isolate.run_groups([[unit] for unit in wanted], True, SECONDS, device.workers())
     for unit, key, (_, result) in zip(wanted, keys, results, strict=True):
-        if result["status"] == "right":
-            cache.put("drawn", key, _digests(result["files"]))
+        if result.status == "right":
+            cache.put("drawn", key, _digests(result.files))
         yield unit, result
 
 
 def draw_task(unit: Draw) -> DrawResult:
     """Draw one unit in this process."""
     with stages.stage("charts"):
-        return {"status": "right", "files": _drawn(unit)}
+        return DrawResult(status="right", files=_drawn(unit))
 
 
 def _drawn(unit: Draw) -> list[str]:

@@ -150,8 +150,8 @@ class Traced(Struct, omit_defaults=True):
         return max(self.kernels, key=lambda kernel: kernel.fma)
 
 
-class TraceResult(Result, total=False):
-    trace: Traced
+class TraceResult(Result, frozen=True, kw_only=True):
+    trace: Traced | None = None
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):
