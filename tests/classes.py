@@ -23,7 +23,7 @@ from common.catalog import catalog, device, problems
 from common.catalog.problems import Problem
 from common.check import plan
 from common.jobs import run
-from common.jobs.messages import Check, Compile
+from common.jobs.messages import Check, Compile, StepResult
 from common.run import child
 from common.run.messages import ShapeTask
 
@@ -49,31 +49,31 @@ def verdict(kernel: Mutant, seed: int) -> dict:
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
         result = _ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
-        if result["status"] not in ENDED and _own_reason(kernel, result):
+        if result.status not in ENDED and _own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
 
 
-def _own_reason(kernel: Mutant, result: dict) -> bool:
+def _own_reason(kernel: Mutant, result: StepResult) -> bool:
     """Not that a grid is too large for the widest shapes, where the mistake is another one."""
-    return kernel.of_limits or "LaunchLimitError" not in (result.get("message") or "")
+    return kernel.of_limits or "LaunchLimitError" not in (result.message or "")
 
 
-def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:
+def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)
-    assert "ModuleNotFoundError" not in (result.get("message") or ""), result
+    assert "ModuleNotFoundError" not in (result.message or ""), result
     return run.judged(problem, result)
 
 
-def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
-    findings = [(finding.kind, finding.message) for finding in result.get("findings", [])]
+def _told(result: StepResult, case: plan.Case, number: int, began: float) -> dict:
+    findings = [(finding.kind, finding.message) for finding in result.findings]
     return {
-        "status": result["status"],
+        "status": result.status,
         "cases": number,
         "case": f"{case.engine} {case.depth} {case.problem}",
-        "findings": findings or [(result["status"], result.get("message") or "")],
+        "findings": findings or [(result.status, result.message or "")],
         "seconds": time.process_time() - began,
     }
 
@@ -82,13 +82,13 @@ def compiled(kernel: Mutant) -> dict:
     """What compiling it says."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
     result = _ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
-    if result["status"] == "right":
+    if result.status == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {
-        "status": result["status"],
+        "status": result.status,
         "cases": 1,
         "case": "compiled",
-        "findings": [(result["status"], result.get("message") or "")],
+        "findings": [(result.status, result.message or "")],
         "seconds": time.process_time() - began,
     }
 

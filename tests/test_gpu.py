@@ -40,17 +40,17 @@ def test_a_time_is_plausible_and_complete():
     (outcome,) = measuring.time_steps([(step, "tiny-gemm")])
     assert outcome.status == "right", outcome.reasons
     assert outcome.problem == problems.PRESETS["tiny-gemm"]
-    result = outcome.result
-    times = result["timing"]
+    result = outcome
+    times = result.timing
     assert 0 < times.p20_ms <= times.median_ms <= times.p80_ms < 10
     assert times.repeats >= timing.MIN_REPEATS
     # compilation is kept out of the time, and said beside it
-    assert result["first_launch_ms"] > 10 * times.median_ms
-    assert result["prepare_ms"] is None
-    assert result["workspace_bytes"] == 0
+    assert result.first_launch_ms > 10 * times.median_ms
+    assert result.prepare_ms is None
+    assert result.workspace_bytes == 0
     assert schema.read(result, sources.Code).is_of(step.path)
-    assert list(result["helpers"]) == ["grid"]
-    assert result["elements_compared"] >= 20_000
+    assert list(result.helpers) == ["grid"]
+    assert result.elements_compared >= 20_000
 
 
 def test_a_copy_takes_as_long_as_recorded():
@@ -102,16 +102,14 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
         shape = {"M": 5, "N": 7, "K": 3}
         tasks.append(Check(path=str(path), ladder="gemm", shape=shape, engine="gpu"))
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
-    assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
-    assert "illegal" in results[1]["message"].lower()
-    assert "endless loop" in results[3]["message"]
+    assert [result.status for result in results] == ["right", "crashed", "right", "timed_out", "right"]
+    assert "illegal" in results[1].message.lower()
+    assert "endless loop" in results[3].message
 
 
 def test_errors_are_those_of_the_precision():
     result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
-    rms = {
-        one.product: [point.rms for point in one.points] for one in result["products"] if one.operands == "normals"
-    }
+    rms = {one.product: [point.rms for point in one.points] for one in result.products if one.operands == "normals"}
     assert max(rms["gemm_tuned"]) < 2e-5
     if peers.available():
         assert 1e-4 < max(rms["cuBLAS TF32"]) < 1e-3
@@ -141,9 +139,9 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     steps = [catalog.find(name) for name in names]
     outcomes = list(run.check_steps(steps, simulator=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
-    assert {o.step.name for o in outcomes if "gpu" in o.result.get("engines", [])} == set(names)
+    assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
     timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
-    assert [o.step.name for o in timed if o.status == "right" and o.result["timing"].median_ms > 0] == names
+    assert [o.step.name for o in timed if o.status == "right" and o.time.median_ms > 0] == names
 
 
 # What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.
@@ -201,7 +199,7 @@ def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt
     this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages
-    pair = stages[loop.TIME].outcomes[0].result["pairs"]["shipped"]
+    pair = stages[loop.TIME].outcomes[0].pairs["shipped"]
     assert low <= pair.ratio <= high
     assert pair.ratio_p20 <= pair.ratio <= pair.ratio_p80
     assert history.events("gemm_coarsened")[0].ratio == pair.ratio

@@ -19,7 +19,7 @@ from common.jobs import compiling, run
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
-from common.report import agreement, kerneltables, tables, traces, tracetables
+from common.report import agreement, tables, traces, tracetables
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -56,21 +56,21 @@ def _inspect(options: argparse.Namespace) -> int:
     architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
     making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
-    found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
+    found = [(o.step.name, card) for o in outcomes for card in o.cards]
     say = console.say(options)
     if options.json:
-        results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
+        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
         console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
-            print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
+            print(f"// {tables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
-            print(text if isinstance(text, str) else "\n".join(kerneltables.whole(text)))
+            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
-            say.print(kerneltables.side_by_side(found))
+            say.print(tables.side_by_side(found))
         for name, card in found:
-            for part in kerneltables.full(name, card, listing=len(outcomes) == 1):
+            for part in tables.full(name, card, listing=len(outcomes) == 1):
                 say.print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:

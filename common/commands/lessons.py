@@ -16,7 +16,7 @@ from common.edit import shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import kerneltables, tables
+from common.report import tables
 from common.run import isolate
 
 
@@ -77,7 +77,7 @@ def _lesson(chosen: list[Step], preset: str | None, simulator: bool) -> int:
     pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
     bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     bench.run()
-    medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
+    medians = {(o.step.name, o.preset): o.time.median_ms for o in bench.outcomes if o.status == "right"}
     _print_summaries(found, medians)
     verdicts.say_left_out(outcomes)
     return verdicts.exit_code(bench.outcomes, asked=True)
@@ -100,10 +100,10 @@ def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | 
     rows = [
         (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
         for outcome in cards
-        for card in outcome.result.get("cards", [])
+        for card in outcome.cards
     ]
     if rows:
-        say.print(kerneltables.short(rows))
+        say.print(tables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)

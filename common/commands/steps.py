@@ -72,7 +72,7 @@ def _check(options: argparse.Namespace) -> int:
     outcomes = list(verdicts.checked(steps, checking, options.json))
     code = verdicts.exit_code(outcomes, shape is not None)
     if options.json:
-        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
+        results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
         device_name = "simulator" if simulator else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
         console.print_json(found)
@@ -124,9 +124,9 @@ def _time(options: argparse.Namespace) -> int:
 
 
 def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
-    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
     if outcome.status == "right":
-        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
+        ms, by = outcome.time.median_ms, measured.instruction(outcome.step.requires)
         figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
         if figures:
             entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}

@@ -25,9 +25,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from common.catalog import cache, sources
+from common.catalog import cache, schema, sources
+from common.catalog.schema import Amount, Count
 from common.machine_code.capture import replaced
 from common.machine_code.codegen import uncollected
 
@@ -48,6 +50,15 @@ def _environment() -> str:
 
     settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
     return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
+
+
+class _Header(msgspec.Struct):
+    """What stands before a kept kernel's machine code: its name there, and how long it took to compile."""
+
+    entry: str
+    lineinfo: bool
+    ms: Amount
+    bytes: Count
 
 
 class _Describer:
@@ -178,7 +189,7 @@ class Cache:
         kernel = _rebuilt(*found, arguments, capability)
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
         SPENT.loading_ms += 1e3 * (time.perf_counter() - began)
-        SPENT.elsewhere_ms += float(found[0]["ms"])
+        SPENT.elsewhere_ms += found[0].ms
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -212,8 +223,6 @@ def install(folder: Path = FOLDER) -> None:
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
         return
-    if not _made(folder):
-        return
     construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
 
     @functools.wraps(construct)
@@ -239,7 +248,7 @@ def compile_for(
     """
     folder = folder or FOLDER
     found = key(dispatcher, argument_types, capability)
-    if found is None or not _made(folder):
+    if found is None:
         return False
     if _read(folder / f"{found}.kernel") is not None:
         return True
@@ -260,41 +269,32 @@ def store(folder: Path, found: str, kernel: Any, capability: _Capability, compil
         return False
     with _for_capability(capability):
         code = kernel._codelibrary.get_cubin().code
-    header = {"entry": kernel.entry_name, "lineinfo": bool(kernel.lineinfo), "ms": compile_ms, "bytes": len(code)}
-    return cache.write_bytes(folder, f"{found}.kernel", json.dumps(header).encode() + b"\n" + code)
+    header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=compile_ms, bytes=len(code))
+    return cache.write_bytes(folder, f"{found}.kernel", msgspec.json.encode(header) + b"\n" + code)
 
 
-def _made(folder: Path) -> bool:
-    """A checkout that cannot be written keeps nothing."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder.is_dir()
-
-
-def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
+def _read(file: Path) -> tuple[_Header, bytes] | None:
+    line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
     try:
-        line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
-        header = json.loads(line)
-        if len(code) != header["bytes"] or not isinstance(header["entry"], str) or float(header["ms"]) < 0:
-            return None
-        return header, code
-    except (OSError, ValueError, KeyError, TypeError):
+        header = schema.read(json.loads(line), _Header)
+    except ValueError:
         return None  # not kept, or not by this version
+    return (header, code) if len(code) == header.bytes else None
 
 
-def _rebuilt(header: dict[str, Any], code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
+def _rebuilt(header: _Header, code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
     """A kernel as the dispatcher's compilation would have returned it."""
     from cuda.core import ObjectCode  # type: ignore[import-untyped]
     from numba.cuda import codegen, types
     from numba.cuda.descriptor import cuda_target
     from numba.cuda.dispatcher import _Kernel
 
-    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header["entry"], header["entry"])
+    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
     library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
     library._finalized = True
     return _Kernel._rebuild(
-        cooperative=False, name=header["entry"], signature=types.void(*arguments), codelibrary=library, debug=False,
-        lineinfo=header["lineinfo"], call_helper=None, extensions=[],
+        cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+        lineinfo=header.lineinfo, call_helper=None, extensions=[],
     )  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from msgspec import Struct
 from common.catalog import schema
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Name, Number, Positive, Tally
-from common.machine_code import summaries
 
 # Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
 METRICS = {
@@ -212,7 +211,7 @@ def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> C
 
 def main_kernel(launches: list[Counters]) -> Counters:
     """The main one of a profile's launches; of those that multiply as often the one that took longest."""
-    return summaries.main_kernel(launches, lambda entry: (entry.ffma_threads or 0, entry.time_ns))
+    return max(launches, key=lambda entry: (entry.ffma_threads or 0, entry.time_ns))
 
 
 def kernel_name(mangled: str) -> str:

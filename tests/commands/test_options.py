@@ -19,6 +19,7 @@ from common.commands import arguments, bench, edits, exercising, lessons, parts,
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
+from common.jobs.messages import TunablesResult
 from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point, Sweep
@@ -182,7 +183,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         yield from ()
 
     def compiled(steps, **_):
-        return iter([Outcome(step, SMALL, None, {"status": "right", "kernels": []}) for step in steps])
+        return iter([Outcome(step=step, problem=SMALL, status="right") for step in steps])
 
     def keep(kind, *_):
         seen.asked.setdefault(f"keep {kind}", []).append({})
@@ -210,7 +211,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
     note(measuring, "explain", "because")
-    note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
+    note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):
@@ -325,7 +326,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
 
 def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypatch):
-    wrong = Outcome(catalog.find("gemm_naive"), SMALL, None, {"status": "crashed", "message": "no"})
+    wrong = Outcome(step=catalog.find("gemm_naive"), problem=SMALL, status="crashed", message="no")
     monkeypatch.setattr(compiling, "compile_steps", lambda *_, **__: iter([wrong]))
     seen = ask("inspect gemm_naive --record")
     assert seen.code == 1

@@ -16,7 +16,7 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs.messages import Check, Compile, Pair
+from common.jobs.messages import Check, Compile, Pair, StepResult
 from common.run import isolate
 from common.timing import timing
 
@@ -138,7 +138,7 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
 
 
 def right(**more):
-    return {"status": "right", "right": True, "findings": [], "elements_compared": 1, **more}
+    return StepResult(status="right", right=True, findings=[], elements_compared=1, **more)
 
 
 class Gpu:
@@ -147,7 +147,7 @@ class Gpu:
     def __init__(self, monkeypatch):
         self.check, self.first, self.simulated = right(), right(), right()
         self.pair = right(pairs={"shipped": PAIR}, gpu="NVIDIA Test 9")
-        self.compiled = {"status": "crashed", "message": "ptxas was not found"}
+        self.compiled = StepResult(status="crashed", message="ptxas was not found")
         self.asked = []
         monkeypatch.setattr(isolate, "run", self.run)
 
@@ -158,7 +158,7 @@ class Gpu:
                 kind = "simulated" if simulator else "check" if task.seconds is None else "first"
             else:
                 kind = {Pair: "pair", Compile: "compiled"}[type(task)]
-            yield task, {**getattr(self, kind)}
+            yield task, getattr(self, kind)
             if stop and stop.is_set():
                 return
 
@@ -189,7 +189,8 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     list(on_gpu(step).stages())
     best = step.path.read_bytes()
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    gpu.pair["pairs"] = {"shipped": PAIR, "best": structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)}
+    best_pair = structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)
+    gpu.pair = structs.replace(gpu.pair, pairs={"shipped": PAIR, "best": best_pair})
     rivals = []
     ask = gpu.run
     isolate.run = lambda tasks, *rest: (
@@ -256,18 +257,19 @@ def test_what_cannot_be_told_apart_is_said(spread):
 
 def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
     fault = Fault("negative-index", "a[-1]", 3)
-    gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
+    gpu.simulated = StepResult(status="crashed", message="IndexError", faults=[fault])
     assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
     assert history.events("gemm_naive")[0].reason == "a[-1]"
     # what the tracer does not know is no fault
-    gpu.simulated = {"status": "unjudged", "engine": "traced", "message": "line 3: cg is not known to the tracer"}
+    said = "line 3: cg is not known to the tracer"
+    gpu.simulated = StepResult(status="unjudged", engine="traced", message=said)
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
 
 
 def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     driver = Fault("illegal-address", "x", 40)
-    gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
-    gpu.simulated = {"status": "crashed", "faults": [Fault("outside", "a[9]", 20)]}
+    gpu.first = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
+    gpu.simulated = StepResult(status="crashed", faults=[Fault("outside", "a[9]", 20)])
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
@@ -365,8 +367,8 @@ def test_a_save_is_seen_once_its_writing_has_come_to_rest(write):
 
 
 def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):
-    gpu.check = gpu.first = gpu.simulated = {"status": "unjudged", "message": "cuda.popc is not known"}
-    gpu.pair = {"status": "unjudged", "message": "late"}
+    gpu.check = gpu.first = gpu.simulated = StepResult(status="unjudged", message="cuda.popc is not known")
+    gpu.pair = StepResult(status="unjudged", message="late")
     list(on_gpu(step).stages())
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.reason) == ("unjudged", "cuda.popc is not known")

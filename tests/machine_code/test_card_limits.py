@@ -127,10 +127,10 @@ def test_what_is_compiled_for_an_architecture_is_held_to_its_limits(given, archi
     task = Compile(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1}, architectures=architectures)
     ((_, result),) = isolate.run([task], False, 120.0)
     if said is None:
-        assert result["status"] == "right", result.get("message")
+        assert result.status == "right", result.message
     else:
-        assert result["status"] != "right"
-        assert said in result["message"]
+        assert result.status != "right"
+        assert said in result.message
 
 
 @pytest.mark.parametrize("capability", limits.LIMITS)

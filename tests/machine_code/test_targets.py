@@ -186,10 +186,10 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     ]
     (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
     assert outcome.status == "right", outcome.reasons
-    (kernel,) = outcome.result["kernels"]
+    (kernel,) = outcome.kernels
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
     assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
-    ((card,),) = (one.result["cards"] for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
+    ((card,),) = (one.cards for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
 
 

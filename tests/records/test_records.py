@@ -13,6 +13,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
 from common.jobs import run
+from common.jobs.messages import StepResult
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -58,14 +59,23 @@ def files(folder):
 
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
-    ran = {**to_builtins(row(1.0)), **to_builtins(sources.provenance(step.path))}
-    result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
-    records.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    code = sources.provenance(step.path)
+    ran = {
+        "shape": row(1.0).shape,
+        "timing": row(1.0).timing,
+        "source": code.source,
+        "helpers": code.helpers,
+        "workspace_bytes": 0,
+    }
+    result = StepResult(
+        status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
+    )
+    records.record_step(record, key, run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert found.is_of(step.path)
     assert set(found.helpers) == {"grid", "wide"}
     assert (found.first_launch_ms, found.run) == (9.0, key)
-    assert "other" not in to_builtins(found)
+    assert "free_bytes" not in to_builtins(found)
 
 
 def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, monkeypatch):
@@ -79,8 +89,8 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
     before = StepCode(source=old.source, helpers=old.helpers, kernels=[], digest="a" * 64)
     for digest, holds in (("a" * 64, True), ("b" * 64, False)):
         records.save_code(MachineCode(steps={step.name: before, "gemm_tuned": other, "gemm_lost": other}))
-        result = {"status": "right", **now, "kernels": [], "digest": digest}
-        records.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
+        result = StepResult(status="right", **now, kernels=[], digest=digest)
+        records.record_code([run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result)])
         found = records.load_code().steps
         assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
         assert found[step.name].earlier == ([old] if holds else [])

@@ -256,7 +256,7 @@ def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(own, tmp_path,
 
 def outcome(name, preset="hgemm-4096", status="right", ms=1.0, **fields):
     result = {"status": status, "timing": timed(ms), "prepare_ms": None, **fields}
-    return Outcome(catalog.find(name), problems.preset(preset), preset, result)
+    return Outcome(step=catalog.find(name), problem=problems.preset(preset), preset=preset, **result)
 
 
 def shown(found):

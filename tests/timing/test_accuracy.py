@@ -96,7 +96,7 @@ def record(tmp_path):
         peers.Measured(product="gemm_naive", operands="large", points=[point(4096, 2.5e-7)]),
         peers.Measured(product="cuBLAS FP16", operands="large", points=[point(4096, None, 1.0)]),
     ]
-    result: messages.AccuracyResult = {"status": "right", "products": products, "code": {"gemm_naive": code}}
+    result = messages.AccuracyResult(products=products, code={"gemm_naive": code})
     records.record_accuracy(record, record.start_run(), result)
     return Record.load(record.path)
 

@@ -105,10 +105,9 @@ STEP, PRESET = "conv3d_implicit_gemm_precomputed", "c3d-conv3a"
 def record(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
     step = catalog.find(STEP)
-    result: messages.EpiloguesResult = {
-        "status": "right",
-        "shape": problems.preset(PRESET).shape(),
-        "found": [
+    result = messages.EpiloguesResult(
+        shape=problems.preset(PRESET).shape(),
+        found=[
             Fused(
                 epilogue="bias_relu", saved_bytes=205_520_896, alone=paired(3.06, 3.0), separate=paired(3.2, 3.06),
                 eager=paired(4.0, 3.06), layout="NDHWC",
@@ -117,10 +116,10 @@ def record(tmp_path):
                 epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
             ),
         ],
-        "code": sources.provenance(step.path),
-        "ways": sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
-        "library": "cuDNN 9.1.2, PyTorch 2.11",
-    }  # fmt: skip
+        code=sources.provenance(step.path),
+        ways=sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
+        library="cuDNN 9.1.2, PyTorch 2.11",
+    )  # fmt: skip
     records.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
     return Record.load(record.path)
 
