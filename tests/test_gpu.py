@@ -26,7 +26,7 @@ FILES = some([*catalog.steps(), *catalog.experiments()], 9, 6)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
-    outcomes = list(run.check_steps(FILES, simulator=False, seed=5))
+    outcomes = list(run.check_steps(FILES, without_gpu=False, seed=5))
     planned = {(step.name, case.problem) for step in FILES for case in plan.cases(step.ladder, True, 5)}
     assert planned <= {(o.step.name, o.problem) for o in outcomes}  # and some narrower ones that were traced
     wrong = [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine]
@@ -137,7 +137,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     monkeypatch.setenv(device.CARD_SWITCH, "8.6")
     names = some(WITH_LESS, 4, 1)
     steps = [catalog.find(name) for name in names]
-    outcomes = list(run.check_steps(steps, simulator=False, seed=5))
+    outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
     timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
@@ -196,7 +196,7 @@ def edited(tmp_path):
 @pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
 def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
     monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
-    this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
+    this = loop.Run(edited(wpt), "gemm-2048", without_gpu=False)
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages
     pair = stages[loop.TIME].outcomes[0].pairs["shipped"]
@@ -209,7 +209,7 @@ def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt
 def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
     step = edited(8)
     step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 1000000000, k0 + tx] if"))
-    (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=False).stages()
     (fault, *_) = stage.failed[0].faults
     assert fault.kind == "outside"
     assert "a[m * 1000000000, k0 + tx]" in fault.code
