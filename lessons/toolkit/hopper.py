@@ -149,7 +149,7 @@ def _wgmma(shape, modifiers, registers=0):
         return ptx.words(builder, ptx.pointer(context, builder, signature.args[n], args[n], index, kind), count)
 
     def typed(add, *given):
-        """The signature and the code; `add` is the type of the last argument, None where there is none."""
+        """The signature and the code; `add`: the type of the last argument, or True where the call has none."""
         columns = ptx.literal(given[-1])
         if columns is None:
             return None
@@ -161,13 +161,13 @@ def _wgmma(shape, modifiers, registers=0):
                 left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
             else:
                 left = [args[b_at - 1]]
-            flag = [builder.zext(args[-1], WORD)] if add else []
+            flag = [] if add is True else [builder.zext(args[-1], WORD)]
             names = [f"${n}" for n in range(count + len(left) + 1)]
             a = names[count : count + len(left)]
             text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
             text += f"{{{', '.join(a)}}}" if registers else a[0]
-            text += f", {names[-1]}, {'add' if add else 1}, 1, 1{modifiers};"
-            if add:
+            text += f", {names[-1]}, {'add' if flag else 1}, 1, 1{modifiers};"
+            if flag:
                 text = f"{{ .reg .pred add; setp.ne.u32 add, ${2 * count + len(left) + 1}, 0; {text} }}"
             constraints = ["=f"] * count + ["r" if registers else "l"] * len(left) + ["l"]
             constraints += [*map(str, range(count)), *("r" for _ in flag), "~{memory}"]
@@ -181,13 +181,13 @@ def _wgmma(shape, modifiers, registers=0):
 
         kinds = list(given)
         kinds[b_at if registers else b_at - 1 : b_at + 1] = [types.uint64] * (1 if registers else 2)
-        return types.void(*kinds, *([types.boolean] if add else [])), generate
+        return types.void(*kinds, types.literal(True) if add is True else types.boolean), generate
 
     return typed
 
 
 @intrinsic
-def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=None):
+def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
 
     N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
@@ -200,19 +200,19 @@ def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=None):
 
 
 @intrinsic
-def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N, add=None):
+def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N, add=True):
     """wgmma_f16 with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
-def wgmma_tf32(typing_context, acc, i, tiles, a, b, N, add=None):
+def wgmma_tf32(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
     return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
-def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N, add=None):
+def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
@@ -222,7 +222,7 @@ def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N, add=None)
 
 
 @intrinsic
-def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=None):
+def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
@@ -232,7 +232,7 @@ def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=None):
 
 
 @intrinsic
-def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=None):
+def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(add, acc, i, frag, j, tiles, b, N)
 

@@ -50,3 +50,31 @@ def test_the_page_s_kernel_is_right_and_compiles(write, shape):
     np.testing.assert_array_equal(found.output, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16))
     (launch,) = codegen.distinct(codegen.launches(module, problem))
     assert "add, 1, 1, 0, 1;" in codegen.ptx(launch, ["9.0a"])["9.0a"]
+
+
+@pytest.mark.parametrize("name", [name for name in intrinsics() if re.match(r"wgmma_(f16|tf32)", name)])
+def test_wgmma_of_each_type_adds_or_not(write, name):
+    left = "frag, 0" if name.endswith("_registers") else "a"
+    calls = "\n    ".join(f"hopper.{name}(acc, 0, {{}}, a, 64{add})" for add in ("", ", k > 0"))
+    order = f"tiles, {left}" if left == "a" else f"{left}, tiles"
+    kind = "float16" if "f16" in name else "float32"
+    text = f"""
+from numba import cuda, float32
+from numba.types import float16
+from lessons.toolkit import hopper
+
+@cuda.jit
+def kernel(c, k):
+    tiles = cuda.shared.array(0, {kind}, alignment=1024)
+    frag, acc = cuda.local.array(8, {kind}), cuda.local.array(32, float32)
+    a = hopper.descriptor(tiles, 0, 0, 1024)
+    {calls.format(order, order)}
+    c[0, 0] = acc[0]
+
+def launch(a, b, c):
+    kernel[1, 128](c, 1)
+"""
+    module = catalog.load(write("gemm_mine.py", text), "gemm")
+    (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["gemm"]))
+    found = re.findall(r"wgmma.mma_async[^;]*?, (1|add), 1, 1", codegen.ptx(launch, ["9.0a"])["9.0a"])
+    assert found == ["1", "add"]
