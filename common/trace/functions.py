@@ -39,7 +39,7 @@ _RUNTIME = {
     )
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
-_RUNTIME |= {"_slice": slice, "_range": range}
+_RUNTIME["_slice"] = slice
 _PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
@@ -127,16 +127,14 @@ class Function:
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.namespace: dict[str, Any] | None = None
         self.parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
-        self._source: _Source | None = None
-        self._codes: dict[frozenset[str], Code] = {}  # by the parameters that are Python ints
+        self._translated: Code | None = None
         self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
         self._writes: dict[tuple[str, int], bool] = {}
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
         try:
-            self._source = _source(self.function, self.home)
-            found = _translation(self._source)
+            found = self._translation()
         except TraceError:
             return  # told when it is called
         self.shares = found.shares
@@ -146,17 +144,12 @@ class Function:
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         builtins = {**_BUILTINS, "int": self.names.integer}
         self.namespace = {**builtins, **wrapped, **_RUNTIME, "_t": self.names.state}
+        scope = self.namespace | found.constants
+        exec(found.code, scope)
+        self._translated = scope[self.function.__code__.co_name]
 
-    def _code(self, ints: frozenset[str]) -> Code:
-        """The translated function where these parameters are Python ints."""
-        if ints not in self._codes:
-            assert self.namespace is not None
-            assert self._source is not None
-            found = _translation(self._source, ints)
-            namespace = self.namespace | found.constants
-            exec(found.code, namespace)
-            self._codes[ints] = namespace[self.function.__code__.co_name]
-        return self._codes[ints]
+    def _translation(self) -> _Translation:
+        return _translation(_source(self.function, self.home))
 
     def may_write(self, parameter: str, axes: int) -> bool:
         """May a call write to the array that is its parameter, with so many axes?"""
@@ -164,7 +157,7 @@ class Function:
         if key not in self._writes:
             self._writes[key] = False  # of a function that calls itself
             self._writes[key] = self.namespace is None or any(
-                self._may_write(use, axes) for use in _translation(_source(self.function, self.home)).uses[parameter]
+                self._may_write(use, axes) for use in self._translation().uses[parameter]
             )
         return self._writes[key]
 
@@ -181,36 +174,30 @@ class Function:
         return use.position >= len(given) or called.may_write(given[use.position], axes)
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self.namespace is None:
-            _translation(_source(self.function, self.home))  # says why
+        if self._translated is None:
+            self._translation()  # says why
             self.freeze()
-        ints = frozenset(
-            [name for name, value in zip(self.parameters, arguments, strict=False) if type(value) is int]
-        )
-        code = self._codes.get(ints) or self._code(ints)
+            assert self._translated is not None
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self.shares else [*path, self.function, state.spot]
         if not self.home:
             state.site = line
         try:
-            return code(*arguments, **options)
+            return self._translated(*arguments, **options)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
 
 
 class _Source(NamedTuple):
-    """What a translation is made of: a function's code and text, its free names, and which of these are types, ints,
-    and ``unrolled``."""
+    """What a translation is made of: a function's code and text, its free names, and which of these are types."""
 
     code: CodeType
     text: str
     home: bool
     scope: frozenset[str]
     casts: frozenset[str]
-    ints: frozenset[str]
-    counts: frozenset[str]
 
 
 def _source(function: Code, home: bool) -> _Source:
@@ -222,9 +209,7 @@ def _source(function: Code, home: bool) -> _Source:
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
-    ints = frozenset(name for name, value in scope.items() if type(value) is int)
-    counts = frozenset(name for name, value in scope.items() if getattr(value, "__name__", "") == "unrolled")
-    return _Source(code, text, home, frozenset(scope), casts, ints, counts)
+    return _Source(code, text, home, frozenset(scope), casts)
 
 
 @dataclass(frozen=True)
@@ -239,15 +224,13 @@ class _Translation:
 
 
 @lru_cache(maxsize=1024)
-def _translation(source: _Source, given: frozenset[str] = frozenset()) -> _Translation:
-    """``given``: parameters that are Python ints."""
-    code, text, home, scope, casts, ints, _ = source
+def _translation(source: _Source) -> _Translation:
+    code, text, home, scope, casts = source
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
-        counts = source.counts if "range" in free else source.counts | {"range"}
-        module, constants = translate.translate(definition, Known(pure, home, ints & free, given, counts))
+        module, constants = translate.translate(definition, Known(pure, home))
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)

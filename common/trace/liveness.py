@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -75,32 +74,6 @@ def _targets(node: ast.expr) -> Iterable[ast.expr]:
             yield from _targets(element)
     else:
         yield node
-
-
-def assigned(definition: ast.FunctionDef) -> dict[str, list[ast.expr]]:
-    """What each variable is assigned to, or the ``iter`` of the loop that it counts; without those of which an
-    assignment is of another kind, and without parameters."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(definition):
-        pairs: list[tuple[ast.expr, ast.expr]] = []
-        if isinstance(node, ast.For):
-            pairs = [(node.target, node.iter)]
-        elif isinstance(node, ast.AugAssign):
-            pairs = [(node.target, ast.BinOp(node.target, node.op, node.value))]
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-            match node.targets[0], node.value:
-                case ast.Tuple(targets), ast.Tuple(values):
-                    pairs = list(zip(targets, values, strict=False))
-                case ast.Tuple(targets), ast.Attribute(_, "shape") as shape:
-                    pairs = [(one, ast.Subscript(shape, ast.Constant(0))) for one in targets]
-                case target, value:
-                    pairs = [(target, value)]
-        for target, value in pairs:
-            if isinstance(target, ast.Name):
-                found.setdefault(target.id, []).append(value)
-    stores = Counter(n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    parameters = {argument.arg for argument in definition.args.args}
-    return {name: values for name, values in found.items() if len(values) == stores[name] and name not in parameters}
 
 
 def leaves(node: ast.AST, inside: bool = False) -> bool:

@@ -69,9 +69,6 @@ class _Translator(Expressions):
 
     def module(self) -> ast.Module:
         body = self.block(self.definition.body)
-        while self.plain & self.merged:  # these may come to differ between threads
-            self.drop_plain(self.merged)
-            body = self.block(self.definition.body)
         start = [self.assign_plain("_m0", self.executor("mask"))]
         end: list[ast.stmt] = []
         if self.early:
@@ -218,9 +215,7 @@ class _Translator(Expressions):
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(liveness.leaves(statement) for statement in node.body)
-        turns = self.expression(node.iter)
-        if leaves or not self.counts_plain(node.iter):
-            turns = self.ask("iterate", turns, self.line(node), ast.Constant(leaves))
+        turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
         body, start, loop = self.loop_body(node, before, leaves, item)
         return [
             self.assign_plain(before, self.executor("mask")),

@@ -82,7 +82,7 @@ def _as_float64(value: Value) -> Value:
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
         left, right = type(a), type(b)
-        if left is int or left is np.int64:  # the usual pairs first
+        if left is int:  # the usual pairs first
             if right is int or (right is np.ndarray and b.dtype is INT64):
                 return compute(a, b)
         elif left is np.ndarray:
