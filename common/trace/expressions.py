@@ -6,8 +6,6 @@ import ast
 from collections.abc import Callable
 from typing import NamedTuple
 
-from common.trace import liveness
-
 _BINARY = {
     ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
     ast.Mod: "_mod", ast.Pow: "_power", ast.LShift: "_shift_left", ast.RShift: "_shift_right",
@@ -40,7 +38,7 @@ class Expressions:
         self.pure, self.home = known
         self.constants: dict[str, float] = {}
         self.count = 0
-        self.local = {argument.arg for argument in definition.args.args} | liveness.names(definition, ast.Store)
+        self.local = {argument.arg for argument in definition.args.args} | names(definition, ast.Store)
 
     # --- pieces of translated code ---
 
@@ -214,3 +212,9 @@ class Expressions:
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod | ast.Div):
                 return False
         return True
+
+
+def names(node: ast.AST | None, context: type[ast.expr_context] = ast.Load) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))

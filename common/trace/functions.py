@@ -16,7 +16,6 @@ import numpy as np
 
 from common.trace import (
     helpers,  # noqa: F401 - which registers itself
-    liveness,
     translate,
     values,
     views,
@@ -40,7 +39,6 @@ _RUNTIME = {
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 _RUNTIME["_slice"] = slice
-_PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
     "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
@@ -105,8 +103,6 @@ class Names:
         if value is cuda.cg.this_grid:
             return self.cuda.cg.this_grid
         name = next((name for name, one in vars(cuda).items() if one is value), "")
-        if name in _PLACES:
-            return _Place(self.cuda, name)
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
         return unknown(getattr(value, "__name__", name or type(value).__name__))
@@ -161,7 +157,7 @@ class Function:
             )
         return self._writes[key]
 
-    def _may_write(self, use: liveness.Use, axes: int) -> bool:
+    def _may_write(self, use: Use, axes: int) -> bool:
         if not use.called:
             return use.indices != axes
         assert self.namespace is not None
@@ -219,7 +215,7 @@ class _Translation:
     code: CodeType
     constants: dict[str, Any]
     free: frozenset[str]
-    uses: dict[str, frozenset[liveness.Use]]
+    uses: dict[str, frozenset[Use]]
     shares: bool
 
 
@@ -235,7 +231,41 @@ def _translation(source: _Source) -> _Translation:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
     floats = {name: np.float64(value) for name, value in constants.items()}
-    return _Translation(compile(module, code.co_filename, "exec"), floats, free, liveness.uses(definition), shares)
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, uses(definition), shares)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of a parameter: ``called`` with it at ``position``, or indexed with ``indices``, or unknown."""
+
+    indices: int = 0
+    called: str = ""
+    position: int = 0
+
+
+_HARMLESS = ("shape", "size", "ndim", "dtype", "strides", "nbytes", "itemsize")
+
+
+def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
+    """Of each parameter, what may write to the array that it is; a ``Use()`` if nobody knows."""
+    parents = {child: node for node in ast.walk(definition) for child in ast.iter_child_nodes(node)}
+    found: dict[str, set[Use]] = {argument.arg: set() for argument in definition.args.args}
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Name) or node.id not in found:
+            continue
+        parent, use = parents[node], Use()
+        if isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS:
+            continue
+        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
+            indices = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+            if parent.value is node and not any(isinstance(i, ast.Slice) for i in indices):
+                use = Use(indices=len(indices))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and node in parent.args:
+            use = Use(called=parent.func.id, position=parent.args.index(node))
+        elif isinstance(node.ctx, ast.Load) and isinstance(parent, ast.BinOp | ast.Compare | ast.BoolOp | ast.If):
+            continue  # a number
+        found[node.id].add(use)
+    return {name: frozenset(all_) for name, all_ in found.items()}
 
 
 def _scope(function: Code) -> dict[str, Any]:
@@ -278,16 +308,6 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
 
 
-class _Place:
-    """``threadIdx`` and the like, where a kernel knows them by these names alone."""
-
-    def __init__(self, cuda: Cuda, name: str) -> None:
-        self._cuda, self._name = cuda, name
-
-    def __getattr__(self, axis: str) -> Any:
-        return getattr(getattr(self._cuda, self._name), axis)
-
-
 class Module:
     """A module as translated code sees it: each attribute wrapped when asked for."""
 
@@ -309,7 +329,7 @@ class Module:
 
     def _read(self, name: str) -> Any:
         if self._module.__name__ == "math":
-            return getattr(values.MathModule(), name)
+            return values.of_math(name)
         found = getattr(self._module, name)
         if isinstance(found, np.ufunc):
             return values.function(name) or found

@@ -272,17 +272,15 @@ def function(name: str) -> Callable[..., Value] | None:
     return known and (lambda *values: known(*(_as_float(value) for value in values)))
 
 
-class MathModule:
-    """Stands in for ``math``: its functions on lanes, its constants as float64."""
-
-    def __getattr__(self, name: str) -> Any:
-        found = function(name)
-        if found is not None:
-            return found
-        constant = getattr(math, name)
-        if not isinstance(constant, float):
-            raise AttributeError(f"math.{name} is not known to the tracer")
-        return np.float64(constant)
+def of_math(name: str) -> Any:
+    """What ``math`` has: a function on lanes, or a constant as float64. Raises AttributeError."""
+    found = function(name)
+    if found is not None:
+        return found
+    constant = getattr(math, name)
+    if not isinstance(constant, float):
+        raise AttributeError(f"math.{name} is not known to the tracer")
+    return np.float64(constant)
 
 
 def _as_float(value: Value) -> Value:
