@@ -31,7 +31,6 @@ import numpy as np
 from common.catalog import cache, schema, sources
 from common.catalog.schema import Amount, Count
 from common.machine_code.capture import replaced
-from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"
 
@@ -223,20 +222,15 @@ def install(folder: Path = FOLDER) -> None:
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
         return
-    construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
+    construct = dispatcher.CUDADispatcher.__init__
 
     @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self, folder)
 
-    @functools.wraps(compile_kernel)
-    def compiled(self: Any, signature: Any) -> Any:
-        with uncollected():
-            return compile_kernel(self, signature)
-
     constructed.kernels_kept = True  # type: ignore[attr-defined]
-    dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
+    dispatcher.CUDADispatcher.__init__ = constructed
 
 
 def compile_for(
@@ -255,7 +249,7 @@ def compile_for(
     from numba.cuda.dispatcher import _Kernel
 
     began = time.perf_counter()
-    with _for_capability(capability), uncollected():
+    with _for_capability(capability):
         kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
         kernel._codelibrary.get_cubin()
     return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
