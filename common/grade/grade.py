@@ -211,11 +211,11 @@ class _Kernel:
         if self.grader.gpu and not self.grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
+    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[Any]:
         """The tasks' results, fewer if the grading ends meanwhile."""
         grader = self.grader
-        with contextlib.nullcontext() if simulated else grader.on_gpu:
-            return [result for _, result in isolate.run(tasks, simulated, grader.seconds, grader.closing)]
+        with contextlib.nullcontext() if without_gpu else grader.on_gpu:
+            return [result for _, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""

@@ -280,18 +280,18 @@ def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     return count, tools.first_report(output) if count else ""
 
 
-def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
+def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, without_gpu: bool) -> Outcome:
     """Run a conv2d step on operands saved as .npy files and save its output."""
     task = messages.Maps(
         path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
     )
-    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
+    ((_, result),) = isolate.run([task], without_gpu, TIME_SECONDS)
     return Outcome.of(step, problems.preset("photo"), "photo", result)
 
 
-def explain(step: Step, problem: Problem, simulator: bool) -> str:
+def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
     """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
-    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], simulator, TIME_SECONDS)
+    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
     if result.status != "right":
         raise ValueError(str(result.message))
     return str(result.text)

@@ -156,7 +156,7 @@ def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, cap
 
 def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver(cuInit=804))
-    assert arguments.simulator(False, None)
+    assert arguments.without_gpu(False, None)
     assert capsys.readouterr().err.count("error 804") == 1
-    assert arguments.simulator(True, None)  # --sim asks nothing
+    assert arguments.without_gpu(True, None)  # --sim asks nothing
     assert capsys.readouterr().err == ""

@@ -72,8 +72,8 @@ CASES = {
     "check gemm_naive 01.1 gemm_naive": lambda s: names(s.check_steps.steps) == ["gemm_naive", FIRST],
     "check gemm_naive --file {file} --json": lambda s: s.check_steps.file == s.folder / "mine.py" and s.json,
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
-    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.simulator and s.check_steps.seed == 7,
-    "check gemm_naive --record": lambda s: s.check_steps.simulator and not s.check_steps.compiled,
+    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
+    "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.Bench.pairs) > 50 and not s.Bench.fresh and not s.Bench.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
@@ -118,7 +118,7 @@ CASES = {
     "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
     "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
-        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.simulator
+        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
     ),
     f"{LESSON} conv2d_layer_dispatch --watch": lambda s: (
         names(s.watch.steps) == ["conv2d_layer_dispatch"] and s.watch.at_once

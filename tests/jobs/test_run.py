@@ -160,7 +160,7 @@ def small_card(monkeypatch):
     """A GPU that answers as it is told to, and in which order it was asked."""
     asked, full = [], set()
 
-    def answer(given, simulated, *_):
+    def answer(given, without_gpu, *_):
         for task in given:
             if isinstance(task, Check):
                 asked.append(task)
