@@ -1,7 +1,8 @@
 """Results of earlier runs, kept in ``.workbook/cache`` (git ignores it).
 
 The key of a result covers all that it depends on: its parameters, package versions, and the code, whose files
-:func:`files` finds by following imports from the modules that compute it, through ``common`` and ``lessons``. An entry that cannot be read counts as missing.
+:func:`files` finds by following imports from the modules that compute it, through ``common`` and ``lessons``. An
+entry that cannot be read counts as missing.
 """
 
 from __future__ import annotations
