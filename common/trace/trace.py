@@ -255,10 +255,10 @@ def task(step: Step, problem: Problem, file: Path | None = None, **options: Any)
 def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
     """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
     for task_, (_, result) in zip(tasks, isolate.run(tasks, True, SECONDS), strict=False):
-        if "trace" not in result:
-            message = str(result["message"]).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
+        if result.trace is None:
+            message = str(result.message).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
             raise TraceError(f"{task_.step}: {message}")
-        yield result["trace"]
+        yield result.trace
 
 
 def reduced(problem: Problem) -> Problem:

@@ -15,11 +15,11 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.jobs.messages import Compile, Summarise
+from common.jobs.messages import Compile, StepResult, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
-from common.report import kerneltables, pages
+from common.report import pages, tables
 from common.run import isolate
 from common.timing import tools
 
@@ -118,8 +118,8 @@ def compiled(tmp_path_factory):
         "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
     }
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
-    if results[1].get("missing_tool"):
-        pytest.skip(results[1]["message"])
+    if results[1].missing_tool:
+        pytest.skip(results[1].message)
     return dict(zip(tasks, results, strict=True))
 
 
@@ -141,7 +141,7 @@ def launch(a, b, c):
 @pytest.mark.parametrize("cc", TRIED_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
-    (card,) = (kernel for kernel in compiled["all"]["kernels"] if kernel["architecture"] == cc)
+    (card,) = (kernel for kernel in compiled["all"].kernels if kernel["architecture"] == cc)
     assert card["stack_bytes"] == card["spill_bytes"] == 0
     assert card["shared_bytes"] == 8192
     assert 0 < card["occupancy"]["fraction"] <= 1
@@ -160,7 +160,7 @@ def test_one_instruction_in_three_is_useful(compiled, cc):
 
 
 def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
-    (card,) = compiled["wide"]["cards"]
+    (card,) = compiled["wide"].cards
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
     places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
     assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/toolkit/memory.py"}
@@ -173,11 +173,11 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
 
 
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
-    fetch, product = compiled["two"]["cards"]
+    fetch, product = compiled["two"].cards
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(kerneltables.resources(fetch))["shared memory"]
+    assert "512 bytes per block and 512 asked for at launch" in dict(tables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
@@ -187,7 +187,7 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     }  # fmt: skip
     # the source line stands beside the first instruction of its group
     assert re.search(
-        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(kerneltables.hot_listing(product)), re.MULTILINE
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(tables.hot_listing(product)), re.MULTILINE
     )
     hot = [group for group in product["text"] if group["hot"]]
     assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
@@ -196,10 +196,10 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
 
 def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
     result = compiled["record"]
-    assert result["status"] == "right", result
-    assert [kernel["kernel"] for kernel in result["kernels"]] == ["fetch", "product"]
-    assert list(result["other_presets"]) == ["small"]
-    product = result["other_presets"]["small"][-1]
+    assert result.status == "right", result
+    assert [kernel["kernel"] for kernel in result.kernels] == ["fetch", "product"]
+    assert list(result.other_presets) == ["small"]
+    product = result.other_presets["small"][-1]
     assert product["block"] == [32, 8, 1]
     assert product["hot"]["multiply_adds"] == HotLoop.recorded(schema.read(product, Kernel)).multiply_adds
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
@@ -214,9 +214,9 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     ],
 )
 def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
-    assert compiled[name]["status"] == status
-    assert re.search(says, compiled[name]["message"]), compiled[name]["message"]
-    assert "candidate" not in compiled[name]["message"]
+    assert compiled[name].status == status
+    assert re.search(says, compiled[name].message), compiled[name].message
+    assert "candidate" not in compiled[name].message
 
 
 # --- the command ---
@@ -248,7 +248,7 @@ def made(monkeypatch):
         for task in asked:
             tasks.append(task)
             name = Path(task.path).stem
-            yield task, {"status": "right", "cards": [kernel_card(kernel=name)]}
+            yield task, StepResult(status="right", cards=[kernel_card(kernel=name)])
 
     monkeypatch.setattr(isolate, "run", answer)
     return tasks

@@ -13,7 +13,7 @@ from common.catalog import limits
 from common.catalog.limits import LIMITS
 from common.machine_code import sass, summaries
 from common.machine_code.summaries import HotLoop
-from common.report import kerneltables
+from common.report import tables
 
 SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -224,7 +224,7 @@ def test_a_card_holds_the_figures_of_its_loop():
 
 def test_a_card_in_full_and_side_by_side():
     card = kernel_card()
-    text = "".join(shown(part, 160) for part in kerneltables.full("gemm_coarsened", card))
+    text = "".join(shown(part, 160) for part in tables.full("gemm_coarsened", card))
     for words in (
         "32 x 4 = 128 threads; grid 128 x 128", "66 per thread, nothing spilled, no stack frame", "8,192 bytes",
         "43.8%: 7 blocks, 28 of 64 warps", "limited by registers", "58 instructions, 16 multiply-adds",
@@ -233,9 +233,9 @@ def test_a_card_in_full_and_side_by_side():
     ):  # fmt: skip
         assert words in text, words
     assert text.count("FFMA") == 16
-    both = shown(kerneltables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
+    both = shown(tables.side_by_side([("a", card), ("b", kernel_card("12.0"))]))
     assert re.search(r"useful +│ +28% │ +31%", both)
     assert re.search(r"shared loads x bits +│ +18 x 32 │ +9 x 32", both)
     spilled = kernel_card(stack_bytes=64)
-    assert "a stack frame of 64 bytes" in "".join(shown(part) for part in kerneltables.full("k", spilled))
-    assert "66, spilled" in shown(kerneltables.short([("k", spilled, None)]))
+    assert "a stack frame of 64 bytes" in "".join(shown(part) for part in tables.full("k", spilled))
+    assert "66, spilled" in shown(tables.short([("k", spilled, None)]))

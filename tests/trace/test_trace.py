@@ -794,7 +794,7 @@ def racechecked(tmp_path_factory):
         path, problem = case
         task = Launch(path=str(path), ladder="gemm", shape=problem.shape())
         results, output = isolate.watched([task], tools.sanitizer("racecheck"), 120.0)
-        assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
+        assert [result.status for result in results] == ["right"], (path.name, results, output[-500:])
         return tools.errors(output)
 
     with ThreadPoolExecutor(4) as pool:
