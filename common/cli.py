@@ -20,7 +20,6 @@ from common.commands import (
     bench,
     console,
     edits,
-    everything,
     exercising,
     inspecting,
     lessons,
@@ -34,7 +33,7 @@ from common.run import isolate, process
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (everything, steps, bench, inspecting, edits, exercising, pictures)
+_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (

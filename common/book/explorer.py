@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.book import STATIC, costs, scripts
+from common.book import STATIC, costs, sources
 from common.book.costs import Shown
 from common.catalog import catalog
 from common.catalog.catalog import Step
@@ -49,14 +49,16 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: 
     each step's :func:`data`, which lies beside it as ``STEP.js``.
     """
     title = html.escape(" and ".join(one.name for one in steps))
-    style, script = ((STATIC / f"explore.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    files = ("explore.css", "elements.js", "explore.js")
+    style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)
     if static is None:
         head = f"<style>\n{style}</style>"
-        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n<script>\n{script}</script>'
+        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
+        foot += f"<script>\n{''.join(scripts)}</script>"
     else:
         head = f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
-        sources = [*(f"{one.name}.js" for one in steps), f"{static}/explore.js"]
-        foot = "\n".join(f'<script src="{source}"></script>' for source in sources)
+        names = [*(f"{one.name}.js" for one in steps), *(f"{static}/{name}" for name in files[1:])]
+        foot = "\n".join(f'<script src="{name}"></script>' for name in names)
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -136,7 +138,7 @@ def _below(steps: Sequence[Shown], static: str | None) -> str:
 
 @lru_cache
 def _glossary() -> dict[str, tuple[str, str]]:
-    return scripts.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
+    return sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
 
 
 def _linked(word: str, text: str, static: str | None) -> str:

@@ -5,7 +5,6 @@ Module by module:
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
     sources       what a result depends on: imports, hashes of code, versions of packages
     lessontext    what a lesson says of its steps
-    boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     algorithms    minimal filtering: where it is exact, and what it rounds
@@ -16,5 +15,4 @@ Module by module:
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not
     stages        which stage of its work a process is at
-    patching      puts something in an attribute's place for a while
 """

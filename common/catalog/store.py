@@ -1,4 +1,4 @@
-"""The one place that reads and writes the workbook's files: each is written whole or not at all.
+"""Reads and writes the workbook's files: each is written whole or not at all.
 
 A file is written beside its place, brought to the disk and moved there, so neither a full disk nor an interrupt
 nor two programs at once leave half of one. Who changes what a file already holds does so under :func:`locked`.
@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import json
 import os
 import secrets
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-if sys.platform == "win32":
-    import msvcrt
-else:
+try:
     import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -110,21 +108,13 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; raises StoreError naming the file and the line that is none."""
+    """What a JSON file holds; raises StoreError naming the file and the place that is none."""
     text = read_text(path)
-
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} is no number that JSON has")
-
     try:
-        return json.loads(text, parse_constant=constant)
-    except json.JSONDecodeError as error:
-        why = f"line {error.lineno}, column {error.colno}: {error.msg}" if text.strip() else "it is empty"
-    except RecursionError:
-        why = "it is nested too deep"
-    except ValueError as error:
-        why = " ".join(str(error).split())
-    raise StoreError(path, "not readable as JSON", why) from None
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = str(error) if text.strip() else "it is empty"
+        raise StoreError(path, "not readable as JSON", why) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -136,10 +126,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def stamp(path: str | os.PathLike[str]) -> Stamp:
-    """What changes when a file is written: what was read of it holds while its stamp is the same.
+    """Times, size and inode of a file: while they are the same, so is its content.
 
-    One of a file that cannot be read, or was written within the last tick of a coarse clock, and so may be again
-    without showing it, equals no other.
+    For a file that cannot be read, or was written so recently that another write might not change its times, the
+    stamp is one that equals no other.
     """
     try:
         found = os.stat(path)
@@ -151,9 +141,9 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
 
 
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
-    """``read``, which reads a file and nothing else, done anew only if the file was written since.
+    """Decorates a function of a file's content: it is called again only when the file has changed.
 
-    What it returns is shared by all who ask.
+    Callers share what it returned.
     """
     kept = functools.lru_cache(maxsize=512)(lambda path, _: read(path))
 
@@ -169,50 +159,31 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """While open, no other process or thread has this folder locked; not to be opened twice by one thread.
 
     The lock ends with the process. Raises StoreError if the folder cannot be made, or another has it for longer than
-    ``seconds``. A file system that knows no locks is used without.
+    ``seconds``. A file system that knows no locks, as on Windows, is used without.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = _opened(folder)
+        handle = os.open(folder, os.O_RDONLY) if fcntl else None
     except OSError as error:
         raise StoreError(folder, "cannot be locked", reason(error)) from None
     try:
         deadline = time.monotonic() + seconds
-        while not _lock(handle):
+        while handle is not None and not _lock(handle):
             if time.monotonic() > deadline:
                 raise StoreError(folder, "cannot be locked", f"another program has had it for {seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
         yield
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
-if sys.platform == "win32":
-
-    def _opened(folder: Path) -> int:
-        """A file that stands for the folder: no folder can be locked there."""
-        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()
-        return os.open(Path(tempfile.gettempdir(), f"workbook-{name[:24]}.lock"), os.O_RDWR | os.O_CREAT)
-
-    def _lock(handle: int) -> bool:
-        """Take the lock, if nobody has it."""
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
+def _lock(handle: int) -> bool:
+    """Take the lock, if nobody has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # EBADF, ENOLCK, ENOTSUP: a network's file system
         return True
-
-else:
-
-    def _opened(folder: Path) -> int:
-        return os.open(folder, os.O_RDONLY)
-
-    def _lock(handle: int) -> bool:
-        """Take the lock, if nobody has it."""
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # EBADF, ENOLCK, ENOTSUP: a network's file system
-            return True
-        return True
+    return True

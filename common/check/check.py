@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference, stages
-from common.catalog.boundstep import BoundStep
 from common.catalog.problems import Problem
 from common.check import findings, inputs, oracle
 from common.check.arrays import MARGIN, Guarded
@@ -26,6 +25,7 @@ from common.check.findings import KINDS as KINDS
 from common.check.findings import AnyBench
 from common.check.findings import Finding as Finding
 from common.explain import diagnose
+from common.machine_code.capture import BoundStep
 
 Array = NDArray[Any]
 

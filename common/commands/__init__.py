@@ -5,13 +5,12 @@ Module by module:
     arguments     options that several commands share; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
     verdicts      outcomes on the terminal, and exit codes
-    steps         list, check, time, diff
+    steps         list, check, time, diff, all
     bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times
     inspecting    inspect, trace
     edits         history, restore, reset, ship; a run of an edited step, again at every save
     exercising    grade, hint
     pictures      charts, book
-    everything    all
     lessons       a lesson: run, watched, explained
 """

@@ -6,6 +6,7 @@ import argparse
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -133,10 +134,10 @@ def keep(steps: Sequence[Step] = ()) -> None:
         console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
 
 
-def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
     say = console.say()
-    this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
+    this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
     code = UNUSABLE
     with closing(this.stages()) as stages:
         printed: list[str] = []
@@ -157,39 +158,48 @@ def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.
         say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
         code = UNUSABLE
     if this.verdict == "unfinished":
-        say.print("[dim]saved again: left unfinished[/]")
+        say.print("[dim]left unfinished[/]")
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
     return code
 
 
-def watch(steps: list[Step], at_once: bool, preset: str | None, simulator: bool) -> int:
-    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now."""
+def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
+    """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now.
+
+    Files are looked at while a step runs, so that its run ends early if it is saved again.
+    """
     say = console.say()
-    stops: dict[Path, threading.Event] = {}
+    stop, path = threading.Event(), Path()
 
-    def saved(path: Path) -> None:
-        if path in stops:
-            stops[path].set()
-
-    def concerned(path: Path) -> list[Step]:
-        """The steps that a saved file is, or that import it."""
-        return [step for step in steps if path == step.path or path in sources.imported_helpers(step.path)]
+    def run_saved(path: Path, stop: threading.Event) -> None:
+        """Run the steps that a saved file is, or that import it."""
+        say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+        for step in steps:
+            if path == step.path or path in sources.imported_helpers(step.path):
+                run_edited(step, preset, without_gpu, stop)
 
     pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
-    with loop.Saves([*(step.path for step in steps), *shipped.helpers()], saved) as files:
-        isolate.warm()
-        say.print(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
+    saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
+    isolate.warm()
+    say.print(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
+    with ThreadPoolExecutor(1) as worker:
+        running: Future[None] = worker.submit(lambda: None)
         try:
             while True:
-                for path in pending or files.wait():
-                    stops[path] = threading.Event()
-                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
-                    for step in concerned(path):
-                        run_edited(step, preset, simulator, stops[path])
-                pending = []
+                for saved in saves.look():
+                    pending += [saved] if saved not in pending else []
+                    if saved == path:
+                        stop.set()
+                if running.done():
+                    running.result()  # raises what it raised
+                    if pending:
+                        path, stop = pending.pop(0), threading.Event()
+                        running = worker.submit(run_saved, path, stop)
+                time.sleep(loop.LOOK_SECONDS)
         except KeyboardInterrupt:
             say.print("no longer watching")
         finally:
+            stop.set()
             isolate.cool()
     return RIGHT

@@ -1,4 +1,4 @@
-"""The commands ``list``, ``check``, ``time`` and ``diff``."""
+"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, and ``all``, which does what changed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, sources
+from common.catalog import catalog, device, lessontext, sources
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, console, edits, verdicts
+from common.commands import arguments, console, edits, pictures, verdicts
+from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
+from common.machine_code import codegen
 from common.records import records
 from common.report import tables
 from common.timing import ceilings as measured
@@ -34,6 +36,10 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("time", _time, "time steps on the GPU")
     arguments.takes_steps(sub)
     arguments.takes_preset(sub, "one per ladder")
+
+    sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    arguments.takes_sim(sub)
+    sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
 
     sub = known.add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment; alone, it is compared with what it grew from")
@@ -58,16 +64,17 @@ def _check(options: argparse.Namespace) -> int:
         return _record(options, steps, seed)
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
-    simulated = options.sim or not device.gpu_count()
-    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulated)
-    simulator = arguments.simulator(options.sim, options)
+    shape = None
+    if options.shape is not None:
+        shape = arguments.shape_of(steps, options.shape, options.sim or not device.gpu_count())
+    without_gpu = arguments.without_gpu(options.sim, options)
     edits.keep([] if options.file else steps)
-    checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
+    checking = run.check_steps(steps, without_gpu, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
     code = verdicts.exit_code(outcomes, shape is not None)
     if options.json:
-        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
-        device_name = "simulator" if simulator else "gpu"
+        results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
+        device_name = "tracer" if without_gpu else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
         console.print_json(found)
     else:
@@ -79,8 +86,6 @@ def _check(options: argparse.Namespace) -> int:
 
 def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     """Check steps at the whole plan and compile them for every architecture; ship the verdicts of those right."""
-    from common.machine_code import codegen
-
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")
     arguments.require_shipped(steps)
@@ -120,9 +125,9 @@ def _time(options: argparse.Namespace) -> int:
 
 
 def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
-    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
     if outcome.status == "right":
-        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
+        ms, by = outcome.time.median_ms, measured.instruction(outcome.step.requires)
         figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
         if figures:
             entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
@@ -143,3 +148,92 @@ def _diff(options: argparse.Namespace) -> int:
     counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
     say.print(f"{counts[0]} lines go, {counts[1]} come; docstrings and indentation are left out")
     return RIGHT
+
+
+# --- all ---
+
+
+def _all(options: argparse.Namespace) -> int:
+    say = console.say()
+    steps = catalog.everything()
+    without_gpu = arguments.without_gpu(options.sim, None)
+    card = None if without_gpu else run.inspect_device()
+    shipped = {} if options.fresh else unchanged.shipped(steps)
+    say.rule("check every step" + (" on the CPU" if without_gpu else ""))
+    engine = [card[0].name, card[0].driver] if card else "tracer"
+    checks = unchanged.Outcomes("check", [engine, shipped], options.fresh)
+    outcomes = _check_changed(steps, checks, shipped, card[1] if card else 0, without_gpu)
+    code = verdicts.exit_code(outcomes, asked=False)
+    wrong = {o.step.name for o in outcomes if not o.fine}
+    for name in sorted(wrong):
+        say.print(f"[yellow]{name} is not timed: it is not right[/]")
+    if card:
+        say.rule("time every step")
+        pairs = arguments.pairs(steps, None, every_preset=False)
+        code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
+    else:
+        say.rule("compile every kernel")
+        # that the compiler works here, one step shows; the others' compilations are of the record, too
+        mine = [step for number, step in enumerate(steps) if number == 0 or step.name not in shipped]
+        code = max(code, _compile_changed(mine, options.fresh))
+    say.rule("photograph")
+    photographed = lessontext.photo(catalog.LESSONS)
+    if photographed in wrong:
+        say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
+    else:
+        pictures.draw_photo(card[0] if card else None, options.fresh)
+    say.rule("charts and tables")
+    if without_gpu:
+        said = "the charts and tables in results/ and the pages were measured on the cards that they name."
+        say.print(f"No GPU here: {said}")
+    code = max(code, pictures.redraw(options.fresh))
+    verdicts.say_left_out(outcomes)
+    return code
+
+
+def _check_changed(
+    steps: list[Step],
+    checks: unchanged.Outcomes,
+    shipped: dict[str, unchanged.Verdict],
+    room_bytes: int,
+    without_gpu: bool,
+) -> list[Outcome]:
+    """Check the steps whose verdict is not known, those ``shipped`` with one at a few shapes; the outcomes of all."""
+    found = checks.known(steps, room_bytes)
+    rest = [step for step in steps if step.name not in found]
+    console.say_kept(len(found), "verdict", "verdicts")
+    seed = plan.new_seed()
+    if rest:
+        edits.keep(rest)
+        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped)
+        for outcome in verdicts.checked(rest, checking):
+            found.setdefault(outcome.step.name, []).append(outcome)
+        for step in rest:
+            mine = found.get(step.name, [])
+            if mine and all(outcome.fine for outcome in mine):
+                checks.keep(mine)
+    outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
+    if rest:
+        verdicts.say_seed(seed)
+        verdicts.print_checks(outcomes)
+    verdicts.say_shipped(shipped)
+    return outcomes
+
+
+def _compile_changed(steps: list[Step], fresh: bool) -> int:
+    """Compile the kernels of steps for the usual architectures, unless they are known to; returns the exit code."""
+    architectures = codegen.ARCHITECTURES
+    results = unchanged.Outcomes("compile", architectures, fresh)
+    found = results.known(steps)
+    rest = [step for step in steps if step.name not in found]
+    console.say_kept(len(found), "compilation", "compilations")
+    if not rest:
+        return RIGHT
+    coming = compiling.compile_steps(rest, architectures, False)
+    for outcome in console.progress("compile", coming, rest, verdicts.compiled_line):
+        found[outcome.step.name] = [outcome]
+        if outcome.status == "right":
+            results.keep([outcome])
+    outcomes = [outcome for step in steps for outcome in found[step.name]]
+    verdicts.print_outcomes(tables.compiled(outcomes, architectures), outcomes)
+    return verdicts.exit_code(outcomes, asked=True)

@@ -7,10 +7,9 @@ lets pass; when all is done, the file is timed in turn with the shipped one.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -36,7 +35,7 @@ from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
-_LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
+LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -96,7 +95,7 @@ class Run:
 
     step: Step
     preset: str
-    simulator: bool
+    without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
     version: Version | None = None  # what runs, whatever is saved meanwhile; None if it could not be kept
@@ -112,7 +111,7 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
         original = shipped.text(self.step.path)
         self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
-        reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
+        reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
         ran: list[Outcome] = []
         try:
             with closing(self._outcomes()) as found:
@@ -138,7 +137,7 @@ class Run:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         first = self._check(small, depth="once", seconds=FIRST_SECONDS)
-        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
+        cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
         # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
@@ -147,9 +146,9 @@ class Run:
         try:
             compiled = [
                 compiling.submit(self._ran, [self._compile(shape)], False)
-                for shape in (shapes if self.simulator else [full])
+                for shape in (shapes if self.without_gpu else [full])
             ]
-            if self.simulator:
+            if self.without_gpu:
                 begun = checking.submit(self._ran, [first], True)
                 rest = checking.submit(self._ran, cpu, True)
                 yield FIRST, _first(begun, compiled[0])
@@ -164,9 +163,9 @@ class Run:
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
                 yield CODE, [outcome for outcome in code if outcome.problem == full]
-            elif self.simulator:  # with a GPU it ran, whatever this compiler says
+            elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
                 yield CODE, broken
-            if not self.simulator:
+            if not self.without_gpu:
                 pair = messages.Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
         finally:
@@ -174,17 +173,17 @@ class Run:
             for line in lines:
                 line.shutdown(cancel_futures=True)
 
-    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> list[Outcome]:
+    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
         """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
         found: list[Outcome] = []
-        results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
+        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
-            problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
+            problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
             if isinstance(task, messages.Compile):
-                result["only_compiled"] = True
+                result = replace(result, only_compiled=True)
             else:
-                result = run.judged(problem, result, gpu=simulator and not self.simulator)
-            found.append(Outcome(self.step, problem, self.preset, result))
+                result = run.judged(problem, result, gpu=without_gpu and not self.without_gpu)
+            found.append(Outcome.of(self.step, problem, self.preset, result))
             if not found[-1].fine:
                 break
         return found
@@ -194,8 +193,7 @@ class Run:
         found = _told(checked.result())
         if not found or found[0].fine:
             return _told([*found, *traced.result()])
-        run.retell(self._check(found[0].problem), found[0].problem, found[0].result)
-        return found
+        return [run.retell(self._check(found[0].problem), found[0].problem, found[0])]
 
     def _rivals(self) -> dict[str, messages.Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
@@ -254,11 +252,12 @@ def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
 
 def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
     """The first check; where a trace may know more of what is wrong, with what it says."""
-    found = checked.result()
-    for outcome in found:
-        if not outcome.fine and run.wants_trace(outcome.result):
+    found = []
+    for outcome in checked.result():
+        if not outcome.fine and run.wants_trace(outcome):
             for seen in traced.result():
-                run.add_faults(outcome.result, seen.result, seen.problem)
+                outcome = run.with_faults(outcome, seen, seen.problem)
+        found.append(outcome)
     return found
 
 
@@ -273,7 +272,7 @@ def _added(step: str, version: Version, verdict: str, reason: str, figures: Figu
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     """The verdict of a run, and the reason: that of the first outcome that is not fine; right only if one is."""
-    ran = [outcome for outcome in outcomes if not outcome.result.get("only_compiled")]
+    ran = [outcome for outcome in outcomes if not outcome.only_compiled]
     failed = next((outcome for outcome in outcomes if not outcome.fine), None)
     if failed is None and any(outcome.status == "right" for outcome in ran):
         return "right", ""
@@ -289,7 +288,7 @@ def _reason(outcome: Outcome) -> str:
 
 def heaviest(result: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels; None if there is none."""
-    return summaries.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
+    return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 
 def per_multiply_add(kernel: Kernel) -> float:
@@ -300,15 +299,15 @@ def per_multiply_add(kernel: Kernel) -> float:
 
 def _figured(known: Figures, stage: Stage) -> Figures:
     """With what a stage measured, for the history."""
-    result = stage.outcomes[0].result
-    if stage.name == CODE and (kernel := heaviest(result)):
+    one = stage.outcomes[0]
+    if stage.name == CODE and (kernel := heaviest(one)):
         return replace(known, loop_per_fma=per_multiply_add(kernel))
-    if stage.name != TIME or stage.outcomes[0].status != "right":
+    if stage.name != TIME or one.status != "right":
         return known
-    known = replace(known, device=result["gpu"], preset=stage.outcomes[0].preset)
-    if pair := result["pairs"].get("shipped"):
+    known, pairs = replace(known, device=one.gpu, preset=one.preset), one.pairs or {}
+    if pair := pairs.get("shipped"):
         return replace(known, median_ms=pair.second.median_ms, ratio=pair.ratio)
-    alone = result.get("timing") or next(iter(result["pairs"].values())).second
+    alone = one.timing or next(iter(pairs.values())).second
     return replace(known, median_ms=alone.median_ms)
 
 
@@ -316,47 +315,23 @@ def _figured(known: Figures, stage: Stage) -> Figures:
 
 
 class Saves:
-    """The saves of ``files`` while the context is open.
+    """Which of some ``files`` were saved since the last look."""
 
-    ``on_save`` is called in another thread as soon as a save is seen.
-    """
-
-    def __init__(self, files: Iterable[Path], on_save: Callable[[Path], None] = lambda path: None) -> None:
+    def __init__(self, files: Iterable[Path]) -> None:
         self._known = {path: _stamp(path) for path in files}
-        self._on_save = on_save
-        self._found: queue.Queue[Path] = queue.Queue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._changed: set[Path] = set()  # at the last look: an editor may write several times in one save
 
-    def __enter__(self) -> Saves:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def wait(self) -> list[Path]:
-        """The files saved since the last call, each once, in order; waits for one."""
-        found: list[Path] = []
-        while not found or not self._found.empty():
-            try:
-                found.append(self._found.get(timeout=_LOOK_SECONDS))
-            except queue.Empty:  # so that an interrupt is seen on every system
-                continue
-        return list(dict.fromkeys(found))
-
-    def _watch(self) -> None:
-        changed: set[Path] = set()  # at the last look: an editor may write several times in one save
-        while not self._stop.wait(_LOOK_SECONDS):
-            for path, known in self._known.items():
-                self._known[path] = _stamp(path)
-                if self._known[path] != known:
-                    changed.add(path)
-                elif path in changed and known:
-                    changed.remove(path)
-                    self._on_save(path)
-                    self._found.put(path)
+    def look(self) -> list[Path]:
+        """The files that were written before the last look, and not since then."""
+        found = []
+        for path, known in self._known.items():
+            self._known[path] = _stamp(path)
+            if self._known[path] != known:
+                self._changed.add(path)
+            elif path in self._changed and known:
+                self._changed.remove(path)
+                found.append(path)
+        return found
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

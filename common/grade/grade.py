@@ -204,18 +204,18 @@ class _Kernel:
         if not self.exercise:
             place["home"] = str(target.path)
         found = self._done([self._task(place)], True)
-        result: Judged = found[0] if found else {"status": "unjudged", "message": "the grading was ended"}
+        result = found[0] if found else Judged(status="unjudged", message="the grading was ended")
         self.grade.findings += _findings(result)
-        self.grade.notes += result.get("notes", [])
-        self.grade.figures |= result.get("figures", {})
+        self.grade.notes += result.notes
+        self.grade.figures |= result.figures
         if self.grader.gpu and not self.grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
+    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[Any]:
         """The tasks' results, fewer if the grading ends meanwhile."""
         grader = self.grader
-        with contextlib.nullcontext() if simulated else grader.on_gpu:
-            return [result for _, result in isolate.run(tasks, simulated, grader.seconds, grader.closing)]
+        with contextlib.nullcontext() if without_gpu else grader.on_gpu:
+            return [result for _, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -262,8 +262,8 @@ class _Kernel:
         for task, result in zip(tasks, self._done(tasks, False), strict=False):
             problem = problems.from_shape(target.ladder, getattr(task, "shape", {}))
             grade.findings += [Finding(one.kind, f"at {problem}: {one.message}") for one in _findings(result)]
-            if not grade.findings and "timing" in result:
-                self._timed(timed, result["timing"].median_ms)
+            if not grade.findings and result.timing is not None:
+                self._timed(timed, result.time.median_ms)
             if grade.findings:
                 return
 
@@ -287,15 +287,15 @@ class _Kernel:
 
 def _findings(result: Judged | StepResult) -> list[Finding]:
     """Reasons not to pass in a task's result; a kernel that Numba cannot compile is called that."""
-    if result["status"] == "right":
+    if result.status == "right":
         return []
-    if result.get("findings"):
-        return result["findings"]
-    text, faults = str(result.get("message")), result.get("faults", [])
+    if result.findings:
+        return list(result.findings)
+    text, faults = str(result.message), result.faults
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
     looks = "".join(f"; look at: {fault.look_at}" for fault in faults[:1] if fault.look_at)
-    return [Finding(result["status"], text + looks)]
+    return [Finding(result.status, text + looks)]
 
 
 def _compiled_problem(preset: str) -> Problem:

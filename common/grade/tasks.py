@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,12 +27,12 @@ NEEDED = (
 )
 
 
-class Judged(Result, total=False):
+class Judged(Result, frozen=True, kw_only=True):
     """``findings`` are reasons not to pass, the first kind that was met; ``notes`` are said and decide nothing."""
 
-    findings: list[Finding]
-    notes: list[str]
-    figures: dict[str, float]
+    findings: Sequence[Finding] = ()
+    notes: Sequence[str] = ()
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 class Judge(FileTask[Judged], frozen=True, kw_only=True, tag="grade.judge"):
@@ -71,12 +72,12 @@ def judge_task(task: Judge) -> Judged:
         judging.does_not_compile,
     )  # fmt: skip
     found = next(filter(None, (question() for question in questions)), [])
-    return {
-        "status": "wrong" if found else "right",
-        "findings": list(found),
-        "notes": judging.notes,
-        "figures": judging.figures,
-    }
+    return Judged(
+        status="wrong" if found else "right",
+        findings=list(found),
+        notes=judging.notes,
+        figures=judging.figures,
+    )
 
 
 class _Judging:
@@ -125,7 +126,7 @@ class _Judging:
             return self._checked(path, problem, brief=True)
         except Exception as error:
             failed = child.failure(error, Path(path))
-            return [Finding(failed["status"], f"at {problem}: {failed['message']}")]
+            return [Finding(failed.status, f"at {problem}: {failed.message}")]
 
     def _checked(self, path: str, problem: Problem, brief: bool) -> list[Finding]:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""

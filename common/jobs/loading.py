@@ -12,10 +12,11 @@ from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.catalog import boundstep, catalog, device, problems, sources, stages
+from common.catalog import catalog, device, problems, sources, stages
 from common.check import budget
 from common.jobs import messages
 from common.jobs.messages import StepResult
+from common.machine_code import capture
 from common.run.messages import FileTask, Result, ShapeTask, Task
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
             if free >= needed + budget.LIBRARIES:
                 raise
         message = str(budget.NoRoomError(needed, free))
-        return {"status": "unjudged", "message": message, "needed_bytes": needed, "free_bytes": free}
+        return StepResult(status="unjudged", message=message, needed_bytes=needed, free_bytes=free)
 
     return spared
 
@@ -70,13 +71,13 @@ def let_go() -> None:
 
 def found(verdict: check.Verdict) -> StepResult:
     """A verdict as a result."""
-    return {
-        "status": "right" if verdict.right else "wrong",
-        "shape": verdict.problem.shape(),
-        "right": verdict.right,
-        "elements_compared": verdict.elements_compared,
-        "findings": verdict.findings,
-    }
+    return StepResult(
+        status="right" if verdict.right else "wrong",
+        shape=verdict.problem.shape(),
+        right=verdict.right,
+        elements_compared=verdict.elements_compared,
+        findings=verdict.findings,
+    )
 
 
 def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
@@ -89,7 +90,7 @@ def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: mess
 def load_tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = load(task)
-    return (module, tile) if boundstep.takes_tile(module, tile) else (load(task, tile=tile), {})
+    return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
 
 
 def code_of(path: Path) -> tuple[str, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 Module by module:
 
-    capture       what a step asks of Numba on the host, answered by others; what the driver must be told
+    capture       runs a step's functions on the host, and answers what it asks of Numba there
     codegen       compiles to PTX, assembles and disassembles, without a GPU
     sass          reads a disassembly: instructions, their classes, lines, loops
     summaries     a kernel's summary: registers, occupancy, hot loop; which kernel is a step's main one

@@ -1,4 +1,4 @@
-"""What a step asks of Numba CUDA on the host, answered by others: the arrays that it makes, the kernels it launches.
+"""Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays that it makes, launches.
 
 Nothing is replaced but while one of these contexts is open, and each puts back what it found. :func:`opt_in` alone is
 for good: it tells the driver of launches what Numba does not.
@@ -6,23 +6,109 @@ for good: it tells the driver of launches what Numba does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from common.catalog import device, limits
-from common.catalog.patching import replaced
+from common.catalog.problems import Problem
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
 _MEMORY = 141 << 30  # bytes of it
 _FORALL_THREADS = 128
 
 
+# --- a step on one problem ---
+
+
+class BoundStep:
+    """One step bound to one problem; it works on whatever arrays it is given, and makes none.
+
+    ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
+    What the step's own functions raise passes through. ``tile`` overrides tile constants, for steps whose ``launch``
+    takes them by keyword; ``workspace`` and ``prepare`` get them if they take any keyword.
+
+    ``workspace`` is what the step's ``workspace`` returned, None if it has none; ``prepared`` is what takes the
+    weights' place in ``launch``.
+    """
+
+    def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
+        self.module, self.problem, self.tile = module, problem, tile or {}
+        self.workspace: Any = None
+        self.prepared: Any = None
+
+    def allocate(self) -> None:
+        """Make the workspace, if the step has one."""
+        make: Callable[..., Any] | None = getattr(self.module, "workspace", None)
+        self.workspace = make(self.problem, **self._tile_for(make)) if make else None
+
+    def prepare(self, weight: Any) -> None:
+        """Prepare the weights, of the problem's ``weight_shape``, if the step does; else they go to ``launch``."""
+        make: Callable[..., Any] | None = getattr(self.module, "prepare", None)
+        self.prepared = make(weight, self.problem, **self._tile_for(make)) if make else weight
+
+    def arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
+        """What ``launch`` takes in order, for an input and an output of the problem's shapes."""
+        geometry = getattr(self.problem, "geometry", None)
+        extra = tuple(item for item in (geometry, self.workspace) if item is not None)
+        return (x, self.prepared, y, *extra)
+
+    def launch(self, x: Any, y: Any) -> None:
+        """Call the step's ``launch`` on an input and an output of the problem's shapes."""
+        self.module.launch(*self.arguments(x, y), **self.tile)
+
+    def run(self, x: Any, weight: Any, y: Any) -> None:
+        """Make the workspace, prepare the weights and launch, once each."""
+        self.allocate()
+        self.prepare(weight)
+        self.launch(x, y)
+
+    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
+        """The tile, if there is one and the function takes it."""
+        return self.tile if self.tile and takes_keywords(function) else {}
+
+
+def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
+    """Does ``launch`` take these tile constants as keywords, as in steps that choose a tile for each problem?"""
+    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
+
+
+def takes_keywords(function: Callable[..., Any]) -> bool:
+    """Does the function take any keyword?"""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+
+
+# --- what it asks of Numba ---
+
+_ABSENT = object()
+
+
+@contextmanager
+def replaced(target: Any, **values: Any) -> Iterator[None]:
+    """While open, the attributes of ``target``, a module, a class or another object, have these values.
+
+    Afterwards, whatever was raised, each is what it was: one that the object did not have itself is deleted.
+    """
+    # from the object's own namespace: a static method or a property as it lies there
+    before = {name: vars(target).get(name, _ABSENT) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is not _ABSENT:
+                setattr(target, name, value)
+            elif name in vars(target):
+                delattr(target, name)
+
+
 def host(**functions: Any) -> AbstractContextManager[None]:
-    """While open, these stand in the places of functions of ``numba.cuda``: ``host(synchronize=...)``."""
+    """While open, functions of ``numba.cuda`` are replaced by these: ``host(synchronize=...)``."""
     from numba import cuda
 
     return replaced(cuda, **functions)

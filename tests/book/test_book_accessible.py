@@ -50,7 +50,7 @@ def opened(book, visit, name):
     # One change of the story stands for all: axe takes a minute for their coloured words.
     page.evaluate("document.querySelectorAll('.diff').forEach((fold, i) => { fold.open = i === 1; })")
     if name.startswith("search"):
-        page.wait_for_selector("#search-results .context")
+        page.wait_for_selector("#search-results li")
     return page
 
 

@@ -120,7 +120,11 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     text = (tmp_path / "explore" / "gemm_coarsened.html").read_text()
     assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_shared_tile</a>' in text
     assert '<a href="../lessons/03_coarsening/gemm_coarsened.code.html">' in text
-    assert re.findall(r'<script src="([^"]*)"', text) == ["gemm_coarsened.js", "../_static/explore.js"]
+    assert re.findall(r'<script src="([^"]*)"', text) == [
+        "gemm_coarsened.js",
+        "../_static/elements.js",
+        "../_static/explore.js",
+    ]
     first = (tmp_path / "explore" / "gemm_naive.html").read_text()
     assert '<a href="gemm_naive-gemm_coarsened.html">beside gemm_coarsened</a>' in first
     pair = (tmp_path / "explore" / "gemm_naive-gemm_coarsened.html").read_text()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog, device, reference, stages
-from common.catalog.patching import replaced
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
 from common.check import inputs, oracle
+from common.machine_code.capture import replaced
 
 LAYER = Conv3d(N=8, C=24, D=5, H=27, W=30, K=33, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=2, dilation_w=2)
 LARGE = [

@@ -16,7 +16,7 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs.messages import Check, Compile, Pair
+from common.jobs.messages import Check, Compile, Pair, StepResult
 from common.run import isolate
 from common.timing import timing
 
@@ -53,7 +53,7 @@ def told(this):
 
 def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     stages = list(this.stages())
     assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.CODE]
     assert not any(stage.failed for stage in stages)
@@ -82,7 +82,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
 def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
     monkeypatch.setattr(history, "add", lambda event: (_ for _ in ()).throw(history.HistoryError("no space")))
     edit(step, "if m < M and n < N:", "if m < M:")
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     (stage,) = this.stages()
     assert stage.name == loop.FIRST
     (outcome,) = stage.failed
@@ -95,9 +95,9 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch
     assert this.warnings == ["this run is not kept: no space"]  # and the run went on
 
 
-def test_what_does_not_compile_is_told_before_what_the_simulator_made_of_it(step):
+def test_what_does_not_compile_is_told_before_what_the_tracer_made_of_it(step):
     edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
-    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=True).stages()
     (outcome,) = stage.failed
     assert outcome.faults[0].kind == "shape-not-constant"
     assert words.complaint(outcome).startswith("gemm_naive, compiled for M=")
@@ -107,7 +107,7 @@ def test_a_refusal_is_called_one(step):
     step.path.write_text(
         step.path.read_text() + "\ndef prepare(b, problem):\n    raise ValueError('TILE=3: not today')\n"
     )
-    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=True).stages()
     (outcome,) = stage.failed
     said = words.complaint(outcome)
     assert "at M=18 N=36 K=36" in said
@@ -117,7 +117,7 @@ def test_a_refusal_is_called_one(step):
 
 
 def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
     stages = this.stages()
     ran = threading.Thread(target=lambda: list(stages))
@@ -138,27 +138,27 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
 
 
 def right(**more):
-    return {"status": "right", "right": True, "findings": [], "elements_compared": 1, **more}
+    return StepResult(status="right", right=True, findings=[], elements_compared=1, **more)
 
 
 class Gpu:
     """In place of the child processes: what each kind of task is answered."""
 
     def __init__(self, monkeypatch):
-        self.check, self.first, self.simulated = right(), right(), right()
+        self.check, self.first, self.traced = right(), right(), right()
         self.pair = right(pairs={"shipped": PAIR}, gpu="NVIDIA Test 9")
-        self.compiled = {"status": "crashed", "message": "ptxas was not found"}
+        self.compiled = StepResult(status="crashed", message="ptxas was not found")
         self.asked = []
         monkeypatch.setattr(isolate, "run", self.run)
 
-    def run(self, tasks, simulator, seconds, stop=None):
+    def run(self, tasks, without_gpu, seconds, stop=None):
         for task in tasks:
-            self.asked.append((task.kind, simulator))
+            self.asked.append((task.kind, without_gpu))
             if isinstance(task, Check):
-                kind = "simulated" if simulator else "check" if task.seconds is None else "first"
+                kind = "traced" if without_gpu else "check" if task.seconds is None else "first"
             else:
                 kind = {Pair: "pair", Compile: "compiled"}[type(task)]
-            yield task, {**getattr(self, kind)}
+            yield task, getattr(self, kind)
             if stop and stop.is_set():
                 return
 
@@ -169,7 +169,7 @@ def gpu(monkeypatch):
 
 
 def on_gpu(step, preset="gemm-4096"):
-    return loop.Run(step, preset, simulator=False)
+    return loop.Run(step, preset, without_gpu=False)
 
 
 def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
@@ -189,7 +189,8 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     list(on_gpu(step).stages())
     best = step.path.read_bytes()
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    gpu.pair["pairs"] = {"shipped": PAIR, "best": structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)}
+    best_pair = structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)
+    gpu.pair = structs.replace(gpu.pair, pairs={"shipped": PAIR, "best": best_pair})
     rivals = []
     ask = gpu.run
     isolate.run = lambda tasks, *rest: (
@@ -256,18 +257,19 @@ def test_what_cannot_be_told_apart_is_said(spread):
 
 def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
     fault = Fault("negative-index", "a[-1]", 3)
-    gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
+    gpu.traced = StepResult(status="crashed", message="IndexError", faults=[fault])
     assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
     assert history.events("gemm_naive")[0].reason == "a[-1]"
     # what the tracer does not know is no fault
-    gpu.simulated = {"status": "unjudged", "engine": "traced", "message": "line 3: cg is not known to the tracer"}
+    said = "line 3: cg is not known to the tracer"
+    gpu.traced = StepResult(status="unjudged", engine="traced", message=said)
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
 
 
 def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     driver = Fault("illegal-address", "x", 40)
-    gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
-    gpu.simulated = {"status": "crashed", "faults": [Fault("outside", "a[9]", 20)]}
+    gpu.first = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
+    gpu.traced = StepResult(status="crashed", faults=[Fault("outside", "a[9]", 20)])
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
@@ -296,29 +298,23 @@ def lesson(monkeypatch):
 
 
 class Saved:
-    """In place of the file watcher: one save each time, then Ctrl-C."""
+    """In place of the files' saves: one at each look, then Ctrl-C once all have run."""
 
     def __init__(self, *paths):
-        self.left = list(paths)
+        self.left = [*paths, None, None, None]
 
-    def __call__(self, files, on_save):
-        self.files = list(files)
+    def __call__(self, files):
         return self
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def wait(self):
+    def look(self):
         if not self.left:
             raise KeyboardInterrupt
-        return [self.left.pop(0)]
+        found = self.left.pop(0)
+        return [found] if found else []
 
 
 def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
-    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, NAIVE.path))
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, NAIVE.path))
     assert cli.lesson_main("01_naive", ["--watch"]) == 0
     assert lesson == ["gemm_naive", "gemm_naive"]
     assert "no longer watching" in capsys.readouterr().out
@@ -329,28 +325,50 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
     cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
     assert lesson == ["conv2d_naive"]
     monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    monkeypatch.setattr(loop, "Saves", Saved())
     cli.lesson_main("01_naive", ["--watch"])
     assert lesson == ["conv2d_naive", "gemm_naive"]
+
+
+def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monkeypatch):
+    stops = []
+
+    def run_edited(step, preset, without_gpu, stop):
+        stops.append(stop.wait(0.5 if stops else 30))
+
+    monkeypatch.setattr(edits, "run_edited", run_edited)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, NAIVE.path, *[None] * 8))
+    cli.lesson_main("01_naive", ["--watch"])
+    assert stops == [True, False]
+
+
+def test_what_a_run_raises_ends_the_watch_in_one_line(monkeypatch, capsys):
+    def full_disk(*_):
+        raise OSError("full")
+
+    monkeypatch.setattr(edits, "run_edited", full_disk)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(loop, "Saves", Saved(NAIVE.path, None, None, None))
+    assert cli.lesson_main("01_naive", ["--watch"]) == 2
+    assert capsys.readouterr().err == "error: full\n"
 
 
 # --- saves ---
 
 
-def test_a_save_is_seen(write):
+def test_a_save_is_seen_once_its_writing_has_come_to_rest(write):
     first, second = write("a.py", "1\n"), write("b.py", "1\n")
-    seen = []
-    with loop.Saves([first, second], seen.append) as files:
-        first.write_text("22\n")
-        assert files.wait() == [first]
-        other = write("b.py.tmp", "2\n")  # many editors write beside and move
-        other.replace(second)
-        assert files.wait() == [second]
-    assert seen == [first, second]
+    saves = loop.Saves([first, second])
+    first.write_text("22\n")
+    assert [saves.look() for _ in range(3)] == [[], [first], []]
+    write("b.py.tmp", "2\n").replace(second)  # many editors write beside and move
+    assert [saves.look() for _ in range(3)] == [[], [second], []]
 
 
 def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):
-    gpu.check = gpu.first = gpu.simulated = {"status": "unjudged", "message": "cuda.popc is not known"}
-    gpu.pair = {"status": "unjudged", "message": "late"}
+    gpu.check = gpu.first = gpu.traced = StepResult(status="unjudged", message="cuda.popc is not known")
+    gpu.pair = StepResult(status="unjudged", message="late")
     list(on_gpu(step).stages())
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.reason) == ("unjudged", "cuda.popc is not known")

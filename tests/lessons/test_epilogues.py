@@ -98,7 +98,7 @@ def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
 
     def launch(x, weights, y, geometry, *scratch):
         bias, residual = cuda.to_device(layer.bias), cuda.to_device(layer.residual)
-        layer.step.launch(x, weights, y, geometry, *scratch, epilogue=epilogues.bias_residual_relu(bias, residual))
+        layer.step.launch(x, weights, y, geometry, *scratch, finish=epilogues.bias_residual_relu(bias, residual))
 
     fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
     if hasattr(layer.step, "workspace"):
@@ -174,7 +174,7 @@ def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == 7
+    assert len(found) in (2, 3, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
         assert set(wrong) == {*KINDS, "column_sums"}
         assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

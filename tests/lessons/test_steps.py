@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import one_of_each, some
 
-from common.catalog import boundstep, catalog, problems
+from common.catalog import catalog, problems
 from common.catalog.problems import Conv2d, Gemm
 from common.check import check
+from common.machine_code import capture
 from common.trace.bench import TracedBench
 from common.trace.trace import Tracer
 
@@ -112,7 +113,7 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
         tile = {**shipped, name: other}
         tracer = Tracer()
         try:
-            if boundstep.takes_tile(module(step), tile):
+            if capture.takes_tile(module(step), tile):
                 bench = TracedBench(module(step), problem, tracer, tile)
             else:
                 loaded = catalog.load(step.path, step.ladder, constants=tile)

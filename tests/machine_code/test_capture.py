@@ -1,12 +1,55 @@
-"""What stands in for a while in the places of what Numba offers on the host."""
+"""A step's functions are called in order, and what they ask of Numba on the host is answered."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import cuda
 from numba.cuda.dispatcher import CUDADispatcher, ForAll, _LaunchConfiguration
 
-from common.catalog import limits
+from common.catalog import limits, problems
 from common.machine_code import capture
+
+
+def test_workspace_and_prepare_are_called_in_order_and_the_workspace_comes_last():
+    called = []
+    module = SimpleNamespace(
+        workspace=lambda problem: called.append(problem) or "workspace",
+        prepare=lambda weight, problem: called.append((weight, problem)) or "prepared",
+        launch=lambda *given: called.append(given),
+    )
+    problem = problems.Conv3d(N=1, C=1, D=3, H=3, W=3, K=1, T=1, R=1, S=1)
+    step = capture.BoundStep(module, problem)
+    step.run("x", "weight", "y")
+    step.launch("x2", "y")
+    assert called == [
+        problem,
+        ("weight", problem),
+        ("x", "prepared", "y", problem.geometry, "workspace"),
+        ("x2", "prepared", "y", problem.geometry, "workspace"),
+    ]
+
+
+def test_tile_constants_go_to_what_takes_them():
+    called = []
+
+    def workspace(problem):
+        called.append({})
+
+    def prepare(weight, problem, **tile):
+        called.append(tile)
+        return weight
+
+    def launch(a, b, c, BLOCK_M=8):
+        called.append(BLOCK_M)
+
+    module = SimpleNamespace(workspace=workspace, prepare=prepare, launch=launch)
+    capture.BoundStep(module, problems.Gemm(M=2, N=3, K=4), {"BLOCK_M": 16}).run("a", "b", "c")
+    assert called == [{}, {"BLOCK_M": 16}, 16]
+    called.clear()
+    capture.BoundStep(module, problems.Gemm(M=2, N=3, K=4)).run("a", "b", "c")
+    assert called == [{}, {}, 8]
+
 
 # --- Numba's host functions and launches ---
 

@@ -80,7 +80,7 @@ def first(report):
 # --- right kernels ---
 
 
-@pytest.mark.parametrize("order", ["forward", "backward", 7])
+@pytest.mark.parametrize("order", ["forward", "backward"])
 @pytest.mark.parametrize("problem", [PROBLEM, problems.Hgemm(M=1, N=8, K=8)])
 def test_a_right_kernel_is_right_and_sound_in_every_order(order, problem):
     found = traced(RIGHT, problem, order=order)
@@ -88,7 +88,7 @@ def test_a_right_kernel_is_right_and_sound_in_every_order(order, problem):
     assert found.faults == []
 
 
-@pytest.mark.parametrize("order", ["forward", "backward", 3])
+@pytest.mark.parametrize("order", ["forward", "backward"])
 def test_blocks_of_a_cluster_fill_each_other_s_tiles(launched, order):
     a, *arguments = cluster_arguments()
     report, _ = launched(CLUSTER, (4, 32, 0, 4096), *arguments, order=order)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog.boundstep import BoundStep
 from common.catalog.problems import FLOAT16, Problem
 from common.check import inputs
+from common.machine_code.capture import BoundStep
 from common.timing import peers
 from common.timing.timing import Fused, Stopwatch
 
@@ -36,7 +36,7 @@ def measure(
     x, y, bound = _ready(module, problem)
 
     def launch(to: Any, epilogue: Any) -> None:
-        module.launch(*bound.arguments(x, to), epilogue=epilogue)
+        module.launch(*bound.arguments(x, to), finish=epilogue)
 
     def alone() -> None:
         launch(y, None)

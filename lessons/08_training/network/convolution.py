@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 
 from common.catalog import catalog, problems
-from common.catalog.boundstep import BoundStep
+from common.machine_code.capture import BoundStep
 
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
 
@@ -53,7 +53,7 @@ class Convolution:
 
     def forward(self):
         """y = x * filt, with what follows."""
-        self._forward.module.launch(*self._forward.arguments(self.x, self.y), epilogue=self.after)
+        self._forward.module.launch(*self._forward.arguments(self.x, self.y), finish=self.after)
 
     def backward(self):
         """The gradients of the filter and the bias, and that of x if there is a ``dx``."""

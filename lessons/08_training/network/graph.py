@@ -7,7 +7,7 @@ read from memory: the batch, the rate, the number of the step.
 
 from contextlib import contextmanager
 
-from common.catalog.patching import replaced
+from common.machine_code.capture import replaced
 
 
 def _checked(answer):
