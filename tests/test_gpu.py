@@ -107,65 +107,6 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     assert "endless loop" in results[3].message
 
 
-# --- float16, more than 48 KiB of shared memory, instructions of one compute capability ---
-
-HALF = """\"\"\"hgemm_added: one thread for each element, on float16 arrays.
-
-Previous step: none
-\"\"\"
-
-from numba import cuda, float32
-from numba.types import float16
-
-BYTES = {size}
-
-
-@cuda.jit
-def product(a, b, c):
-    last = cuda.shared.array(0, float32)
-    M, N = c.shape
-    n, m = cuda.grid(2)
-    i = cuda.threadIdx.y * 16 + cuda.threadIdx.x
-    place = last.shape[0] - 1 - i  # the end of what the launch asks for
-    last[place] = float32(0.0)
-    if m < M and n < N:
-        for k in range(a.shape[1]):
-            last[place] += float32(a[m, k]) * float32(b[k, n])
-        c[m, n] = float16(last[place])
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    product[(-(-N // 16), -(-M // 16)), (16, 16), 0, BYTES](a, b, c)
-"""
-
-
-def half(write, size):
-    """A step on float16 arrays that takes so many bytes of dynamic shared memory."""
-    path = write(f"{size}/99_added/hgemm_added.py", HALF.format(size=size))
-    return catalog.find("hgemm_added", path.parent.parent)
-
-
-def test_more_shared_memory_than_the_card_has_is_refused(write):
-    most = limits.most_shared(device.compute_capability())
-    fits, too_large = (half(write, size).path for size in (most, most + 4))
-    shape = {"M": 5, "N": 7, "K": 3}
-    tasks = [Check(path=str(path), ladder="hgemm", shape=shape, engine="gpu") for path in (fits, too_large)]
-    (_, first), (_, second) = isolate.run(tasks, False, seconds=60.0)
-    assert first.status == "right" != second.status
-    assert f"a block has at most {most}" in second.message
-
-
-def test_a_float16_step_is_timed_in_turn_with_the_library(write):
-    (outcome,) = measuring.time_steps([(half(write, 4096), "tiny-hgemm")])
-    assert outcome.status == "right", outcome.reasons
-    if not peers.available():
-        pytest.skip(peers.HOW_TO_GET)
-    beside = outcome.beside
-    assert beside.peer == "cuBLAS FP16"
-    assert 0 < beside.ratio_p20 <= beside.ratio <= beside.ratio_p80
-
-
 def test_errors_are_those_of_the_precision():
     result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
     rms = {one.product: [point.rms for point in one.points] for one in result.products if one.operands == "normals"}

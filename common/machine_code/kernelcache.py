@@ -1,4 +1,4 @@
-"""Kernels that were compiled before, by this process or another: one file each, found by all that one is made of.
+"""Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
 same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
@@ -31,7 +31,6 @@ import numpy as np
 from common.catalog import cache, schema, sources
 from common.catalog.schema import Amount, Count
 from common.machine_code.capture import replaced
-from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"
 
@@ -41,7 +40,7 @@ _Capability = tuple[int, int]
 
 
 class UncachableError(Exception):
-    """A kernel is made of something whose value cannot be told apart."""
+    """A kernel depends on a value that cannot be described in a key."""
 
 
 @functools.cache
@@ -62,7 +61,7 @@ class _Header(msgspec.Struct):
 
 
 class _Describer:
-    """Makes nested tuples of values: two are equal only if what is compiled of the values is.
+    """Turns values into nested tuples that are equal only if the same machine code comes of them.
 
     ``files``  those that functions were written in
     """
@@ -156,7 +155,7 @@ def _trusted(module: str) -> bool:
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
-    """What a compiled kernel is found by; None if it is made of something that has no description."""
+    """The key of a compiled kernel; None if it depends on something that cannot be described."""
     describe = _Describer()
     try:
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
@@ -167,7 +166,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 
 
 class Cache:
-    """In the place of Numba's cache of one dispatcher: asked before a kernel is compiled, and told after."""
+    """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
@@ -218,25 +217,20 @@ SPENT = Spent()
 
 
 def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels made here are looked for in ``folder``, and kept there; needs real Numba CUDA."""
+    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
     from numba.cuda import dispatcher
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
         return
-    construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
+    construct = dispatcher.CUDADispatcher.__init__
 
     @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self, folder)
 
-    @functools.wraps(compile_kernel)
-    def compiled(self: Any, signature: Any) -> Any:
-        with uncollected():
-            return compile_kernel(self, signature)
-
     constructed.kernels_kept = True  # type: ignore[attr-defined]
-    dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
+    dispatcher.CUDADispatcher.__init__ = constructed
 
 
 def compile_for(
@@ -255,7 +249,7 @@ def compile_for(
     from numba.cuda.dispatcher import _Kernel
 
     began = time.perf_counter()
-    with _for_capability(capability), uncollected():
+    with _for_capability(capability):
         kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
         kernel._codelibrary.get_cubin()
     return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
