@@ -44,11 +44,6 @@ _LONGEST = 200  # characters of a line that a file prints
 @cache
 def warm() -> None:
     """Import what tasks need."""
-    from common.check import (  # noqa: F401
-        check,
-        shapes,
-        tracedbench,
-    )
     from common.machine_code import codegen, summaries  # noqa: F401
 
     gc.set_threshold(100_000, 50, 50)

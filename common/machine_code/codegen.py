@@ -93,10 +93,10 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels that a step which picks one by measuring may start before it does: those of all its candidates.
+    """The kernels of all candidates of a step that picks one of them by measuring; none for other steps.
 
     Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
-    and the output. Other steps start none.
+    and the output.
     """
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):

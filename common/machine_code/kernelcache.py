@@ -1,4 +1,4 @@
-"""Kernels that were compiled before, by this process or another: one file each, found by all that one is made of.
+"""Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
 same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
@@ -40,7 +40,7 @@ _Capability = tuple[int, int]
 
 
 class UncachableError(Exception):
-    """A kernel is made of something whose value cannot be told apart."""
+    """A kernel depends on a value that cannot be described in a key."""
 
 
 @functools.cache
@@ -61,7 +61,7 @@ class _Header(msgspec.Struct):
 
 
 class _Describer:
-    """Makes nested tuples of values: two are equal only if what is compiled of the values is.
+    """Turns values into nested tuples that are equal only if the same machine code comes of them.
 
     ``files``  those that functions were written in
     """
@@ -155,7 +155,7 @@ def _trusted(module: str) -> bool:
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
-    """What a compiled kernel is found by; None if it is made of something that has no description."""
+    """The key of a compiled kernel; None if it depends on something that cannot be described."""
     describe = _Describer()
     try:
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
@@ -166,7 +166,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 
 
 class Cache:
-    """In the place of Numba's cache of one dispatcher: asked before a kernel is compiled, and told after."""
+    """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
@@ -217,7 +217,7 @@ SPENT = Spent()
 
 
 def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels made here are looked for in ``folder``, and kept there; needs real Numba CUDA."""
+    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
     from numba.cuda import dispatcher
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):

@@ -135,15 +135,6 @@ def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
     assert re.search(told, device.silent())
 
 
-@pytest.mark.parametrize("driver", [None, Driver(cuInit=999), Driver(cuInit=100)])
-def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeypatch):
-    monkeypatch.setattr(device, "loaded", lambda: driver)
-    assert not device.ready()
-    with pytest.raises(device.NoGpuError, match="timing needs an NVIDIA GPU") as raised:
-        device.require_gpu("timing")
-    assert device.silent() in str(raised.value)
-
-
 @pytest.mark.parametrize("words", [["check", "gemm_naive"], ["all"], ["bench"], ["grade", "01"]])
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
