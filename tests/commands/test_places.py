@@ -22,9 +22,11 @@ from msgspec import to_builtins
 from common import cli
 from common.catalog import catalog, device, problems, sources
 from common.commands import lessons
-from common.jobs import compiling, measuring, run
-from common.jobs.messages import StepResult, TunablesResult
-from common.jobs.run import Outcome
+from common.check import compiling, run
+from common.timing import measuring
+from common.run.results import StepResult
+from common.timing.tasks import TunablesResult
+from common.run.results import Outcome
 from common.timing import ceilings, peers, timing
 
 gpu = device.Gpu(NAME, "9.0", 132, 80 << 30, 50 << 20, "580", "13.0")
