@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from small_kernels import HEAD, file_of, sections, traced
 
+from common.catalog import inputs
 from common.catalog.problems import Gemm
-from common.check import inputs
 from common.trace.state import TraceError
 
 pytestmark = pytest.mark.usefixtures("traced")

@@ -12,11 +12,9 @@ from numba import cuda
 from small_kernels import HEAD, kinds, traced
 
 from common import cli
-from common.catalog import catalog, limits, problems, reference
+from common.catalog import catalog, inputs, limits, problems, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.check import inputs
 from common.explain.faults import UNSOUND, Fault
-from common.jobs.messages import LaunchResult
 from common.records import records
 from common.records.records import Record
 from common.report import agreement, tracetables

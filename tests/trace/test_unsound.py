@@ -9,11 +9,10 @@ import pytest
 from sampling import some
 from small_kernels import HEAD, file_of, kinds, named, sections, traced
 
-from common.catalog import catalog, limits
+from common.catalog import catalog, inputs, limits
 from common.catalog.problems import Conv2d, Gemm
-from common.check import inputs
-from common.jobs.messages import Launch
 from common.run import isolate
+from common.run.messages import Launch
 from common.timing import tools
 from common.trace import trace
 from common.trace.state import TraceError
