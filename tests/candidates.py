@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import classes
 
-from common.catalog import problems
+from common.catalog import inputs, problems
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
-from common.check import inputs, shapes
+from common.check import shapes
 from common.check.shapes import drawn
 
 

@@ -35,13 +35,12 @@ import mutants
 import numpy as np
 from candidates import Candidate, candidates, long_sums
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, inputs, problems
 from common.catalog.problems import LADDERS, Conv2d, Gemm, Problem
-from common.check import inputs, plan, shapes
+from common.check import plan, run, shapes, tasks
 from common.explain import diagnose
-from common.jobs import run, tasks
-from common.jobs.messages import Check
 from common.run import child
+from common.run.messages import Check
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found

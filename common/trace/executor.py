@@ -306,9 +306,7 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
-        if type(array) is View:
-            return array.load(self, index, line)
-        return array[index]
+        return array.load(self, index, line) if type(array) is View else array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
@@ -340,7 +338,7 @@ class Executor(State):
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
         result = function(a, b)
-        if self.ledger.recording:
+        if type(result) is not int and self.ledger.recording:
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 

@@ -16,8 +16,9 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs.messages import Check, Compile, Pair, StepResult
 from common.run import isolate
+from common.run.messages import Check, Compile, Pair
+from common.run.results import StepResult
 from common.timing import timing
 
 NAIVE = catalog.find("gemm_naive")
@@ -231,22 +232,22 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     def read(helpers):
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
 
-    assert all(read(task.helpers) == {"wide": present} for task in tasks)
+    assert all(read(task.helpers) == {"memory": present} for task in tasks)
     (pair,) = [task for task in tasks if isinstance(task, Pair)]
     assert set(pair.against) == {"shipped"}
-    assert read(pair.against["shipped"].helpers) == {"wide": helper}
+    assert read(pair.against["shipped"].helpers) == {"memory": helper}
     # the same file on another helper is the student's own best, and was timed with that helper
     (event,) = history.events("gemm_wide_loads")
-    assert event.helpers == {"wide": history.sha(present)}
-    (kept,) = history.events("wide")
+    assert event.helpers == {"memory": history.sha(present)}
+    (kept,) = history.events("memory")
     assert (kept.what, history.stored("memory.py", kept.source)) == ("saved", present)
     best = history.keep(b"faster = True\n", "memory.py").parent.name
     figures = Figures(preset="gemm-4096", ratio=9.0)
-    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
+    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"memory": best}))
     tasks.clear()
     told(on_gpu(step))
     (pair,) = [task for task in tasks if isinstance(task, Pair)]
-    assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
+    assert read(pair.against["best"].helpers) == {"memory": b"faster = True\n"}
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02])
