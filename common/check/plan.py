@@ -1,7 +1,7 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
-Which shapes, is data: ``shapes.toml``, chosen by ``tests/kill_matrix.py`` so that every wrong kernel that is known
-fails at one, and that each extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
+Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
+extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
 
 All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
 one shape, or one set of arrays, to the next shows. Two engines judge:
