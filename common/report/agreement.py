@@ -11,12 +11,12 @@ from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
-from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
 from common.report.table import Table
+from common.run import messages
 from common.run.messages import at
-from common.timing import tools
+from common.timing import measuring, tools
 from common.timing.tools import Counts
 from common.trace import trace
 from common.trace.messages import TracedKernel
