@@ -9,14 +9,13 @@ import pytest
 from sampling import some
 
 from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
-from common.check import plan
+from common.check import plan, run
 from common.edit import history, loop, shipped
-from common.jobs import measuring, run
-from common.jobs.messages import Check
 from common.records import records
 from common.records.records import Record
 from common.run import isolate
-from common.timing import ceilings, peers, timing
+from common.run.messages import Check
+from common.timing import ceilings, measuring, peers, timing
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -26,7 +25,7 @@ FILES = some([*catalog.steps(), *catalog.experiments()], 9, 6)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
-    outcomes = list(run.check_steps(FILES, simulator=False, seed=5))
+    outcomes = list(run.check_steps(FILES, without_gpu=False, seed=5))
     planned = {(step.name, case.problem) for step in FILES for case in plan.cases(step.ladder, True, 5)}
     assert planned <= {(o.step.name, o.problem) for o in outcomes}  # and some narrower ones that were traced
     wrong = [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine]
@@ -107,65 +106,6 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     assert "endless loop" in results[3].message
 
 
-# --- float16, more than 48 KiB of shared memory, instructions of one compute capability ---
-
-HALF = """\"\"\"hgemm_added: one thread for each element, on float16 arrays.
-
-Previous step: none
-\"\"\"
-
-from numba import cuda, float32
-from numba.types import float16
-
-BYTES = {size}
-
-
-@cuda.jit
-def product(a, b, c):
-    last = cuda.shared.array(0, float32)
-    M, N = c.shape
-    n, m = cuda.grid(2)
-    i = cuda.threadIdx.y * 16 + cuda.threadIdx.x
-    place = last.shape[0] - 1 - i  # the end of what the launch asks for
-    last[place] = float32(0.0)
-    if m < M and n < N:
-        for k in range(a.shape[1]):
-            last[place] += float32(a[m, k]) * float32(b[k, n])
-        c[m, n] = float16(last[place])
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    product[(-(-N // 16), -(-M // 16)), (16, 16), 0, BYTES](a, b, c)
-"""
-
-
-def half(write, size):
-    """A step on float16 arrays that takes so many bytes of dynamic shared memory."""
-    path = write(f"{size}/99_added/hgemm_added.py", HALF.format(size=size))
-    return catalog.find("hgemm_added", path.parent.parent)
-
-
-def test_more_shared_memory_than_the_card_has_is_refused(write):
-    most = limits.most_shared(device.compute_capability())
-    fits, too_large = (half(write, size).path for size in (most, most + 4))
-    shape = {"M": 5, "N": 7, "K": 3}
-    tasks = [Check(path=str(path), ladder="hgemm", shape=shape, engine="gpu") for path in (fits, too_large)]
-    (_, first), (_, second) = isolate.run(tasks, False, seconds=60.0)
-    assert first.status == "right" != second.status
-    assert f"a block has at most {most}" in second.message
-
-
-def test_a_float16_step_is_timed_in_turn_with_the_library(write):
-    (outcome,) = measuring.time_steps([(half(write, 4096), "tiny-hgemm")])
-    assert outcome.status == "right", outcome.reasons
-    if not peers.available():
-        pytest.skip(peers.HOW_TO_GET)
-    beside = outcome.beside
-    assert beside.peer == "cuBLAS FP16"
-    assert 0 < beside.ratio_p20 <= beside.ratio <= beside.ratio_p80
-
-
 def test_errors_are_those_of_the_precision():
     result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
     rms = {one.product: [point.rms for point in one.points] for one in result.products if one.operands == "normals"}
@@ -196,7 +136,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     monkeypatch.setenv(device.CARD_SWITCH, "8.6")
     names = some(WITH_LESS, 4, 1)
     steps = [catalog.find(name) for name in names]
-    outcomes = list(run.check_steps(steps, simulator=False, seed=5))
+    outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
     timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
@@ -208,7 +148,7 @@ DRIVER = """
 import json, sys
 from numba import cuda
 from common.catalog import catalog, problems
-from common.jobs import run
+from common.check import run
 from common.machine_code import codegen
 
 found = []
@@ -255,7 +195,7 @@ def edited(tmp_path):
 @pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
 def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
     monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
-    this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
+    this = loop.Run(edited(wpt), "gemm-2048", without_gpu=False)
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages
     pair = stages[loop.TIME].outcomes[0].pairs["shipped"]
@@ -268,7 +208,7 @@ def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt
 def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
     step = edited(8)
     step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 1000000000, k0 + tx] if"))
-    (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=False).stages()
     (fault, *_) = stage.failed[0].faults
     assert fault.kind == "outside"
     assert "a[m * 1000000000, k0 + tx]" in fault.code

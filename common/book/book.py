@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import io
 import posixpath
@@ -20,7 +21,6 @@ from sphinx.util.images import get_image_size
 
 from common.book import STATIC, explorer, sources, story
 from common.catalog import catalog, store
-from common.machine_code import codegen
 from common.records import records
 from common.report import traces
 
@@ -50,7 +50,8 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     store.write(generated / _RECORDS, sources.records_script(records.all_records()))
     said, warned = io.StringIO(), io.StringIO()
     # the trees of all pages live until the end
-    with codegen.uncollected(), patch_docutils(), docutils_namespace():
+    gc.set_threshold(100_000, 50, 50)
+    with patch_docutils(), docutils_namespace():
         app = Sphinx(
             str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced, generated), said,
             warned, freshenv=False, parallel=2,

@@ -18,8 +18,8 @@ from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, shipped
 from common.grade import folders, grade
-from common.jobs import measuring
 from common.report import tables
+from common.timing import measuring
 
 _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 
@@ -71,8 +71,8 @@ def _graded(
     note: str = "",
 ) -> int:
     """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
-    simulator = arguments.simulator(options.sim, options)
-    gpu, ceilings = (None, None) if simulator else measuring.measure_device()
+    without_gpu = arguments.without_gpu(options.sim, options)
+    gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds, int(options.memory * 2**30))
     own = _own_sources(files)
     if folders.INSIDE not in os.environ:
@@ -93,7 +93,7 @@ def _graded(
         written = console.tried(lambda: folders.report(grades, out, note)) if out else None
         console.tried(lambda: _remember(files, grades, own))
     if options.json:
-        console.print_json({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]})
+        console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:

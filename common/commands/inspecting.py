@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from common.catalog import device, problems, store
 from common.catalog.catalog import Step
+from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
-from common.jobs import compiling, run
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
@@ -101,7 +101,7 @@ def _trace(options: argparse.Namespace) -> int:
     if len(options.steps) not in (1, 2):
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = arguments.one_or_two(options)
-    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulator=True)
+    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
     if options.html is not None:
         _require_page(options.html)
@@ -179,7 +179,7 @@ def _agree(options: argparse.Namespace) -> int:
             steps = [replace(steps[0], path=options.file)]
         pairs = agreement.cases(steps)
         if options.shape is not None:
-            shape = arguments.shape_of(steps, options.shape, simulator=True)
+            shape = arguments.shape_of(steps, options.shape, without_gpu=True)
             pairs = [(step, shape) for step in steps]
         for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
             found.setdefault(step.name, {})[str(problem)] = entry
@@ -191,5 +191,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.agreed(found, steps))
+        console.say().print(agreement.table(found, steps, ratios_alone=True))
     return RIGHT

@@ -22,16 +22,14 @@ from msgspec.structs import replace
 from common.catalog import problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import plan
+from common.check import plan, run
 from common.edit import history, shipped
 from common.edit.history import Figures
-from common.jobs import messages, run
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
-from common.run import isolate
+from common.run import isolate, messages
 from common.run.messages import Place, ShapeTask, at
+from common.run.results import Outcome, StepResult
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
@@ -95,7 +93,7 @@ class Run:
 
     step: Step
     preset: str
-    simulator: bool
+    without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
     version: Version | None = None  # what runs, whatever is saved meanwhile; None if it could not be kept
@@ -111,7 +109,7 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
         original = shipped.text(self.step.path)
         self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
-        reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
+        reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
         ran: list[Outcome] = []
         try:
             with closing(self._outcomes()) as found:
@@ -137,7 +135,7 @@ class Run:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         first = self._check(small, depth="once", seconds=FIRST_SECONDS)
-        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
+        cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
         # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
@@ -146,9 +144,9 @@ class Run:
         try:
             compiled = [
                 compiling.submit(self._ran, [self._compile(shape)], False)
-                for shape in (shapes if self.simulator else [full])
+                for shape in (shapes if self.without_gpu else [full])
             ]
-            if self.simulator:
+            if self.without_gpu:
                 begun = checking.submit(self._ran, [first], True)
                 rest = checking.submit(self._ran, cpu, True)
                 yield FIRST, _first(begun, compiled[0])
@@ -163,9 +161,9 @@ class Run:
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
                 yield CODE, [outcome for outcome in code if outcome.problem == full]
-            elif self.simulator:  # with a GPU it ran, whatever this compiler says
+            elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
                 yield CODE, broken
-            if not self.simulator:
+            if not self.without_gpu:
                 pair = messages.Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
         finally:
@@ -173,16 +171,16 @@ class Run:
             for line in lines:
                 line.shutdown(cancel_futures=True)
 
-    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> list[Outcome]:
+    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
         """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
         found: list[Outcome] = []
-        results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
+        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
             problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
             if isinstance(task, messages.Compile):
                 result = replace(result, only_compiled=True)
             else:
-                result = run.judged(problem, result, gpu=simulator and not self.simulator)
+                result = run.judged(problem, result, gpu=without_gpu and not self.without_gpu)
             found.append(Outcome.of(self.step, problem, self.preset, result))
             if not found[-1].fine:
                 break

@@ -27,16 +27,14 @@ from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
 from common.check import budget, check, shapes
-from common.check.check import Finding
 from common.edit import shipped
 from common.grade import answers, frame, limits
 from common.grade.folders import Submission, in_one_line, printable
 from common.grade.tasks import Judge, Judged
-from common.jobs import messages
-from common.jobs.messages import StepResult
 from common.records import records
-from common.run import isolate
+from common.run import isolate, messages
 from common.run.messages import Task
+from common.run.results import Finding, StepResult
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
@@ -211,11 +209,11 @@ class _Kernel:
         if self.grader.gpu and not self.grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[Any]:
+    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[Any]:
         """The tasks' results, fewer if the grading ends meanwhile."""
         grader = self.grader
-        with contextlib.nullcontext() if simulated else grader.on_gpu:
-            return [result for _, result in isolate.run(tasks, simulated, grader.seconds, grader.closing)]
+        with contextlib.nullcontext() if without_gpu else grader.on_gpu:
+            return [result for _, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing)]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""

@@ -7,7 +7,6 @@ Needs no GPU.
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import re
@@ -94,10 +93,10 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels that a step which picks one by measuring may start before it does: those of all its candidates.
+    """The kernels of all candidates of a step that picks one of them by measuring; none for other steps.
 
     Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
-    and the output. Other steps start none.
+    and the output.
     """
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):
@@ -226,23 +225,11 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
     tracing = _source_lines() if lines else contextlib.nullcontext()
-    with _without_device(cc, lines), tracing, uncollected():
+    with _without_device(cc, lines), tracing:
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
     return library
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: what compiling makes lives until it ends, and is looked through in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

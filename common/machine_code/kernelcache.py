@@ -1,4 +1,4 @@
-"""Kernels that were compiled before, by this process or another: one file each, found by all that one is made of.
+"""Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
 same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
@@ -31,7 +31,6 @@ import numpy as np
 from common.catalog import cache, schema, sources
 from common.catalog.schema import Amount, Count
 from common.machine_code.capture import replaced
-from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"
 
@@ -41,7 +40,7 @@ _Capability = tuple[int, int]
 
 
 class UncachableError(Exception):
-    """A kernel is made of something whose value cannot be told apart."""
+    """A kernel depends on a value that cannot be described in a key."""
 
 
 @functools.cache
@@ -62,7 +61,7 @@ class _Header(msgspec.Struct):
 
 
 class _Describer:
-    """Makes nested tuples of values: two are equal only if what is compiled of the values is.
+    """Turns values into nested tuples that are equal only if the same machine code comes of them.
 
     ``files``  those that functions were written in
     """
@@ -156,7 +155,7 @@ def _trusted(module: str) -> bool:
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
-    """What a compiled kernel is found by; None if it is made of something that has no description."""
+    """The key of a compiled kernel; None if it depends on something that cannot be described."""
     describe = _Describer()
     try:
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
@@ -167,7 +166,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 
 
 class Cache:
-    """In the place of Numba's cache of one dispatcher: asked before a kernel is compiled, and told after."""
+    """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
@@ -193,10 +192,17 @@ class Cache:
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
+        """Keep a kernel that was compiled, unless it has no key or is of a kind that is not kept."""
         elapsed = 1e3 * (time.perf_counter() - self._began)
         SPENT.here_ms += elapsed
-        if self._key is not None:
-            store(self._folder, self._key, kernel, _current_capability(), elapsed)
+        library = kernel._codelibrary
+        special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
+        if self._key is None or special or kernel.shared_memory_carveout is not None or library.referenced_objects:
+            return
+        with _for_capability(_current_capability()):
+            code = library.get_cubin().code
+        header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, bytes=len(code))
+        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
 
 
 class Spent:
@@ -218,59 +224,33 @@ SPENT = Spent()
 
 
 def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels made here are looked for in ``folder``, and kept there; needs real Numba CUDA."""
+    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
     from numba.cuda import dispatcher
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
         return
-    construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
+    construct = dispatcher.CUDADispatcher.__init__
 
     @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self, folder)
 
-    @functools.wraps(compile_kernel)
-    def compiled(self: Any, signature: Any) -> Any:
-        with uncollected():
-            return compile_kernel(self, signature)
-
     constructed.kernels_kept = True  # type: ignore[attr-defined]
-    dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
+    dispatcher.CUDADispatcher.__init__ = constructed
 
 
-def compile_for(
-    dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability, folder: Path | None = None
-) -> bool:
-    """Compile a kernel for a compute capability and keep it, without a GPU; False if it cannot be kept.
+def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> None:
+    """Compile a kernel for a compute capability without a GPU, and keep it, after :func:`install`.
 
-    What compiling raises passes through.
+    One without a key is not compiled. What compiling raises passes through.
     """
-    folder = folder or FOLDER
-    found = key(dispatcher, argument_types, capability)
-    if found is None:
-        return False
-    if _read(folder / f"{found}.kernel") is not None:
-        return True
     from numba.cuda.dispatcher import _Kernel
 
-    began = time.perf_counter()
-    with _for_capability(capability), uncollected():
-        kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
-        kernel._codelibrary.get_cubin()
-    return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
-
-
-def store(folder: Path, found: str, kernel: Any, capability: _Capability, compile_ms: float) -> bool:
-    """Keep a compiled kernel; False if it is of a kind that is not kept, or the folder cannot be written."""
-    if kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive:
-        return False
-    if kernel.shared_memory_carveout is not None or kernel._codelibrary.referenced_objects:
-        return False
-    with _for_capability(capability):
-        code = kernel._codelibrary.get_cubin().code
-    header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=compile_ms, bytes=len(code))
-    return cache.write_bytes(folder, f"{found}.kernel", msgspec.json.encode(header) + b"\n" + code)
+    if key(dispatcher, argument_types, capability) is None:
+        return
+    with _for_capability(capability), replaced(_Kernel, bind=lambda kernel: kernel._codelibrary.get_cubin()):
+        dispatcher.compile(argument_types)
 
 
 def _read(file: Path) -> tuple[_Header, bytes] | None:

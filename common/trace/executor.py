@@ -29,11 +29,11 @@ from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.teams import SplitError, StuckError
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
-from common.trace.intrinsics import Code, Intrinsic, Range
+from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
 from common.trace.shared import Shared
 from common.trace.state import Mask, Point, State, TraceError
-from common.trace.values import Value, choose, dtype_of, truth, uniform
+from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
@@ -306,9 +306,7 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
-        if type(array) is View:
-            return array.load(self, index, line)
-        return array[index]
+        return array.load(self, index, line) if type(array) is View else array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
@@ -340,7 +338,7 @@ class Executor(State):
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
         result = function(a, b)
-        if self.ledger.recording:
+        if type(result) is not int and self.ledger.recording:
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 

@@ -15,18 +15,18 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
+from common.check import compiling, run, unchanged
 from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
 from common.edit import history, shipped
 from common.grade import folders, grade
-from common.jobs import compiling, measuring, run, unchanged
-from common.jobs.messages import TunablesResult
-from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.timing import tools
+from common.run.results import Outcome
+from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
+from common.timing.tasks import TunablesResult
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"
@@ -72,8 +72,8 @@ CASES = {
     "check gemm_naive 01.1 gemm_naive": lambda s: names(s.check_steps.steps) == ["gemm_naive", FIRST],
     "check gemm_naive --file {file} --json": lambda s: s.check_steps.file == s.folder / "mine.py" and s.json,
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
-    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.simulator and s.check_steps.seed == 7,
-    "check gemm_naive --record": lambda s: s.check_steps.simulator and not s.check_steps.compiled,
+    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
+    "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.Bench.pairs) > 50 and not s.Bench.fresh and not s.Bench.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
@@ -118,7 +118,7 @@ CASES = {
     "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
     "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
-        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.simulator
+        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
     ),
     f"{LESSON} conv2d_layer_dispatch --watch": lambda s: (
         names(s.watch.steps) == ["conv2d_layer_dispatch"] and s.watch.at_once

@@ -23,10 +23,10 @@ from common.grade import folders, grade, limits, tasks
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader
 from common.grade.tasks import Judge, Judged
-from common.jobs import measuring
-from common.jobs.messages import StepResult
 from common.machine_code import codegen, sass
 from common.records import records
+from common.run.results import StepResult
+from common.timing import measuring
 from common.trace import trace
 
 ONE = "gemm_one_dimension"
@@ -565,8 +565,8 @@ def test_with_a_gpu_a_kernel_is_checked_there_and_a_share_of_the_floor_is_asked_
     figures = {**one.at_most, **one.at_least, "float64": 0.0}
     asked = []
 
-    def done(self, tasks, simulated):
-        asked.extend((type(task).__name__, simulated) for task in tasks)
+    def done(self, tasks, without_gpu):
+        asked.extend((type(task).__name__, without_gpu) for task in tasks)
         judged, timed = Judged(status="right", figures=figures), StepResult(status="right", timing=timing)
         return [judged if isinstance(task, Judge) else timed for task in tasks]
 

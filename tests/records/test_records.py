@@ -8,12 +8,11 @@ from made import GPU
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, problems, schema, sources, store
+from common.catalog import catalog, problems, schema, sources
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
-from common.jobs import run
-from common.jobs.messages import StepResult
+from common.check import run
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -23,6 +22,7 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
+from common.run.results import StepResult
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
@@ -138,23 +138,6 @@ def test_runs_nothing_refers_to_are_dropped(record):
     record.set_ceilings(MEASURED, keys[2])
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[2])
     assert list(record.data.runs) == [keys[2]]
-
-
-@pytest.mark.parametrize("stage", ["replace", "fsync"])
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, monkeypatch, stage):
-    key = record.start_run()
-    record.put("gemm-2048", "gemm_naive", row(2.0), key)
-    before = record.path.read_bytes()
-
-    def fail(*_args, **_kwargs):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(store.os, stage, fail)
-    with pytest.raises(OSError, match="disk full"):
-        record.put("gemm-2048", "gemm_new", row(1.0), key)
-    monkeypatch.undo()
-    assert record.path.read_bytes() == before
-    assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
 # --- reading ---

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import check, plan, shapes
-from common.jobs import messages, timetasks
-from common.jobs.messages import StepResult
+from common.check import check, loading, plan, shapes
 from common.machine_code import kernelcache
-from common.run import isolate
-from common.run.messages import Result, at
+from common.run import isolate, messages
+from common.run.messages import at
+from common.run.results import Outcome, Result, StepResult
 
 Answered = TypeVar("Answered")
 Told = TypeVar("Told", bound=Result)
@@ -35,46 +34,6 @@ EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
 
-class Outcome(StepResult, frozen=True, kw_only=True):
-    """What came of one task on one step at one problem, which is a ``preset`` or none."""
-
-    step: Step
-    problem: Problem
-    preset: str | None = None
-
-    @classmethod
-    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
-        return cls(step=step, problem=problem, preset=preset, **result.told())
-
-    def told(self) -> dict[str, Any]:
-        """The result's fields alone, as they stand in JSON."""
-        told = StepResult.told(self)
-        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
-
-    @property
-    def fine(self) -> bool:
-        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
-        return self.status in ("right", "refused", "unjudged")
-
-    @property
-    def left_out(self) -> bool:
-        """Has the GPU no room for it? That holds nothing back."""
-        return self.needed_bytes is not None
-
-    @property
-    def elsewhere(self) -> bool:
-        """Does the step require another GPU than this machine's?"""
-        return self.requires is not None
-
-    @property
-    def reasons(self) -> list[str]:
-        """One line per finding, or what stopped the task; what is left out is said once for all."""
-        if self.left_out:
-            return []
-        findings = [f"{item.kind}: {item.message}" for item in self.findings]
-        return findings + ([f"{self.status}: {self.message}"] if self.message else [])
-
-
 # Faults whose line is that of the launch, not of what went wrong.
 _UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "constant-memory"}
 
@@ -85,7 +44,7 @@ class DeviceError(RuntimeError):
 
 def check_steps(
     steps: list[Step],
-    simulator: bool,
+    without_gpu: bool,
     shape: Problem | None = None,
     file: Path | None = None,
     seed: int = 0,
@@ -103,7 +62,7 @@ def check_steps(
     """
     checks = []
     for step in steps:
-        one = _StepCheck(step, simulator or bool(beyond(step)), shape, file)
+        one = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
         one.lay_out(seed, full, step.name in brief, compiled)
         checks.append(one)
     pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
@@ -153,7 +112,7 @@ def _last(checks: list[_StepCheck], stop: threading.Event) -> list[tuple[_StepCh
     found = []
     for one in checks:
         # of its lines the GPU's is the last
-        right = not one.simulated and all(outcome.fine for outcome in one.running[-1].result())
+        right = not one.without_gpu and all(outcome.fine for outcome in one.running[-1].result())
         if right and one.last:
             results = isolate.run(one.last, False, CHECK_SECONDS, stop)
             outcomes = [one.outcome(task, result) for task, (_, result) in zip(one.last, results, strict=False)]
@@ -190,7 +149,7 @@ class _StepCheck:
     """
 
     step: Step
-    simulated: bool  # as if there were no GPU
+    without_gpu: bool
     shape: Problem | None  # the one that was asked for
     file: Path | None
     lines: list[Line] = field(default_factory=list)
@@ -201,7 +160,7 @@ class _StepCheck:
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
         """Lay out what is done, as :func:`check_steps` says: compilations, traces, launches on the GPU."""
-        step, gpu = self.step, not self.simulated
+        step, gpu = self.step, not self.without_gpu
         if self.too_large:
             return
         if brief:
@@ -210,7 +169,7 @@ class _StepCheck:
             cases = plan.cases_at(self.shape, gpu, seed)
         else:
             cases = plan.cases(step.ladder, gpu, seed, full)
-        if self.simulated and compiled and not brief:  # first: what it says is told before all else
+        if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
             targets = allowed(step, [CODE_ARCHITECTURE])
@@ -232,7 +191,7 @@ class _StepCheck:
     @property
     def too_large(self) -> str:
         """Why the shape that was asked for is not traced; empty if it is."""
-        return plan.too_large(self.shape) if self.shape and self.simulated else ""
+        return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
 
     def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         """Compile what the GPU will run, without touching it; what cannot be is compiled where it runs."""
@@ -250,7 +209,7 @@ class _StepCheck:
             self.compiled.result()
         outcomes: list[Outcome] = []
         enough = threading.Event()
-        results = isolate.run(line, self.simulated, CHECK_SECONDS, stop, self.hopeless, enough)
+        results = isolate.run(line, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
         for task, (_, result) in zip(line, results, strict=False):
             outcome = self.outcome(task, result)
             if isinstance(task, messages.Check) and outcome.left_out:
@@ -271,7 +230,7 @@ class _StepCheck:
         if isinstance(task, messages.Compile):
             result = replace(result, only_compiled=True)
         else:
-            beside_gpu = not self.simulated and not task.on_gpu
+            beside_gpu = not self.without_gpu and not task.on_gpu
             result = judged(problem, result, self.shape is not None, beside_gpu)
         return Outcome.of(self.step, problem, None, result)
 
@@ -281,7 +240,7 @@ class _StepCheck:
             said = self.too_large
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
         found = [outcome for future in self.running for outcome in future.result()]
-        return _agreed(self.step, found, self.simulated, self.file)
+        return _agreed(self.step, found, self.without_gpu, self.file)
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
@@ -300,14 +259,14 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     return replace(result, status="wrong", message=None, findings=[check.Finding("refused", said)])
 
 
-def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
+def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | None) -> list[Outcome]:
     """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
 
     What only a GPU shows is told by a trace as far as it can. Where the step was compiled and never ran, as the
     rest was not tried any more, nothing is known of its values.
     """
     wrong = [outcome for outcome in outcomes if not outcome.fine]
-    if not simulator and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
+    if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
         place = at(step, wrong[0].problem, file)
         again = messages.Check(
             **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
@@ -384,7 +343,7 @@ def inspect_device() -> tuple[device.Gpu, int]:
     Raises as :func:`measure_device` does.
     """
     device.require_gpu("describing the GPU")
-    return ask("the GPU could not be used", timetasks.this_device)
+    return ask("the GPU could not be used", loading.this_device)
 
 
 def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: bool = True) -> Answered:

@@ -6,18 +6,18 @@ import pytest
 from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
+from common.check import run, unchanged
 from common.commands import bench as benches
 from common.commands import console, verdicts
 from common.commands import steps as stepping
-from common.jobs import measuring, run, unchanged
-from common.jobs.messages import PeerResult, StepResult
-from common.jobs.run import Outcome
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
 from common.report.tasks import Draw, DrawResult
-from common.timing import peers, timing, tools
+from common.run.results import Outcome, StepResult
+from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
+from common.timing.tasks import PeerResult
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
@@ -233,18 +233,18 @@ def outcomes(step, status="right"):
 
 def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
-        unchanged.Outcomes("check", "simulator").keep(outcomes(step))
-    assert unchanged.Outcomes("check", "simulator").known(steps) == {s.name: outcomes(s) for s in steps}
+        unchanged.Outcomes("check", "tracer").keep(outcomes(step))
+    assert unchanged.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
     write("lessons/aid.py", "SIZE = 8\n")
-    assert list(unchanged.Outcomes("check", "simulator").known(steps)) == ["gemm_plain"]
+    assert list(unchanged.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
     assert unchanged.Outcomes("check", "another engine").known(steps) == {}
-    assert unchanged.Outcomes("check", "simulator", fresh=True).known(steps) == {}
+    assert unchanged.Outcomes("check", "tracer", fresh=True).known(steps) == {}
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     checked = []
 
-    def check_steps(given, simulator, **options):
+    def check_steps(given, without_gpu, **options):
         checked.append([step.name for step in given])
         for step in given:
             yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
@@ -253,7 +253,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = stepping._check_changed(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
+        found = stepping._check_changed(steps, unchanged.Outcomes("check", "tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
