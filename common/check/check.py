@@ -12,21 +12,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import inputs, reference, stages
 from common.catalog.problems import Problem
-from common.check import findings, oracle
+from common.check import arrays, findings, oracle
 from common.check.arrays import MARGIN, Guarded
 from common.check.findings import KINDS as KINDS
-from common.check.findings import AnyBench
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run.messages import REPEATS as REPEATS
 from common.run.results import Finding as Finding
+
+if TYPE_CHECKING:
+    from common.trace.trace import Tracer
 
 Array = NDArray[Any]
 
@@ -117,11 +119,56 @@ def _wait() -> None:
     cuda.synchronize()
 
 
-def check_bench(bench: AnyBench, rules: Rules = RULES) -> Verdict:
-    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
+class _Output(Guarded):
+    """What is blank was not written, which the tracer is to know."""
 
-    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``.
+    def blank(self) -> None:
+        self.array.poison()
+        arrays.bits(np.asarray(self.array))[...] = arrays.pattern(self.dtype)
+
+
+class TracedBench(Bench):
+    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
+
+    Every second launch takes blocks, and threads that write one element, in the opposite order. ``tile``: as a
+    bench's. Raises TraceError for what the tracer does not know.
     """
+
+    def __init__(
+        self, module: ModuleType, problem: Problem, tracer: Tracer, tile: dict[str, int] | None = None
+    ) -> None:
+        self._tracer, self._turn = tracer, 0
+        with tracer:
+            super().__init__(module, problem, tile, margin=0)
+            self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
+        for guarded in (self.x, self.weight):
+            guarded.array.storage.read_only = True
+
+    def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
+        with self._tracer:
+            super().load(x, weight)
+
+    def run(self) -> None:
+        self._tracer.order = "backward" if self._turn % 2 else "forward"
+        self._turn += 1
+        with self._tracer:
+            super().run()
+
+
+def widest(module: ModuleType, problem: Problem) -> int:
+    """Blocks along y or z of the widest grid that a step starts for a problem; none of it is carried out."""
+    from common.trace.trace import Launch, in_place_of_the_device
+
+    launches: list[Launch] = []
+    with in_place_of_the_device(launches.append):
+        bench = Bench(module, problem, margin=0)
+        bench.load(*(np.ones(shape, dtype) for shape, dtype in problem.operands[:2]))
+        bench.run()
+    return max((extent for launch in launches for extent in launch.grid[1:]), default=0)
+
+
+def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     problem = bench.problem
     verdict = Verdict(problem)
 
@@ -150,7 +197,7 @@ def check_bench(bench: AnyBench, rules: Rules = RULES) -> Verdict:
     return verdict
 
 
-def _on_normals(bench: AnyBench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
+def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
     x, weight = inputs.normals(bench.problem, rules.seed)
     bench.load(x, weight)
@@ -161,7 +208,7 @@ def _on_normals(bench: AnyBench, verdict: Verdict, rules: Rules, exact: bool = F
     verdict.findings += findings.precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
-def check_thoroughly(make: Callable[[], AnyBench], rules: Rules = RULES) -> Verdict:
+def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
@@ -220,7 +267,7 @@ class Budget:
 
 
 def check_measured(
-    make: Callable[[], AnyBench], budget: Budget, rules: Rules = RULES
+    make: Callable[[], Bench], budget: Budget, rules: Rules = RULES
 ) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
     """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
 
@@ -272,7 +319,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
 
 
 def _differs(
-    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
+    bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
     """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong.
@@ -296,7 +343,7 @@ def _differs(
     return bool(found)
 
 
-def check_once(bench: AnyBench, rules: Rules = RULES, special: str = "") -> Verdict:
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
@@ -318,7 +365,7 @@ def check_once(bench: AnyBench, rules: Rules = RULES, special: str = "") -> Verd
     return verdict
 
 
-def _first(bench: AnyBench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
+def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the output and the operands."""
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
     bench.load(x, weight)
@@ -335,10 +382,10 @@ def _first(bench: AnyBench, verdict: Verdict, rules: Rules) -> tuple[Array, Arra
     return y, x, weight
 
 
-def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact.
 
-    ``bench``: anything with a bench's methods. All of y comes to the host.
+    All of y comes to the host.
     """
     problem = bench.problem
     verdict = Verdict(problem)
