@@ -166,7 +166,7 @@ def _after(
 ) -> check.Verdict:
     """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
     from common.check import check
-    from common.check.check import TracedBench
+    from common.check.tracedbench import TracedBench
 
     tracer = _tracer(task) if task.engine == "traced" else None
     with tracer or contextlib.nullcontext():
@@ -192,7 +192,7 @@ def _traced_verdict(
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
     from common.check import check, shapes
-    from common.check.check import TracedBench, widest
+    from common.check.tracedbench import TracedBench, widest
     from common.trace import executor
 
     if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
@@ -277,7 +277,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     if device.gpu_count():
         bench = check.Bench(loading.load(task), problem)
     else:
-        from common.check.check import TracedBench
+        from common.check.tracedbench import TracedBench
 
         bench = TracedBench(loading.load(task), problem, _tracer())
     bench.load(x, filt)

@@ -130,7 +130,7 @@ class _Judging:
 
     def _checked(self, path: str, problem: Problem, brief: bool) -> list[Finding]:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""
-        from common.check.check import TracedBench
+        from common.check.tracedbench import TracedBench
         from common.explain import faults
         from common.report import tracetables
         from common.trace.state import MistakeError, TraceError

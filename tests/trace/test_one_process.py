@@ -9,7 +9,7 @@ from numba.cuda.extending import intrinsic
 
 from common.catalog import catalog, problems
 from common.check import check
-from common.check.check import TracedBench
+from common.check.tracedbench import TracedBench
 from common.machine_code import codegen
 from common.trace.state import TraceError
 from common.trace.trace import Tracer
