@@ -61,11 +61,9 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result.kernels, launches, strict=True):
-            sums = kernels.setdefault(name, dict.fromkeys(tools.COUNTED, 0))
             products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
-            counters = {**launch.counters, "ffma_threads": products}
-            for key in sums:
-                sums[key] += counters[key] or 0
+            counters, before = {**launch.counters, "ffma_threads": products}, kernels.get(name, {})
+            kernels[name] = {key: before.get(key, 0) + (counters[key] or 0) for key in tools.COUNTED}
         found.append({name: Counts(**sums) for name, sums in kernels.items()})
     return found
 
