@@ -12,11 +12,11 @@ from msgspec import field
 from common.catalog import catalog, problems
 from common.catalog.problems import Problem
 from common.check import check
-from common.check.check import Finding
 from common.grade import limits
 from common.run import child, process
 from common.run.limits import confine
-from common.run.messages import FileTask, Result
+from common.run.messages import FileTask
+from common.run.results import Finding, Result
 
 FRESH = 8  # fresh shapes at most that a file must be right at, of those at which the solution is
 TOLD = 3  # of what is unsound
@@ -44,7 +44,7 @@ class Judge(FileTask[Judged], frozen=True, kw_only=True, tag="grade.judge"):
     ``limited``      the names of :data:`common.grade.limits.COUNTED` that are limited; ``least`` of them from below
     ``compiled_shape``  at which its compiled code is counted
     ``architecture`` the compute capability that it is compiled for
-    ``precision``, ``algorithm``, ``seed``  as those of :class:`common.jobs.messages.Check`
+    ``precision``, ``algorithm``, ``seed``  as those of :class:`common.run.messages.Check`
     ``memory_bytes`` that its process may take; 0: as many as any other
     """
 
@@ -130,9 +130,9 @@ class _Judging:
 
     def _checked(self, path: str, problem: Problem, brief: bool) -> list[Finding]:
         """What a check of a file at a shape finds on the tracer; what is unsound first, as it may be the cause."""
+        from common.check.tracedbench import TracedBench
         from common.explain import faults
         from common.report import tracetables
-        from common.trace.bench import TracedBench
         from common.trace.state import MistakeError, TraceError
 
         task = self.task

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Count, Positive
-from common.timing.timing import Stopwatch, Timing
+from common.run.results import Timing
+from common.timing.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written
 PIECE = 1 << 23  # float64 numbers sent at a time
