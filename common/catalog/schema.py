@@ -68,10 +68,11 @@ def read(value: object, kind: type[T], place: str = "") -> T:
 
 def _located(value: Any, kind: Any, said: str) -> tuple[str, Any]:
     """The place of the flaw that msgspec tells of, and what stands there; in its words all keys are ``[...]``."""
-    whole = here = copy.deepcopy(value)
-    where = ""
+    whole: Any = copy.deepcopy(value)
+    here, where = whole, ""
     for step in re.findall(r"\.\w+|\[\d+\]|\[\.\.\.\]", said.rpartition(" - at ")[2]):
-        if not isinstance(here, list if step[1].isdigit() else dict):
+        fits: bool = isinstance(here, list if step[1].isdigit() else dict)
+        if not fits:
             break
         if step == "[...]":
             key = _wrong_key(whole, kind, here, said)
