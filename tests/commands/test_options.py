@@ -145,7 +145,6 @@ REFUSED = {
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
     'sweep gemm_tuned --values "PAD=1 PAD=2"': ["--values 'PAD=2': PAD is given twice"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
-    "grade {class} --memory 0.001": ["--memory 0.001: must be at least 0.5"],
     f'{LESSON} --shape "{LAYER}"': [f"--shape '{LAYER}': goes with --explain"],
     f"{LESSON} --explain": ["--explain: takes the one STEP"],
 }
