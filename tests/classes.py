@@ -1,9 +1,8 @@
-"""How many wrong kernels of each class the check finds: python tests/classes.py [NAME or CLASS ...] [--part 1/3].
+"""How many wrong kernels of each class the check finds: python tests/classes.py [NAME or CLASS ...].
 
 Every kernel of ``tests/mutants`` that has a class goes through a check without a GPU as
 :mod:`common.check.plan` has it, up to the first case that is not right; what passes is compiled, as a check does.
-Many share a process, so a kernel costs what its cases cost. Prints a table of classes with kernels tried and found,
-and those that pass.
+Prints those that pass, and a table of classes with kernels tried and found.
 """
 
 import argparse
@@ -12,10 +11,7 @@ import io
 import json
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -27,7 +23,7 @@ from common.catalog import catalog, device, problems
 from common.catalog.problems import Problem
 from common.check import plan
 from common.jobs import run
-from common.jobs.messages import Check, Compile
+from common.jobs.messages import Check, Compile, StepResult
 from common.run import child
 from common.run.messages import ShapeTask
 
@@ -53,31 +49,31 @@ def verdict(kernel: Mutant, seed: int) -> dict:
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
         result = _ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
-        if result["status"] not in ENDED and _own_reason(kernel, result):
+        if result.status not in ENDED and _own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
 
 
-def _own_reason(kernel: Mutant, result: dict) -> bool:
+def _own_reason(kernel: Mutant, result: StepResult) -> bool:
     """Not that a grid is too large for the widest shapes, where the mistake is another one."""
-    return kernel.of_limits or "LaunchLimitError" not in (result.get("message") or "")
+    return kernel.of_limits or "LaunchLimitError" not in (result.message or "")
 
 
-def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:
+def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)
-    assert "ModuleNotFoundError" not in (result.get("message") or ""), result
+    assert "ModuleNotFoundError" not in (result.message or ""), result
     return run.judged(problem, result)
 
 
-def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
-    findings = [(finding.kind, finding.message) for finding in result.get("findings", [])]
+def _told(result: StepResult, case: plan.Case, number: int, began: float) -> dict:
+    findings = [(finding.kind, finding.message) for finding in result.findings]
     return {
-        "status": result["status"],
+        "status": result.status,
         "cases": number,
         "case": f"{case.engine} {case.depth} {case.problem}",
-        "findings": findings or [(result["status"], result.get("message") or "")],
+        "findings": findings or [(result.status, result.message or "")],
         "seconds": time.process_time() - began,
     }
 
@@ -86,66 +82,27 @@ def compiled(kernel: Mutant) -> dict:
     """What compiling it says."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
     result = _ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
-    if result["status"] == "right":
+    if result.status == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {
-        "status": result["status"],
+        "status": result.status,
         "cases": 1,
         "case": "compiled",
-        "findings": [(result["status"], result.get("message") or "")],
+        "findings": [(result.status, result.message or "")],
         "seconds": time.process_time() - began,
     }
 
 
-def judge(
-    kernels: list[Mutant], seed: int = 0, processes: int = 2, told: Callable = lambda *_: None
-) -> dict[str, dict]:
-    """The verdicts by name, from ``processes`` that share the kernels; those of class gpu must compile before that.
-
-    ``told(kernel, result)`` is called as each is known.
-    """
-    by_name = {kernel.name: kernel for kernel in kernels}
-    found = compiled_elsewhere(kernels)
-    for name, result in found.items():
-        if result["status"] != "right":
-            told(by_name[name], result)
-
-    def collect(share: list[Mutant]) -> None:
-        for name, result in _lines("trace", share, seed):
-            earlier = found.get(name, {"seconds": 0})
-            found[name] = {**earlier, **result, "seconds": earlier["seconds"] + result["seconds"]}
-            told(by_name[name], found[name])
-
-    rest = [kernel for kernel in kernels if found.get(kernel.name, {"status": "right"})["status"] == "right"]
-    with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(collect, [rest[number::processes] for number in range(processes)]))
-    return found
-
-
 def compiled_elsewhere(kernels: list[Mutant]) -> dict[str, dict]:
-    """By name, what compiling those of class gpu says, in a process of its own."""
-    return dict(_lines("compile", [kernel for kernel in kernels if kernel.kind == "gpu"], 0))
-
-
-def _lines(engine: str, kernels: list[Mutant], seed: int) -> Iterator[tuple[str, dict]]:
-    """Names and results from a process of its own, as they come."""
-    if not kernels:
-        return
+    """By name, what compiling those of class gpu says, in a process of its own: this one may trace meanwhile."""
+    names = [kernel.name for kernel in kernels if kernel.kind == "gpu"]
+    if not names:
+        return {}
+    command = [sys.executable, __file__, "--compile", *names]
     environment = device.environment(True)
-    command = [sys.executable, __file__, "--as", engine, "--seed", str(seed), *(kernel.name for kernel in kernels)]
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            command, cwd=catalog.ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            name, result = json.loads(line)
-            yield name, result
-        code = process.wait()
-        errors.seek(0)
-        assert code == 0, errors.read()[-2000:]
+    done = subprocess.run(command, cwd=catalog.ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
 def table(kernels: list[Mutant], found: dict[str, dict]) -> str:
@@ -170,22 +127,20 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="classes, or kernels by name (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn shapes and operands")
     parser.add_argument("--details", action="store_true", help="say of each kernel what found it")
-    parser.add_argument("--as", dest="engine", choices=("trace", "compile"), help=argparse.SUPPRESS)
-    parser.add_argument("--part", default="1/1", metavar="N/OF", help="every OF-th kernel, from the N-th on")
+    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    first, step = map(int, options.part.split("/"))
     kernels = [one for one in corpus() if not options.names or {one.name, one.kind} & set(options.names)]
-    kernels = kernels[first - 1 :: step]
-    if options.engine:
+    if options.compile:
         for kernel in kernels:
-            result = verdict(kernel, options.seed) if options.engine == "trace" else compiled(kernel)
-            print(json.dumps([kernel.name, result]), flush=True)
+            print(json.dumps([kernel.name, compiled(kernel)]), flush=True)
         return 0
-    found = judge(kernels, options.seed, device.processors(), _say if options.details else lambda *_: None)
-    print(table(kernels, found))
+    found = compiled_elsewhere(kernels)
     for kernel in kernels:
-        if found[kernel.name]["status"] == "right":
-            print(f"passes: {kernel.name} ({kernel.kind}): {kernel.mistake}")
+        if found.get(kernel.name, {"status": "right"})["status"] == "right":
+            found[kernel.name] = verdict(kernel, options.seed)
+        if options.details or found[kernel.name]["status"] == "right":
+            _say(kernel, found[kernel.name])
+    print(table(kernels, found))
     return 0
 
 

@@ -16,7 +16,7 @@ from common.catalog import catalog, device, exercises
 from common.catalog.problems import Problem
 from common.check import inputs, plan, shapes
 from common.jobs import run
-from common.jobs.messages import Check
+from common.jobs.messages import Check, StepResult
 from common.run import isolate
 
 SECONDS = 120.0  # for one file at one shape
@@ -86,13 +86,13 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
         yield kernel, problem, _alarm(run.judged(problem, result), fields)
 
 
-def _alarm(result: dict, fields: dict) -> str:
-    if result["status"] == "right":
+def _alarm(result: StepResult, fields: dict) -> str:
+    if result.status == "right":
         return ""
-    if result["status"] == "refused":
+    if result.status == "refused":
         return ""  # by judged(): a shape that a step may refuse
-    said = [finding.message for finding in result.get("findings", [])] or [result.get("message")]
-    return f"{result['status']} with seed {fields['seed']} and {fields['special']}: {said[0]}"
+    said = [finding.message for finding in result.findings] or [result.message]
+    return f"{result.status} with seed {fields['seed']} and {fields['special']}: {said[0]}"
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ FILES = some([*catalog.steps(), *catalog.experiments()], 9, 6)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
-    outcomes = list(run.check_steps(FILES, simulator=False, seed=5))
+    outcomes = list(run.check_steps(FILES, without_gpu=False, seed=5))
     planned = {(step.name, case.problem) for step in FILES for case in plan.cases(step.ladder, True, 5)}
     assert planned <= {(o.step.name, o.problem) for o in outcomes}  # and some narrower ones that were traced
     wrong = [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine]
@@ -40,17 +40,17 @@ def test_a_time_is_plausible_and_complete():
     (outcome,) = measuring.time_steps([(step, "tiny-gemm")])
     assert outcome.status == "right", outcome.reasons
     assert outcome.problem == problems.PRESETS["tiny-gemm"]
-    result = outcome.result
-    times = result["timing"]
+    result = outcome
+    times = result.timing
     assert 0 < times.p20_ms <= times.median_ms <= times.p80_ms < 10
     assert times.repeats >= timing.MIN_REPEATS
     # compilation is kept out of the time, and said beside it
-    assert result["first_launch_ms"] > 10 * times.median_ms
-    assert result["prepare_ms"] is None
-    assert result["workspace_bytes"] == 0
+    assert result.first_launch_ms > 10 * times.median_ms
+    assert result.prepare_ms is None
+    assert result.workspace_bytes == 0
     assert schema.read(result, sources.Code).is_of(step.path)
-    assert list(result["helpers"]) == ["grid"]
-    assert result["elements_compared"] >= 20_000
+    assert list(result.helpers) == ["grid"]
+    assert result.elements_compared >= 20_000
 
 
 def test_a_copy_takes_as_long_as_recorded():
@@ -102,75 +102,14 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
         shape = {"M": 5, "N": 7, "K": 3}
         tasks.append(Check(path=str(path), ladder="gemm", shape=shape, engine="gpu"))
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
-    assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
-    assert "illegal" in results[1]["message"].lower()
-    assert "endless loop" in results[3]["message"]
-
-
-# --- float16, more than 48 KiB of shared memory, instructions of one compute capability ---
-
-HALF = """\"\"\"hgemm_added: one thread for each element, on float16 arrays.
-
-Previous step: none
-\"\"\"
-
-from numba import cuda, float32
-from numba.types import float16
-
-BYTES = {size}
-
-
-@cuda.jit
-def product(a, b, c):
-    last = cuda.shared.array(0, float32)
-    M, N = c.shape
-    n, m = cuda.grid(2)
-    i = cuda.threadIdx.y * 16 + cuda.threadIdx.x
-    place = last.shape[0] - 1 - i  # the end of what the launch asks for
-    last[place] = float32(0.0)
-    if m < M and n < N:
-        for k in range(a.shape[1]):
-            last[place] += float32(a[m, k]) * float32(b[k, n])
-        c[m, n] = float16(last[place])
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    product[(-(-N // 16), -(-M // 16)), (16, 16), 0, BYTES](a, b, c)
-"""
-
-
-def half(write, size):
-    """A step on float16 arrays that takes so many bytes of dynamic shared memory."""
-    path = write(f"{size}/99_added/hgemm_added.py", HALF.format(size=size))
-    return catalog.find("hgemm_added", path.parent.parent)
-
-
-def test_more_shared_memory_than_the_card_has_is_refused(write):
-    most = limits.most_shared(device.compute_capability())
-    fits, too_large = (half(write, size).path for size in (most, most + 4))
-    shape = {"M": 5, "N": 7, "K": 3}
-    tasks = [Check(path=str(path), ladder="hgemm", shape=shape, engine="gpu") for path in (fits, too_large)]
-    (_, first), (_, second) = isolate.run(tasks, False, seconds=60.0)
-    assert first["status"] == "right" != second["status"]
-    assert f"a block has at most {most}" in second["message"]
-
-
-def test_a_float16_step_is_timed_in_turn_with_the_library(write):
-    (outcome,) = measuring.time_steps([(half(write, 4096), "tiny-hgemm")])
-    assert outcome.status == "right", outcome.reasons
-    if not peers.available():
-        pytest.skip(peers.HOW_TO_GET)
-    beside = outcome.result["beside"]
-    assert beside.peer == "cuBLAS FP16"
-    assert 0 < beside.ratio_p20 <= beside.ratio <= beside.ratio_p80
+    assert [result.status for result in results] == ["right", "crashed", "right", "timed_out", "right"]
+    assert "illegal" in results[1].message.lower()
+    assert "endless loop" in results[3].message
 
 
 def test_errors_are_those_of_the_precision():
     result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
-    rms = {
-        one.product: [point.rms for point in one.points] for one in result["products"] if one.operands == "normals"
-    }
+    rms = {one.product: [point.rms for point in one.points] for one in result.products if one.operands == "normals"}
     assert max(rms["gemm_tuned"]) < 2e-5
     if peers.available():
         assert 1e-4 < max(rms["cuBLAS TF32"]) < 1e-3
@@ -198,11 +137,11 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     monkeypatch.setenv(device.CARD_SWITCH, "8.6")
     names = some(WITH_LESS, 4, 1)
     steps = [catalog.find(name) for name in names]
-    outcomes = list(run.check_steps(steps, simulator=False, seed=5))
+    outcomes = list(run.check_steps(steps, without_gpu=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
-    assert {o.step.name for o in outcomes if "gpu" in o.result.get("engines", [])} == set(names)
+    assert {o.step.name for o in outcomes if "gpu" in o.engines} == set(names)
     timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
-    assert [o.step.name for o in timed if o.status == "right" and o.result["timing"].median_ms > 0] == names
+    assert [o.step.name for o in timed if o.status == "right" and o.time.median_ms > 0] == names
 
 
 # What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.
@@ -257,10 +196,10 @@ def edited(tmp_path):
 @pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
 def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
     monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
-    this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
+    this = loop.Run(edited(wpt), "gemm-2048", without_gpu=False)
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages
-    pair = stages[loop.TIME].outcomes[0].result["pairs"]["shipped"]
+    pair = stages[loop.TIME].outcomes[0].pairs["shipped"]
     assert low <= pair.ratio <= high
     assert pair.ratio_p20 <= pair.ratio <= pair.ratio_p80
     assert history.events("gemm_coarsened")[0].ratio == pair.ratio
@@ -270,7 +209,7 @@ def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt
 def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
     step = edited(8)
     step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 1000000000, k0 + tx] if"))
-    (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=False).stages()
     (fault, *_) = stage.failed[0].faults
     assert fault.kind == "outside"
     assert "a[m * 1000000000, k0 + tx]" in fault.code

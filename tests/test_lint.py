@@ -55,19 +55,6 @@ def test_imports_point_down_only(root, nodes):
     assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
-def test_the_harness_uses_no_mocks(root, nodes):
-    """``common.machine_code.capture.replaced`` does what it needs of ``unittest.mock``."""
-    for path in sorted((root / "common").rglob("*.py")):
-        for node in nodes(path):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            assert not [name for name in names if name.split(".")[0] in ("unittest", "mock")], path
-
-
 def test_functions_are_no_longer_than_80_lines(root, nodes):
     for path in sorted((root / "common").rglob("*.py")):
         for node in nodes(path):
@@ -81,28 +68,6 @@ def test_the_maps_of_common_name_every_module_once(root):
         inside = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
         inside += [f"{path.parent.name}/" for path in folder.glob("*/__init__.py")]
         assert sorted(re.findall(r"^    (\w+/?)  ", init.read_text(encoding="utf-8"), re.MULTILINE)) == sorted(inside)
-
-
-def test_modules_of_the_tracer_import_from_those_below_them(root):
-    """In the order of their maps; at run time or for their types alone."""
-    for folder in (root / "common" / "trace", root / "common" / "trace" / "hopper"):
-        text = (folder / "__init__.py").read_text(encoding="utf-8")
-        order = re.findall(r"^    (\w+)/?  ", text, re.MULTILINE)
-        name = ".".join(folder.relative_to(root).parts)
-        for path in folder.glob("[a-z]*.py"):
-            below = order[order.index(path.stem) + 1 :]
-            nodes = [
-                node
-                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                if isinstance(node, ast.ImportFrom)
-            ]
-            used = {alias.name for node in nodes if node.module == name for alias in node.names}
-            used |= {
-                node.module.split(".")[name.count(".") + 1]
-                for node in nodes
-                if (node.module or "").startswith(f"{name}.")
-            }
-            assert used <= set(below), path
 
 
 def test_tests_lie_in_folders_named_as_what_they_test(root):

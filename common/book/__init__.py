@@ -1,14 +1,12 @@
 """The book as a site, and a trace as a page.
 
-Sphinx is brought by ``book`` and ``extension`` alone:
+Sphinx is brought by ``book`` alone:
 
-    sources       what the book is built from
-    extension     steps and terms become links
-    book          the build, and does every link lead somewhere
-    scripts       what charts are drawn from, and what the search shows
-    story         a ladder from its first step to its last
+    book          the build with Sphinx, steps and terms as links, and does every link lead somewhere
     explorer      one trace, one page; and the book's such pages
     costs         what a trace costs, in sentences
+    sources       what the book is built from, and what its charts are drawn from
+    story         a ladder from its first step to its last
 """
 
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import io
 import posixpath
@@ -9,18 +10,24 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import docutils_namespace, patch_docutils
+from sphinx.util.images import get_image_size
 
-from common.book import STATIC, explorer, scripts, sources, story
+from common.book import STATIC, explorer, sources, story
 from common.catalog import catalog, store
-from common.machine_code import codegen
 from common.records import records
 from common.report import traces
 
+# a head is what its column is sorted by
+_NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
 # Within a tag alone: what stands in text has its quotes escaped, and a script's its backslashes before them.
+_RECORDS = "records.js"
 _ATTRIBUTE = re.compile(r'\s(id|name|href|src|poster)="([^"]*)"')
 
 
@@ -40,10 +47,11 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     made = {sources.EXPLORE: explorer.index(traced), sources.STORY: story.page()}
     sources.stage(source, root, made, explorer.above(traced))
     generated = work / "static"
-    store.write(generated / scripts.RECORDS, scripts.records_script(records.all_records()))
+    store.write(generated / _RECORDS, sources.records_script(records.all_records()))
     said, warned = io.StringIO(), io.StringIO()
     # the trees of all pages live until the end
-    with codegen.uncollected(), patch_docutils(), docutils_namespace():
+    gc.set_threshold(100_000, 50, 50)
+    with patch_docutils(), docutils_namespace():
         app = Sphinx(
             str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced, generated), said,
             warned, freshenv=False, parallel=2,
@@ -51,7 +59,6 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
         app.build()
     if warned.getvalue():
         raise BookError(warned.getvalue().strip())
-    scripts.write_texts(to)
     explorer.write(to, traced)
     lost = broken_links(to)
     if lost:
@@ -60,23 +67,23 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
 
 
 def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, object]:
-    glossary = scripts.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
+    glossary = sources.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
         "author": "",
-        "extensions": ["myst_parser", "common.book.extension"],
+        "extensions": ["myst_parser", "common.book.book"],
         "source_suffix": {".md": "markdown"},
         "html_theme": "furo",
         "html_title": "GPU kernels in Python",
         "html_static_path": [str(STATIC), str(generated)],
-        "html_js_files": [scripts.RECORDS, "book.js"],
+        "html_js_files": [_RECORDS, "elements.js", "book.js"],
         "html_css_files": ["book.css"],
         "html_show_sphinx": False,
         "html_show_copyright": False,
         "html_copy_source": False,
         "html_show_sourcelink": False,
-        "html_show_search_summary": False,  # from disk a page may not read another: book.js shows scripts.TEXTS
+        "html_show_search_summary": False,  # from disk a page may not read another
         "html_permalinks_icon": "#",
         "myst_heading_anchors": 4,
         "myst_enable_extensions": ["dollarmath"],
@@ -124,3 +131,95 @@ def _wrong(places: Mapping[str, set[str]], page: str, target: str) -> str:
     if parts.fragment and name.endswith(".html") and unquote(parts.fragment) not in places[name]:
         return "no such place on that page"
     return ""
+
+
+# --- the extension: names of steps lead to code and traces, terms to the glossary; pictures load late ---
+
+
+class Mentions(SphinxPostTransform):  # type: ignore[misc]
+    """Link every step that is named as code, and each term of the glossary where a page first says it."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        config, builder = self.config, self.app.builder
+        here = self.env.docname
+        self._steps(config.workbook_steps, config.workbook_traced, here, builder)
+        if here != config.workbook_glossary:
+            self._terms(config.workbook_terms, here, builder)
+
+    def _steps(self, places: dict[str, str], traced: dict[str, str], here: str, builder: Any) -> None:
+        """Each step leads to its code, and where a page first names it to its trace, too."""
+        said: set[str] = set()
+        for literal in list(self.document.findall(nodes.literal)):
+            name = literal.astext()
+            place = places.get(name)
+            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
+                continue
+            uri = builder.get_relative_uri(here, place)
+            new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
+            if name in traced and name not in said:
+                said.add(name)
+                to, title = "../" * here.count("/") + traced[name], f"{name}: what each line costs"
+                look = {"internal": True, "classes": ["microscope"], "reftitle": title}
+                new += [nodes.superscript("", "", nodes.reference("", "trace", refuri=to, **look))]
+            literal.replace_self(new)
+
+    def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
+        if not anchors:
+            return
+        words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
+        pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
+        to = builder.get_relative_uri(here, self.config.workbook_glossary)
+        said: set[str] = set()
+        for text in list(self.document.findall(nodes.Text)):
+            if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
+                continue
+            new, at = [], 0
+            for match in pattern.finditer(text.astext()):
+                anchor = anchors[match[1].lower()]
+                if anchor in said:
+                    continue
+                said.add(anchor)
+                new += [nodes.Text(match.string[at : match.start()])]
+                new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
+                at = match.end()
+            if new:
+                text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
+
+
+class Pictures(SphinxPostTransform):  # type: ignore[misc]
+    """A picture is loaded when a reader comes near; the page knows its size before, so that nothing moves then."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        for image in self.document.findall(nodes.image):
+            image["loading"] = "lazy"
+            size = get_image_size(self.app.srcdir / image["uri"])
+            if size:
+                image["width"], image["height"] = map(str, size)
+
+
+def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, kinds):
+            return True
+    return False
+
+
+def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The theme's headings in the navigation are told without their level."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(' role="heading"', ' role="heading" aria-level="2"')
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """What Sphinx calls: the values that :func:`build` sets, and the transforms."""
+    for name, default in (("steps", {}), ("traced", {}), ("terms", {}), ("glossary", "")):
+        app.add_config_value(f"workbook_{name}", default, "env")
+    app.connect("html-page-context", _levels, priority=900)  # after the theme's
+    app.add_post_transform(Mentions)
+    app.add_post_transform(Pictures)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

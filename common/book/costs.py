@@ -72,15 +72,6 @@ class Shown:
         return 1000 * moved / fma if fma else 0.0
 
     @property
-    def useful(self) -> float:
-        """The share of the main kernel's multiply-adds that go into outputs; the rest is on a tile's padding."""
-        stores = [access for access in self.chief.accesses if access.space == "global" and access.op == "write"]
-        if not stores or not self.fp32:
-            return 1.0
-        outputs = sum(access.accesses * access.bits // 32 for access in stores)
-        return outputs * problems.parse_shape(self.step.ladder, self.trace.shape).reduction / self.chief.fma
-
-    @property
     def recorded_ms(self) -> float | None:
         """The time on the reference card at the ladder's first preset; None without one of the code as it is."""
         row = _reference().row(problems.DEFAULT_PRESET[self.step.ladder], self.step.name)
@@ -113,15 +104,14 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
         moved = [{space: one.chief.moved(space) for space in UNITS} for one in steps]
         return [f"One block of {one.name}: {_traffic(each)}." for one, each in zip(steps, moved, strict=True)]
     if len(steps) == 2:
-        return [*_measured(*steps), *_compared(*steps)[:1], *_clocks(steps), *_now_limited(*steps)]
+        return [*_measured(*steps), *_compared(*steps), *_clocks(steps), *_now_limited(*steps)]
     return [_alone(steps[0]), *_clocks(steps)]
 
 
 def notes(steps: Sequence[Shown]) -> list[str]:
-    """What is to be known of the counts, and what two steps' other memories say."""
+    """What is to be known of the counts."""
     if any(not one.chief.fma for one in steps):
         return [_OF_THE_TEXT]
-    said = _compared(*steps)[1:] if len(steps) == 2 else []
     merged = [
         f"{kernel.name}: {remark.text.replace('`', '')}"
         for one in steps
@@ -129,7 +119,7 @@ def notes(steps: Sequence[Shown]) -> list[str]:
         for kernel in one.launched
         if (remark := lessontext.remarks(catalog.LESSONS, one.step.name).get(kernel.name)) and remark.merged
     ]
-    return [*said, *(text for one in steps for text in _of_kernels(one)), " ".join([_OF_THE_TEXT, *merged])]
+    return [*(text for one in steps for text in _of_kernels(one)), " ".join([_OF_THE_TEXT, *merged])]
 
 
 def number(value: float) -> str:
@@ -147,26 +137,16 @@ def _traffic(moved: Mapping[str, float]) -> str:
 
 
 def _of_kernels(one: Shown) -> list[str]:
-    """Of several kernels what each costs, and how many multiply-adds are for nothing."""
-    said = []
-    if any(kernel is not one.chief for kernel in one.launched):
-        each = [
-            f"{kernel.name} {_traffic({space: one.moved(space, [kernel]) for space in UNITS})}"
-            for kernel in one.launched
-        ]
-        said.append(
-            f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block taken "
-            f"as the traced one. For a thousand multiply-adds: {'; '.join(each)}."
-        )
-    once = [kernel.name for kernel in one.trace.kernels if kernel not in one.launched]
-    if once:
-        said.append(f"{' and '.join(once)} of {one.name} runs once, before the launches: it is left out of the sums.")
-    if one.useful < 0.95:
-        said.append(
-            f"Of the multiply-adds of {one.chief.name}, {1 - one.useful:.0%} are on zeros that fill up its tiles. "
-            "They count as the others do."
-        )
-    return said
+    """Of several kernels what each costs."""
+    if len(one.launched) < 2:
+        return []
+    each = [
+        f"{kernel.name} {_traffic({space: one.moved(space, [kernel]) for space in UNITS})}" for kernel in one.launched
+    ]
+    return [
+        f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block taken "
+        f"as the traced one. For a thousand multiply-adds: {'; '.join(each)}."
+    ]
 
 
 def _alone(one: Shown) -> str:
@@ -178,7 +158,7 @@ def _alone(one: Shown) -> str:
 
 
 def _compared(before: Shown, after: Shown) -> list[str]:
-    """The traffic of each memory and the loads that make it, the memory that differs most first."""
+    """The traffic of the memory that differs most, and the loads that make it; nothing if there is none."""
     said = []
     for space in UNITS:
         was, now = before.moved(space), after.moved(space)
@@ -193,7 +173,7 @@ def _compared(before: Shown, after: Shown) -> list[str]:
         if max(loads) >= _FEW and min(loads) < 0.95 * max(loads):
             text += f"; for one multiply-add, {number(loads[0])} and {number(loads[1])} load instructions"
         said.append((times, f"{text}."))
-    return [text for _, text in sorted(said, key=lambda entry: -entry[0])]
+    return [max(said)[1]] if said else []
 
 
 def _measured(before: Shown, after: Shown) -> list[str]:

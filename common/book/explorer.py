@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.book import STATIC, costs, scripts
+from common.book import STATIC, costs, sources
 from common.book.costs import Shown
 from common.catalog import catalog
 from common.catalog.catalog import Step
@@ -49,14 +49,16 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: 
     each step's :func:`data`, which lies beside it as ``STEP.js``.
     """
     title = html.escape(" and ".join(one.name for one in steps))
-    style, script = ((STATIC / f"explore.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    files = ("explore.css", "elements.js", "explore.js")
+    style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)
     if static is None:
         head = f"<style>\n{style}</style>"
-        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n<script>\n{script}</script>'
+        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
+        foot += f"<script>\n{''.join(scripts)}</script>"
     else:
         head = f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
-        sources = [*(f"{one.name}.js" for one in steps), f"{static}/explore.js"]
-        foot = "\n".join(f'<script src="{source}"></script>' for source in sources)
+        names = [*(f"{one.name}.js" for one in steps), *(f"{static}/{name}" for name in files[1:])]
+        foot = "\n".join(f'<script src="{name}"></script>' for name in names)
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -136,7 +138,7 @@ def _below(steps: Sequence[Shown], static: str | None) -> str:
 
 @lru_cache
 def _glossary() -> dict[str, tuple[str, str]]:
-    return scripts.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
+    return sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
 
 
 def _linked(word: str, text: str, static: str | None) -> str:
@@ -159,7 +161,7 @@ def _with_words(sentence: str, static: str | None, known: set[str]) -> str:
     return "".join([*parts, html.escape(sentence[at:])])
 
 
-# --- the book's pages: one for every step, and one for it beside each step before it on its ladder ---
+# --- the book's pages: one for every step, and one for it beside the step that it grew from ---
 
 
 def address(step: str, before: str = "") -> str:
@@ -167,15 +169,9 @@ def address(step: str, before: str = "") -> str:
     return f"{before}-{step}.html" if before else f"{step}.html"
 
 
-def before(step: Step, steps: Iterable[Step], traced: dict[str, StepTrace]) -> list[str]:
-    """The traced steps that the step is shown beside: the one that it grew from, then others, the nearest first.
-
-    ``steps`` are all, in teaching order.
-    """
-    ladder = [one.name for one in steps if one.ladder == step.ladder]
-    first = [name for name in (step.builds_on, step.predecessor) if name]
-    names = [*first, *reversed(ladder[: ladder.index(step.name)])]
-    return [name for name in dict.fromkeys(names) if name in traced]
+def before(step: Step, traced: dict[str, StepTrace]) -> str:
+    """The traced step that the step is shown beside, the one that it grew from; "" if there is none."""
+    return next((name for name in (step.builds_on, step.predecessor) if name in traced), None) or ""
 
 
 def write(to: Path, traced: dict[str, StepTrace]) -> None:
@@ -192,18 +188,18 @@ def write(to: Path, traced: dict[str, StepTrace]) -> None:
 
 def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     steps = {step.name: step for step in catalog.steps()}
-    beside_each = {name: before(steps[name], steps.values(), traced) for name in traced}
+    beside_each = {name: before(steps[name], traced) for name in traced}
     for name, trace in traced.items():
-        step, others = steps[name], beside_each[name]
-        later = [one for one in traced if name in beside_each[one]]
+        step, other = steps[name], beside_each[name]
         top = [(f"../{_code(step)}", f"{name} in the book"), ("index.html", "all steps")]
-        beside = [(address(name, other), f"beside {other}") for other in others]
-        beside += [(address(one, name), f"beside {one}") for one in later]
-        yield f"{name}.js", data(Shown(step, trace, step.path))
-        yield address(name), page([Shown(step, trace, step.path)], [*top, *beside], _STATIC)
-        for other in others:
-            pair = [Shown(steps[one], traced[one], steps[one].path) for one in (other, name)]
+        beside = [(address(name, other), f"beside {other}")] if other else []
+        beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
+        shown = Shown(step, trace, step.path)
+        yield f"{name}.js", data(shown)
+        yield address(name), page([shown], [*top, *beside], _STATIC)
+        if other:
             alone = [(address(one), one) for one in (other, name)]
+            pair = [Shown(steps[other], traced[other], steps[other].path), shown]
             yield address(name, other), page(pair, [*alone, top[1]], _STATIC)
 
 
@@ -214,13 +210,12 @@ def _code(step: Step) -> str:
 def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
     """What stands above a step's code in the book, by the step's file: the way to its pages here."""
     found = {}
-    steps = catalog.steps()
-    for step in steps:
+    for step in catalog.steps():
         if step.name in traced:
             up = "../" * len(step.path.relative_to(catalog.ROOT).parent.parts) + FOLDER
             text = f'\n<a href="{up}/{address(step.name)}">What each line costs</a>'
-            if others := before(step, steps, traced):
-                text += f'; <a href="{up}/{address(step.name, others[0])}">beside {others[0]}</a>'
+            if other := before(step, traced):
+                text += f'; <a href="{up}/{address(step.name, other)}">beside {other}</a>'
             found[step.path] = f"{text}.\n"
     return found
 
@@ -231,7 +226,7 @@ def index(traced: dict[str, StepTrace]) -> str:
         "# What each line costs\n\n",
         "Under the [microscope](../lessons/microscope/index.md): what each line of a kernel costs, and which lane "
         "asks for what, in one block of every step, traced on a CPU. "
-        "From its page, a step can be looked at beside each other one of its ladder. "
+        "From its page, a step can be looked at beside the one that it grew from. "
         "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n",
     ]
     every = catalog.steps()
@@ -239,10 +234,11 @@ def index(traced: dict[str, StepTrace]) -> str:
         steps = [step for step in every if step.ladder == ladder and step.name in traced]
         if steps:
             parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
-            parts += [_row(step, every, traced) for step in steps]
+            parts += [_row(step, traced) for step in steps]
     return "".join(parts)
 
 
-def _row(step: Step, steps: Iterable[Step], traced: dict[str, StepTrace]) -> str:
-    beside = "".join(f'<a href="{address(step.name, one)}">{one}</a>' for one in before(step, steps, traced)[:1])
+def _row(step: Step, traced: dict[str, StepTrace]) -> str:
+    other = before(step, traced)
+    beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
     return f'| <a href="{address(step.name)}">{step.name}</a> | {step.title.replace("|", "&#124;")} | {beside} |\n'

@@ -1,4 +1,4 @@
-"""What the book is built from: the pages of the checkout as they are, and a page for each file of code they link to.
+"""What the book is built from: the checkout's pages, a page for each file of code they link to, and all cards' times.
 
 Everything is copied into a folder of its own, so that the build writes nothing into the checkout. Links are turned
 so that they lead to pages: ``README.md`` is a folder's index, and a file of code is its page.
@@ -10,13 +10,16 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from common.book import scripts, story
+from common.book import story
 from common.catalog import catalog, problems
-from common.records import records
+from common.records import current, records
+from common.records.entries import StepRow
+from common.records.records import Record
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
@@ -27,6 +30,7 @@ OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 _CHART = '<div class="ladder-chart"'
+_ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
 _TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
@@ -149,7 +153,7 @@ def _chart(match: re.Match[str], picture: Path) -> str:
     own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
     if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
-    return _chart_of(scripts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
+    return _chart_of(slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
 
 
 def _chart_of(card: str, preset: str) -> str:
@@ -216,3 +220,62 @@ def _about(path: Path, root: Path) -> Iterator[str]:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+# --- what the book's scripts read ---
+
+
+def records_script(found: Iterable[Record]) -> str:
+    """The script: ``window.WORKBOOK_RECORDS``, cards with presets with rows in the ladder's order, times in ms."""
+    cards = [_card(record) for record in found]
+    return f"window.WORKBOOK_RECORDS = {json.dumps(cards, separators=(',', ':'))};\n"
+
+
+def _card(record: Record) -> dict[str, Any]:
+    presets = {}
+    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
+        for preset in problems.timed_presets(ladder):
+            rows = _rows(record, preset, ladder)
+            if rows:
+                floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
+                presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
+    own = record.folder == records.OWN
+    return {"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets}
+
+
+def slug(card: str, own: bool) -> str:
+    """What the book calls the record of a card: a user's own may be of one that a shipped record is of, too."""
+    return f"own-{card}" if own else card
+
+
+def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
+    """Steps in the ladder's order, then the libraries."""
+    found = record.rows(preset)
+    names = [step.name for step in catalog.steps() if step.ladder == ladder and step.name in found]
+    names += [name for name, row in found.items() if not isinstance(row, StepRow)]
+    rows = []
+    for name in names:
+        row, derived = found[name], record.derive(preset, found[name])
+        timing = row.timing
+        one = {"name": name, "ms": timing.median_ms, "from": timing.p20_ms, "to": timing.p80_ms}
+        one["step"] = isinstance(row, StepRow)
+        one["date"] = record.run_of(row).date[:10]
+        if derived:
+            one["gflops"] = round(derived.gflops)
+            if not records.rounds_operands(name):
+                one["share"] = round(derived.percent_of_floor, 1)
+        if isinstance(row, StepRow) and row.beside:
+            one["beside"] = [row.beside.peer, round(row.beside.ratio, 3)]
+        if isinstance(row, StepRow) and current.older(row, name):
+            one["older"] = True
+        rows.append(one)
+    return rows
+
+
+def glossary(text: str) -> dict[str, tuple[str, str]]:
+    """By each term of the glossary's Markdown, in lower case, its place on that page and what it says there."""
+    return {
+        name.lower(): (anchor, " ".join(re.sub(r"[`*]", "", said).split()))
+        for anchor, names, said in _ENTRY.findall(text)
+        for name in re.findall(r"\*\*([^*]+)\*\*", names)
+    }

@@ -1,8 +1,8 @@
-"""Values that were found before, kept in the checkout's personal folder ``.workbook/cache`` (git ignores it).
+"""Results of earlier runs, kept in ``.workbook/cache`` (git ignores it).
 
-A value is kept under a key that names all that it depends on. Which code that is nobody lists by hand: :func:`files`
-walks the imports from the modules that find the value, through ``common`` and ``lessons``, data files that they name
-included. What cannot be read is found anew; what is written is whole or not there at all.
+The key of a result covers all that it depends on: its parameters, package versions, and the code, whose files
+:func:`files` finds by following imports from the modules that compute it, through ``common`` and ``lessons``. An
+entry that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACKAGES = (
     "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl", "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-# It starts the processes that find values, and has no part in what they are.
+# It starts the child processes that compute results, and has no influence on them.
 _CARRIER = Path("common", "run", "isolate.py")
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ def key(
 ) -> str:
     """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
 
-    Python's version and the packages' count, too; with ``versions`` only those packages do, for what is kept in the
-    repository and found on many machines.
+    Python's version and PACKAGES' count, too; with ``versions`` only those packages do, for results that are kept in
+    the repository and used on many machines.
     """
     machine = [platform.python_version()] if versions is None else []
     known = sources.versions(PACKAGES if versions is None else versions)
@@ -111,7 +111,7 @@ def get(kind: str, key: str, type: type[T]) -> T | None:
 
 
 def put(kind: str, key: str, value: object) -> None:
-    """Keep a value; without a writable checkout it is forgotten."""
+    """Keep a value; in a checkout that cannot be written this does nothing."""
     entry = json.dumps({"key": key, "value": to_builtins(value)})
     write_bytes(FOLDER / kind, _place(key), entry.encode())
     _pruned(FOLDER / kind)

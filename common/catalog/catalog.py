@@ -101,7 +101,7 @@ def on_tensor_cores(step: Step, problem: Problem) -> bool:
 
 
 def runs_on(requires: str | None, capability: str) -> bool:
-    """Does a GPU of this compute capability have what is required: the least, with an ``a`` the only one?"""
+    """Does a GPU of this compute capability meet a requirement: ``"8.0"`` or more, or ``"9.0a"`` and no other?"""
     if requires is None:
         return True
     capability = capability.removesuffix("a")
@@ -112,7 +112,7 @@ def runs_on(requires: str | None, capability: str) -> bool:
 
 
 def target(requires: str | None, capability: str) -> str:
-    """What is compiled for where this compute capability is asked for: that, or what is required in its place."""
+    """The compute capability to compile a step for where this one is asked for: what it requires goes first."""
     if requires and (requires.endswith("a") or not runs_on(requires, capability)):
         return requires
     return capability
@@ -313,7 +313,7 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def anew() -> Iterator[None]:
-    """While open, the lessons' helpers and steps are imported anew; then all is as before."""
+    """While open, modules of the lessons are imported anew; afterwards those of before are back."""
     package = importlib.import_module(LESSONS.name)
     prefix = f"{package.__name__}."
 
@@ -335,7 +335,7 @@ def anew() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standing_in(files: dict[str, str]) -> Iterator[None]:
-    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    """While open, the lessons' helpers are imported anew, those named in ``files`` from there."""
     if not files:
         yield
         return

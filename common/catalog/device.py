@@ -1,4 +1,4 @@
-"""Is there a GPU, what is it, and may a process see it. Nothing here imports Numba at module level."""
+"""The GPU: is there one, which, and can it be used; and how many processes and bytes this machine has room for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY_SHARE = Path("/sys/fs/cgroup/memory.max")
-MEMORY_BYTES = 8 << 30  # that a process may take
-MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
-WORKER_BYTES = 700 << 20  # that a process takes as a rule
+MEMORY_BYTES = 8 << 30  # the most that a process without a GPU may take
+MEMORY_SHARE = 0.8  # of the machine's memory: the most that any process may take
+WORKER_BYTES = 700 << 20  # what a process usually takes
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
 # Many processes run at once: each multiplies with one thread, unless the user says otherwise.
@@ -63,7 +63,7 @@ def gpu_count() -> int:
 
 
 def silent() -> str:
-    """Why a driver that is there offers no GPU, and what to do, in one line; empty if there is none, or it does."""
+    """One line on why the installed driver offers no GPU, and what to do; empty without a driver, or if it does."""
     driver = loaded()
     code = 0 if driver is None else driver.cuInit(0)
     if code == 0:
@@ -86,7 +86,7 @@ def ready() -> bool:
 
 
 def toolkit() -> int | None:
-    """The major version of the CUDA packages that are installed, the lower of two; None if there are none."""
+    """The major version of the installed CUDA packages, the lower one if there are two; None without any."""
     found = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
     return min((int(version.partition(".")[0]) for version in found.values()), default=None)
 
@@ -156,7 +156,7 @@ def processors() -> int:
 
 
 def played() -> str | None:
-    """The compute capability whose limits are played, from the environment; None if none is.
+    """The compute capability of the card that is to be played (CARD_SWITCH in the environment); None without.
 
     Raises ValueError listing those that can be.
     """
@@ -169,9 +169,9 @@ def played() -> str | None:
 
 
 def bounds(capability: str | None = None) -> str | None:
-    """The compute capability whose limits hold on a card of this one: those that are played, if they are less.
+    """The compute capability whose limits hold on this card: the played one's, if that has less shared memory.
 
-    Without a card, or on one that is not known, those that are played. None if nothing says any.
+    Without a card, or on an unknown one, the played one's. None if there is neither.
     """
     wanted = played()
     if wanted is None or capability not in limits.LIMITS:
@@ -180,9 +180,9 @@ def bounds(capability: str | None = None) -> str | None:
 
 
 def as_card(capability: str, **others: Any) -> Callable[[], Any]:
-    """What stands in the place of ``numba.cuda.get_current_device`` where steps are to find these limits.
+    """A replacement for ``numba.cuda.get_current_device`` by which steps find the limits of a compute capability.
 
-    Of what is not among ``others``, and is no limit, the GPU itself is asked, if there is one.
+    ``others`` are further attributes of the card; all else is asked of the GPU itself, if there is one.
     """
     from numba import cuda
 
@@ -202,7 +202,7 @@ def as_card(capability: str, **others: Any) -> Callable[[], Any]:
 
 
 def play() -> None:
-    """Let the steps of this process find the limits that are played, if any are."""
+    """From now on, steps in this process find the limits of the played card, if one is played."""
     from numba import cuda
 
     if played():
@@ -255,9 +255,9 @@ def require_gpu(what: str) -> None:
 
 
 def environment(without: bool) -> dict[str, str]:
-    """The environment of a process on this machine's GPU, or ``without``: as if there were none.
+    """The environment of a child process that sees this machine's GPU, or, with ``without``, none.
 
-    What is traced has the tiles that the GPU has, where that has less shared memory than is usual.
+    There, kernels are traced with this GPU's tiles, if it has less shared memory than USUAL_CARD.
     """
     env = {**_ONE_THREAD, **os.environ, **PLAIN}
     if without:
@@ -266,7 +266,7 @@ def environment(without: bool) -> dict[str, str]:
 
 
 def small_card() -> str:
-    """The compute capability whose limits hold here, if its shared memory is less than is usual; else empty."""
+    """The compute capability whose limits hold here, if it has less shared memory than USUAL_CARD; else empty."""
     bound = bounds(_capability()) or ""
     found, usual = limits.LIMITS.get(bound), limits.LIMITS[USUAL_CARD]
     return bound if found and found.shared_bytes < usual.shared_bytes else ""

@@ -1,26 +1,8 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution has the same name under ``solutions``. What is
-not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order:
-
-``name``       the file's name without ``.py``; a kernel's starts with its ladder
-``title``      what is asked for, in one line
-``hard``       true: it stands in the table at the end of the lesson's page. The others belong to a section, at whose
-               end the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``
-``kind``       ``write``, ``bug``, ``predict`` or ``tune``
-``lines``      lines to write between the markers (write), or at most to change (bug)
-``shapes``     shapes it is checked at (default: SHAPES of its ladder)
-``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
-``at_most``    limits on what is counted, by the names of :data:`common.grade.limits.COUNTED`
-``at_least``   the same from below
-``because``    by the same names, why it is asked for: said where the limit is not kept
-``floor``      with a GPU: percent of the floor's rate to reach on the preset
-
-What nobody should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` for each exercise:
-
-``hints``      three, from a question to nearly the answer
-``answers``    predict: what each name is compared with, in the words of :mod:`common.grade.answers`
-``slips``      predict: of a name, numbers that a common mistake comes to, as arithmetic, and what the mistake is
+not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` (:class:`Entry`) for each, in order. What nobody
+should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` (:class:`Spoilers`) for each.
 """
 
 from __future__ import annotations
@@ -51,25 +33,33 @@ class ExerciseError(ValueError):
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``exercises.toml`` says of an exercise."""
+    """What ``exercises.toml`` says of an exercise.
 
-    name: Name
-    title: Name
+    A ``hard`` one stands in the table at the end of the lesson's page. The others belong to a section, at whose end
+    the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``.
+    """
+
+    name: Name  # the file's name without ``.py``; a kernel's starts with its ladder
+    title: Name  # what is asked for, in one line
     kind: Kind
     hard: bool = False
-    lines: Count = 0
-    shapes: tuple[Name, ...] = ()
-    preset: str = ""
-    at_most: dict[str, Amount] = field(default_factory=dict)
+    lines: Count = 0  # to write between the markers (write), or at most to change (bug)
+    shapes: tuple[Name, ...] = ()  # that it is checked at; default: SHAPES of its ladder
+    preset: str = ""  # that it is compiled for and timed on; default: PRESETS of its ladder
+    at_most: dict[str, Amount] = field(default_factory=dict)  # by the names of common.grade.limits.COUNTED
     at_least: dict[str, Amount] = field(default_factory=dict)
-    because: dict[str, Name] = field(default_factory=dict)
-    floor: Amount = 0.0
+    because: dict[str, Name] = field(default_factory=dict)  # why it is asked for: said where a limit is not kept
+    floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
 
 
 class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``spoilers.toml`` says of an exercise."""
+    """What ``spoilers.toml`` says of an exercise; of a prediction also its answers.
 
-    hints: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    ``answers``: what each name is compared with, in the words of :mod:`common.grade.answers`. ``slips``: of a name,
+    numbers that a common mistake comes to, as arithmetic, and what the mistake is.
+    """
+
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
     answers: dict[str, Name] = field(default_factory=dict)
     slips: dict[str, dict[str, Name]] = field(default_factory=dict)
 

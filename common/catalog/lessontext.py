@@ -1,24 +1,4 @@
-"""What a lesson says of its steps in its ``lesson.toml``, for the harness to repeat or to go by; it may have none.
-
-``[timed_from]``  by step, presets that are timed from that step of its ladder on: layers that only show what a fast
-kernel does with them
-
-``[usual]``       by step, the ``preset`` and the traced ``shape`` that show what it does, where its ladder's do not
-
-``[[remark]]``    what the compiler does to the ``kernel`` of a ``step`` that its source does not say, as ``text``.
-``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
-
-``accuracy``      the steps on matrices whose errors are measured over K
-
-``[epilogues]``   ``ways``, the module whose epilogues are timed, and by step of ``steps`` the presets
-
-``[measured_by]`` the module whose ``measure`` does it, of ``accuracy`` and of ``epilogues``
-
-``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
-of the record of training the one of the lesson's own ``commands`` that writes it
-
-``photo``         the conv2d step that convolves the photograph, unless another is asked for
-"""
+"""What a lesson says of its steps in its ``lesson.toml``, for the harness to repeat or to go by; it may have none."""
 
 from __future__ import annotations
 
@@ -33,14 +13,17 @@ NAME = "lesson.toml"
 
 
 class Usual(Struct, frozen=True):
-    """A preset that a step is shown on, and a shape that it is traced at."""
+    """A preset that a step is shown on, and a shape that it is traced at, in place of its ladder's."""
 
     preset: str
     shape: str
 
 
 class Remark(Struct, frozen=True):
-    """What the compiler does to a kernel, and the shared arrays whose reads it makes wider, with their words."""
+    """What the compiler does to a step's kernel that its source does not say.
+
+    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
+    """
 
     step: str
     kernel: str
@@ -49,11 +32,18 @@ class Remark(Struct, frozen=True):
 
 
 class Epilogues(Struct, frozen=True):
+    """The module whose epilogues are timed, ``ways``, and by step the presets."""
+
     ways: str
     steps: dict[str, list[str]]
 
 
 class Training(Struct, frozen=True):
+    """A network that is trained: the folder of its code, and the steps that this runs.
+
+    ``commands``: by entry of the record of training, the one of the lesson's own commands that writes it.
+    """
+
     code: str
     steps: list[str]
     commands: dict[str, str]
@@ -62,14 +52,14 @@ class Training(Struct, frozen=True):
 class Lesson(Struct, frozen=True):
     """A lesson's file."""
 
-    timed_from: dict[str, list[str]] = field(default_factory=dict)
-    usual: dict[str, Usual] = field(default_factory=dict)
+    timed_from: dict[str, list[str]] = field(default_factory=dict)  # by step, presets timed from that step on
+    usual: dict[str, Usual] = field(default_factory=dict)  # by step
     remark: list[Remark] = field(default_factory=list)
-    accuracy: list[str] = field(default_factory=list)
+    accuracy: list[str] = field(default_factory=list)  # steps on matrices whose errors are measured over K
     epilogues: Epilogues | None = None
-    measured_by: dict[str, str] = field(default_factory=dict)
+    measured_by: dict[str, str] = field(default_factory=dict)  # the module that measures accuracy, and epilogues
     training: Training | None = None
-    photo: str = ""
+    photo: str = ""  # the conv2d step that convolves the photograph, unless another is asked for
 
 
 def timed_from(lessons: Path) -> dict[str, str]:

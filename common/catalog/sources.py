@@ -1,4 +1,4 @@
-"""What a result depends on: the files that a file of Python imports, and hashes blind to comments and layout."""
+"""What a result depends on: the files that a Python file imports, and hashes of code that ignore comments."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports.
+    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers.
 
-    An older record says nothing of ``helpers``.
+    An older record has no ``helpers``.
     """
 
     source: Name
     helpers: dict[str, Name] | None = None
 
     def is_of(self, path: Path) -> bool:
-        """Is it that of the file as it is now? One without ``helpers`` says nothing of those."""
+        """Is this the file's code as it is now?"""
         now = provenance(path)
         return self.source == now.source and self.helpers in (None, now.helpers)
 
@@ -46,7 +46,7 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def source_hash(path: Path) -> str:
-    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word.
+    """SHA-256 of a file's code without comments, docstrings and layout: an edited word does not change it.
 
     Raises one of NO_PYTHON if it cannot be read or is no Python.
     """
@@ -55,7 +55,7 @@ def source_hash(path: Path) -> str:
 
 @store.kept_by_stamp
 def _learnt(path: Path) -> tuple[str, list[str]]:
-    """The hash of a file's code, and the names it has of modules and files."""
+    """The hash of a file's code, and the names of modules and data files in it."""
     data, index = path.read_bytes(), _index()
     found = hashlib.sha256(data).hexdigest()
     if found not in index:
@@ -69,7 +69,7 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
 
 @cache
 def _index() -> dict[str, tuple[str, list[str]]]:
-    """What was learnt, by the digest of a file's bytes: to parse all of ``common`` takes a second."""
+    """What :func:`_learnt` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
     try:
         return schema.read(json.loads(INDEX.read_text(encoding="utf-8")), dict[str, tuple[str, list[str]]])
     except (OSError, ValueError, RecursionError):
@@ -113,7 +113,7 @@ def _is_bare_string(node: object) -> bool:
 
 
 def imports(path: Path) -> tuple[Path, ...]:
-    """The files that a file of Python imports, or names in a text; none if it is no Python."""
+    """The files that a Python file imports, or names in a string; none if it is not Python."""
     return _imports(path, store.stamp(path), catalog.LESSONS)
 
 
@@ -139,7 +139,7 @@ def _file(path: Path, name: str, lessons: Path) -> Path | None:
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
-    """Modules and data files, by their names in the code; what only a type checker reads is left out."""
+    """The names of modules and data files in the code, but for imports under ``if TYPE_CHECKING``."""
     if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
         return
     if isinstance(tree, ast.Import):
@@ -163,7 +163,7 @@ def imported_helpers(path: Path) -> list[Path]:
 
 
 def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]:
-    """These files, and those that are wanted of all that they import, directly or through each other."""
+    """These files, and of all that they import, directly or through each other, those that are ``wanted``."""
     found: set[Path] = set()
     pending = list(files)
     while pending:

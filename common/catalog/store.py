@@ -1,4 +1,4 @@
-"""The one place that reads and writes the workbook's files: each is written whole or not at all.
+"""Reads and writes the workbook's files: each is written whole or not at all.
 
 A file is written beside its place, brought to the disk and moved there, so neither a full disk nor an interrupt
 nor two programs at once leave half of one. Who changes what a file already holds does so under :func:`locked`.
@@ -126,10 +126,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def stamp(path: str | os.PathLike[str]) -> Stamp:
-    """What changes when a file is written: what was read of it holds while its stamp is the same.
+    """Times, size and inode of a file: while they are the same, so is its content.
 
-    One of a file that cannot be read, or was written within the last tick of a coarse clock, and so may be again
-    without showing it, equals no other.
+    For a file that cannot be read, or was written so recently that another write might not change its times, the
+    stamp is one that equals no other.
     """
     try:
         found = os.stat(path)
@@ -141,9 +141,9 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
 
 
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
-    """``read``, which reads a file and nothing else, done anew only if the file was written since.
+    """Decorates a function of a file's content: it is called again only when the file has changed.
 
-    What it returns is shared by all who ask.
+    Callers share what it returned.
     """
     kept = functools.lru_cache(maxsize=512)(lambda path, _: read(path))
 

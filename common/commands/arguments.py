@@ -123,13 +123,13 @@ def one_or_two(options: argparse.Namespace) -> list[Step]:
     return steps
 
 
-def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
+def shape_of(steps: list[Step], text: str, without_gpu: bool) -> problems.Problem:
     """The problem that ``--shape`` names, for steps of one ladder; raises ValueError."""
     ladders = {step.ladder for step in steps}
     if len(ladders) != 1:
         raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
     problem = problems.parse_shape(ladders.pop(), text)
-    needed, room = _COPIES * problem.least_bytes / 1e9, device.memory_for_a_child(not simulator) / 1e9
+    needed, room = _COPIES * problem.least_bytes / 1e9, device.memory_for_a_child(not without_gpu) / 1e9
     if needed > room:
         raise ValueError(f"--shape {text!r}: takes {needed:,.0f} GB here, and a process may take {room:,.0f}")
     return problem
@@ -171,7 +171,7 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
     return pairs
 
 
-def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
+def without_gpu(asked: bool, options: argparse.Namespace | None) -> bool:
     """As if there were no GPU? Says so, and why, if it was not asked for; raises NoGpuError at a GPU of no use."""
     if asked:
         return True

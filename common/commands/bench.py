@@ -170,14 +170,14 @@ class Bench:
         elif kind == "step" and found.status == "right":
             records.record_step(self._record, key, found)
         elif kind == "step" and not found.elsewhere:
-            why = "; ".join(found.reasons) or found.result.get("message") or found.status
+            why = "; ".join(found.reasons) or found.message or found.status
             self.failed[f"{found.step.name} {found.preset}"] = why
         elif kind == "library":
             preset, result = found
-            if result["status"] == "right":
+            if result.status == "right":
                 records.record_peers(self._record, key, preset, result)
-            if result.get("message"):
-                self.failed[f"the library {preset}"] = result["message"]
+            if result.message:
+                self.failed[f"the library {preset}"] = result.message
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -191,7 +191,7 @@ def _sweep(options: argparse.Namespace) -> int:
     holds = current.sweep(record, preset, step.name)
     points = old.points if old and holds else []
     done = [point.tile for point in points]
-    values = measuring.narrowed(found["tunables"], found["shipped"], options.values)
+    values = measuring.narrowed(found.tunables, found.shipped, options.values)
     tiles = [tile for tile in measuring.combinations(values) if tile not in done]
     say = console.say()
     if old and not holds:
@@ -199,15 +199,15 @@ def _sweep(options: argparse.Namespace) -> int:
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
     for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
-        point = Point(tile=tile, status=result["status"])
-        if result["status"] == "right":
-            point.median_ms = result["timing"].median_ms
+        point = Point(tile=tile, status=result.status)
+        if result.status == "right":
+            point.median_ms = result.time.median_ms
         else:
-            point.reason = result.get("message") or "; ".join(one.message for one in result["findings"])
+            point.reason = result.message or "; ".join(one.message for one in result.findings)
         points.append(point)
-        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found["shipped"], points=points)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry}, key)
-    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
+    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 
 
@@ -215,5 +215,5 @@ def _swept_line(point: tuple[Tile, StepResult]) -> str:
     """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
     tile, result = point
     words = " ".join(f"{name}={value}" for name, value in tile.items())
-    found = f"{result['timing'].median_ms:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
+    found = f"{result.time.median_ms:.4g} ms" if result.timing is not None else result.status.replace("_", " ")
     return f"{words}: {found}"

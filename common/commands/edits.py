@@ -134,10 +134,10 @@ def keep(steps: Sequence[Step] = ()) -> None:
         console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
 
 
-def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
     say = console.say()
-    this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
+    this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
     code = UNUSABLE
     with closing(this.stages()) as stages:
         printed: list[str] = []
@@ -164,7 +164,7 @@ def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.
     return code
 
 
-def watch(steps: list[Step], at_once: bool, preset: str | None, simulator: bool) -> int:
+def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: bool) -> int:
     """Run steps whenever their files are saved, until Ctrl-C; the edited ones, or all if ``at_once``, now.
 
     Files are looked at while a step runs, so that its run ends early if it is saved again.
@@ -177,7 +177,7 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, simulator: bool)
         say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
         for step in steps:
             if path == step.path or path in sources.imported_helpers(step.path):
-                run_edited(step, preset, simulator, stop)
+                run_edited(step, preset, without_gpu, stop)
 
     pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
     saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])

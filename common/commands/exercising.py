@@ -66,8 +66,8 @@ def _graded(
     note: str = "",
 ) -> int:
     """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
-    simulator = arguments.simulator(options.sim, options)
-    gpu, ceilings = (None, None) if simulator else measuring.measure_device()
+    without_gpu = arguments.without_gpu(options.sim, options)
+    gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
     own = _own_sources(files)
     if folders.INSIDE not in os.environ:
@@ -88,7 +88,7 @@ def _graded(
         written = console.tried(lambda: folders.report(grades, out, note)) if out else None
         console.tried(lambda: _remember(files, grades, own))
     if options.json:
-        console.print_json({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]})
+        console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:

@@ -19,7 +19,7 @@ from common.jobs import compiling, run
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
-from common.report import agreement, kerneltables, tables, traces, tracetables
+from common.report import agreement, tables, traces, tracetables
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -56,21 +56,21 @@ def _inspect(options: argparse.Namespace) -> int:
     architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
     making = compiling.summaries(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))
-    found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
+    found = [(o.step.name, card) for o in outcomes for card in o.cards]
     say = console.say(options)
     if options.json:
-        results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
+        results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
         console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
-            print(f"// {kerneltables.title(name, card)}, compute capability {architecture}")
+            print(f"// {tables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
-            print(text if isinstance(text, str) else "\n".join(kerneltables.whole(text)))
+            print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
-            say.print(kerneltables.side_by_side(found))
+            say.print(tables.side_by_side(found))
         for name, card in found:
-            for part in kerneltables.full(name, card, listing=len(outcomes) == 1):
+            for part in tables.full(name, card, listing=len(outcomes) == 1):
                 say.print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
@@ -101,7 +101,7 @@ def _trace(options: argparse.Namespace) -> int:
     if len(options.steps) not in (1, 2):
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = arguments.one_or_two(options)
-    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulator=True)
+    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
     if options.html is not None:
         _require_page(options.html)
@@ -179,7 +179,7 @@ def _agree(options: argparse.Namespace) -> int:
             steps = [replace(steps[0], path=options.file)]
         pairs = agreement.cases(steps)
         if options.shape is not None:
-            shape = arguments.shape_of(steps, options.shape, simulator=True)
+            shape = arguments.shape_of(steps, options.shape, without_gpu=True)
             pairs = [(step, shape) for step in steps]
         for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
             found.setdefault(step.name, {})[str(problem)] = entry

@@ -16,7 +16,7 @@ from common.edit import shipped
 from common.jobs import compiling, measuring, run, unchanged
 from common.jobs.run import Outcome
 from common.records import records
-from common.report import kerneltables, tables
+from common.report import tables
 from common.run import isolate
 
 
@@ -52,24 +52,24 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     return chosen
 
 
-def _lesson(chosen: list[Step], preset: str | None, simulator: bool) -> int:
+def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
-    edits.name_edited_helpers(meaning if simulator else "", chosen)
+    edits.name_edited_helpers(meaning if without_gpu else "", chosen)
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
-        code = max(code, edits.run_edited(step, preset, simulator))
+        code = max(code, edits.run_edited(step, preset, without_gpu))
     rest = [step for step in chosen if step not in edited]
-    outcomes, of_rest = _check(rest, simulator)
+    outcomes, of_rest = _check(rest, without_gpu)
     code = code or of_rest
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
     needed = arguments.with_predecessors(chosen, last=True)
     found = _summaries(arguments.pairs(needed, preset, every_preset=False))
-    if simulator:
+    if without_gpu:
         console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
         _print_recorded(chosen, preset)
         _print_summaries(found, {})
@@ -77,7 +77,7 @@ def _lesson(chosen: list[Step], preset: str | None, simulator: bool) -> int:
     pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
     bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     bench.run()
-    medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in bench.outcomes if o.status == "right"}
+    medians = {(o.step.name, o.preset): o.time.median_ms for o in bench.outcomes if o.status == "right"}
     _print_summaries(found, medians)
     verdicts.say_left_out(outcomes)
     return verdicts.exit_code(bench.outcomes, asked=True)
@@ -100,10 +100,10 @@ def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | 
     rows = [
         (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
         for outcome in cards
-        for card in outcome.result.get("cards", [])
+        for card in outcome.cards
     ]
     if rows:
-        say.print(kerneltables.short(rows))
+        say.print(tables.short(rows))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
@@ -119,12 +119,12 @@ def _print_recorded(steps: list[Step], preset: str | None) -> None:
                 say.print(tables.recorded(record, name, wanted))
 
 
-def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
+def _check(steps: list[Step], without_gpu: bool) -> tuple[list[Outcome], int]:
     """Check steps and print what came of it; the outcomes and the exit code."""
     if not steps:
         return [], RIGHT
     known = unchanged.shipped(steps)
-    checking = run.check_steps(steps, simulator, seed=plan.new_seed(), brief=known)
+    checking = run.check_steps(steps, without_gpu, seed=plan.new_seed(), brief=known)
     outcomes = list(verdicts.checked(steps, checking))
     verdicts.print_checks(outcomes)
     verdicts.say_shipped(known)
@@ -138,12 +138,12 @@ def _command(options: argparse.Namespace) -> int:
         return _explain(options, steps)
     if options.shape is not None:
         raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
-    simulator = arguments.simulator(options.sim, None)
+    without_gpu = arguments.without_gpu(options.sim, None)
     edits.keep()
     if options.watch:
         edits.name_edited_helpers(steps=steps)
-        return edits.watch(steps, options.step is not None, options.problem, simulator)
-    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), simulator)
+        return edits.watch(steps, options.step is not None, options.problem, without_gpu)
+    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
 
 
 def _explain(options: argparse.Namespace, steps: list[Step]) -> int:
@@ -154,6 +154,6 @@ def _explain(options: argparse.Namespace, steps: list[Step]) -> int:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
         problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
-    said = measuring.explain(step, problem, arguments.simulator(options.sim, None))
+    said = measuring.explain(step, problem, arguments.without_gpu(options.sim, None))
     console.say().print(said, soft_wrap=True, markup=False)
     return RIGHT

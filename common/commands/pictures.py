@@ -17,7 +17,7 @@ from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.records import records
-from common.report import drawing, pages
+from common.report import pages, tasks
 from common.report.tasks import Draw, DrawResult
 
 BOOK = catalog.ROOT / ".workbook" / "book"
@@ -53,9 +53,9 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
     """Draw what changed of the user's own records or the shipped ones, and write a page of tables for each."""
     say, folder = console.say(), arguments.folder(shipped)
     found = list(records.all_records(folder))
-    everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
+    everything, wanted = tasks.units(shipped), tasks.stale(shipped, fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
-    code = say_drawn(console.progress("charts", drawing.draw(wanted), wanted, _drawn_line)) if wanted else RIGHT
+    code = say_drawn(console.progress("charts", tasks.draw(wanted), wanted, _drawn_line)) if wanted else RIGHT
     for record in found:
         summary = folder / f"{record.slug}.md"
         text = pages.summary(record)
@@ -70,13 +70,13 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
-    count = len(result.get("files", []))
-    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.get('seconds', 0.0):.1f} s"
+    count = len(result.files)
+    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.seconds or 0.0:.1f} s"
 
 
 def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     """Say what could not be drawn; returns the exit code."""
-    failed = [(unit.name, result["message"]) for unit, result in found if result["status"] != "right"]
+    failed = [(unit.name, result.message) for unit, result in found if result.status != "right"]
     for name, why in failed:
         console.complain(f"[bold red]error:[/] {escape(name)}: not drawn: {escape(str(why))}")
     return WRONG if failed else RIGHT

@@ -64,16 +64,17 @@ def _check(options: argparse.Namespace) -> int:
         return _record(options, steps, seed)
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
-    simulated = options.sim or not device.gpu_count()
-    shape = None if options.shape is None else arguments.shape_of(steps, options.shape, simulated)
-    simulator = arguments.simulator(options.sim, options)
+    shape = None
+    if options.shape is not None:
+        shape = arguments.shape_of(steps, options.shape, options.sim or not device.gpu_count())
+    without_gpu = arguments.without_gpu(options.sim, options)
     edits.keep([] if options.file else steps)
-    checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
+    checking = run.check_steps(steps, without_gpu, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
     code = verdicts.exit_code(outcomes, shape is not None)
     if options.json:
-        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
-        device_name = "simulator" if simulator else "gpu"
+        results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
+        device_name = "tracer" if without_gpu else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
         console.print_json(found)
     else:
@@ -124,9 +125,9 @@ def _time(options: argparse.Namespace) -> int:
 
 
 def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
-    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
     if outcome.status == "right":
-        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
+        ms, by = outcome.time.median_ms, measured.instruction(outcome.step.requires)
         figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
         if figures:
             entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
@@ -155,13 +156,13 @@ def _diff(options: argparse.Namespace) -> int:
 def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
-    simulator = arguments.simulator(options.sim, None)
-    card = None if simulator else run.inspect_device()
+    without_gpu = arguments.without_gpu(options.sim, None)
+    card = None if without_gpu else run.inspect_device()
     shipped = {} if options.fresh else unchanged.shipped(steps)
-    say.rule("check every step" + (" on the CPU" if simulator else ""))
-    engine = [card[0].name, card[0].driver] if card else "simulator"
+    say.rule("check every step" + (" on the CPU" if without_gpu else ""))
+    engine = [card[0].name, card[0].driver] if card else "tracer"
     checks = unchanged.Outcomes("check", [engine, shipped], options.fresh)
-    outcomes = _check_changed(steps, checks, shipped, card[1] if card else 0, simulator)
+    outcomes = _check_changed(steps, checks, shipped, card[1] if card else 0, without_gpu)
     code = verdicts.exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not o.fine}
     for name in sorted(wrong):
@@ -182,7 +183,7 @@ def _all(options: argparse.Namespace) -> int:
     else:
         pictures.draw_photo(card[0] if card else None, options.fresh)
     say.rule("charts and tables")
-    if simulator:
+    if without_gpu:
         said = "the charts and tables in results/ and the pages were measured on the cards that they name."
         say.print(f"No GPU here: {said}")
     code = max(code, pictures.redraw(options.fresh))
@@ -195,7 +196,7 @@ def _check_changed(
     checks: unchanged.Outcomes,
     shipped: dict[str, unchanged.Verdict],
     room_bytes: int,
-    simulator: bool,
+    without_gpu: bool,
 ) -> list[Outcome]:
     """Check the steps whose verdict is not known, those ``shipped`` with one at a few shapes; the outcomes of all."""
     found = checks.known(steps, room_bytes)
@@ -204,7 +205,7 @@ def _check_changed(
     seed = plan.new_seed()
     if rest:
         edits.keep(rest)
-        checking = run.check_steps(rest, simulator, seed=seed, compiled=not simulator, brief=shipped)
+        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:

@@ -51,10 +51,10 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
     left = [outcome for outcome in outcomes if outcome.left_out]
     if not left:
         return
-    most = max((outcome.result for outcome in left), key=lambda result: result["needed_bytes"])
+    needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
     large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
     what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
-    said = f"{most['needed_bytes'] / 1e9:.1f} GB are needed, {most['free_bytes'] / 1e9:.1f} are free"
+    said = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
     if aside:
         console.complain(f"[yellow]{what}: {said}[/]")
     else:
@@ -85,7 +85,7 @@ def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False)
 def _checked_line(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
     counts = Counter("left out" if outcome.left_out else outcome.status for outcome in outcomes)
-    seconds = sum(outcome.result.get("seconds", 0.0) for outcome in outcomes)
+    seconds = sum(outcome.seconds or 0.0 for outcome in outcomes)
     parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
     return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"
 
@@ -93,8 +93,8 @@ def _checked_line(outcomes: list[Outcome]) -> str:
 def timed_line(outcome: Outcome) -> str:
     """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
     right = outcome.status == "right"
-    found = f"{outcome.result['timing'].median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
-    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
+    found = f"{outcome.time.median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
+    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.seconds or 0.0:.1f} s"
 
 
 def measured_line(entry: tuple[str, Any]) -> str:
@@ -105,14 +105,14 @@ def measured_line(entry: tuple[str, Any]) -> str:
     if kind == "ceilings":
         return "the GPU's ceilings, measured"
     preset, result = found
-    return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
+    return f"{preset}: libraries, measured in {result.seconds or 0.0:.1f} s"
 
 
 def compiled_line(outcome: Outcome) -> str:
     """``STEP: 1 kernel compiled, 0.9 s``."""
-    count = len({entry["kernel"] for entry in outcome.result.get("kernels", [])})
+    count = len({entry["kernel"] for entry in outcome.kernels})
     what = f"{count} kernel{'s' * (count != 1)} compiled" if outcome.status == "right" else outcome.status
-    return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.result.get('seconds', 0.0):.1f} s"
+    return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.seconds or 0.0:.1f} s"
 
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
@@ -131,7 +131,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
     fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
-    behind = timing.slow([o.result["timing"].sm_mhz for o in fp32])
+    behind = timing.slow([o.time.sm_mhz for o in fp32])
     slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
@@ -143,8 +143,8 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
                 say.print(
                     f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is {why}[/]", soft_wrap=True
                 )
-            if "lacking" in outcome.result:
-                say.print(f"[yellow]{outcome.step.name} on {preset}: {outcome.result['lacking']}[/]", soft_wrap=True)
+            if outcome.lacking is not None:
+                say.print(f"[yellow]{outcome.step.name} on {preset}: {outcome.lacking}[/]", soft_wrap=True)
     say_left_out(outcomes)
 
 

@@ -95,7 +95,7 @@ class Run:
 
     step: Step
     preset: str
-    simulator: bool
+    without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
     version: Version | None = None  # what runs, whatever is saved meanwhile; None if it could not be kept
@@ -111,7 +111,7 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
         original = shipped.text(self.step.path)
         self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
-        reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
+        reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
         ran: list[Outcome] = []
         try:
             with closing(self._outcomes()) as found:
@@ -137,7 +137,7 @@ class Run:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         first = self._check(small, depth="once", seconds=FIRST_SECONDS)
-        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
+        cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
         # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
@@ -146,9 +146,9 @@ class Run:
         try:
             compiled = [
                 compiling.submit(self._ran, [self._compile(shape)], False)
-                for shape in (shapes if self.simulator else [full])
+                for shape in (shapes if self.without_gpu else [full])
             ]
-            if self.simulator:
+            if self.without_gpu:
                 begun = checking.submit(self._ran, [first], True)
                 rest = checking.submit(self._ran, cpu, True)
                 yield FIRST, _first(begun, compiled[0])
@@ -163,9 +163,9 @@ class Run:
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
                 yield CODE, [outcome for outcome in code if outcome.problem == full]
-            elif self.simulator:  # with a GPU it ran, whatever this compiler says
+            elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
                 yield CODE, broken
-            if not self.simulator:
+            if not self.without_gpu:
                 pair = messages.Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
         finally:
@@ -173,17 +173,17 @@ class Run:
             for line in lines:
                 line.shutdown(cancel_futures=True)
 
-    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> list[Outcome]:
+    def _ran(self, tasks: Sequence[ShapeTask[StepResult]], without_gpu: bool) -> list[Outcome]:
         """What came of tasks, in a child process, one after the other: until one fails, or ``stop``."""
         found: list[Outcome] = []
-        results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
+        results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
-            problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
+            problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
             if isinstance(task, messages.Compile):
-                result["only_compiled"] = True
+                result = replace(result, only_compiled=True)
             else:
-                result = run.judged(problem, result, gpu=simulator and not self.simulator)
-            found.append(Outcome(self.step, problem, self.preset, result))
+                result = run.judged(problem, result, gpu=without_gpu and not self.without_gpu)
+            found.append(Outcome.of(self.step, problem, self.preset, result))
             if not found[-1].fine:
                 break
         return found
@@ -193,8 +193,7 @@ class Run:
         found = _told(checked.result())
         if not found or found[0].fine:
             return _told([*found, *traced.result()])
-        run.retell(self._check(found[0].problem), found[0].problem, found[0].result)
-        return found
+        return [run.retell(self._check(found[0].problem), found[0].problem, found[0])]
 
     def _rivals(self) -> dict[str, messages.Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
@@ -253,11 +252,12 @@ def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
 
 def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
     """The first check; where a trace may know more of what is wrong, with what it says."""
-    found = checked.result()
-    for outcome in found:
-        if not outcome.fine and run.wants_trace(outcome.result):
+    found = []
+    for outcome in checked.result():
+        if not outcome.fine and run.wants_trace(outcome):
             for seen in traced.result():
-                run.add_faults(outcome.result, seen.result, seen.problem)
+                outcome = run.with_faults(outcome, seen, seen.problem)
+        found.append(outcome)
     return found
 
 
@@ -272,7 +272,7 @@ def _added(step: str, version: Version, verdict: str, reason: str, figures: Figu
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     """The verdict of a run, and the reason: that of the first outcome that is not fine; right only if one is."""
-    ran = [outcome for outcome in outcomes if not outcome.result.get("only_compiled")]
+    ran = [outcome for outcome in outcomes if not outcome.only_compiled]
     failed = next((outcome for outcome in outcomes if not outcome.fine), None)
     if failed is None and any(outcome.status == "right" for outcome in ran):
         return "right", ""
@@ -288,7 +288,7 @@ def _reason(outcome: Outcome) -> str:
 
 def heaviest(result: StepResult) -> Kernel | None:
     """The main one of a compiled result's assembled kernels; None if there is none."""
-    return summaries.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
+    return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 
 def per_multiply_add(kernel: Kernel) -> float:
@@ -299,15 +299,15 @@ def per_multiply_add(kernel: Kernel) -> float:
 
 def _figured(known: Figures, stage: Stage) -> Figures:
     """With what a stage measured, for the history."""
-    result = stage.outcomes[0].result
-    if stage.name == CODE and (kernel := heaviest(result)):
+    one = stage.outcomes[0]
+    if stage.name == CODE and (kernel := heaviest(one)):
         return replace(known, loop_per_fma=per_multiply_add(kernel))
-    if stage.name != TIME or stage.outcomes[0].status != "right":
+    if stage.name != TIME or one.status != "right":
         return known
-    known = replace(known, device=result["gpu"], preset=stage.outcomes[0].preset)
-    if pair := result["pairs"].get("shipped"):
+    known, pairs = replace(known, device=one.gpu, preset=one.preset), one.pairs or {}
+    if pair := pairs.get("shipped"):
         return replace(known, median_ms=pair.second.median_ms, ratio=pair.ratio)
-    alone = result.get("timing") or next(iter(result["pairs"].values())).second
+    alone = one.timing or next(iter(pairs.values())).second
     return replace(known, median_ms=alone.median_ms)
 
 

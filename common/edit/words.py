@@ -32,9 +32,9 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     finding only where no fault has a line.
     """
     if outcome.elsewhere:  # at any shape
-        return escape(f"{outcome.step.name} {outcome.result['message']}")
+        return escape(f"{outcome.step.name} {outcome.message}")
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
-    doing = ", compiled for" if outcome.result.get("only_compiled") else " at"
+    doing = ", compiled for" if outcome.only_compiled else " at"
     lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
     said = outcome.reasons
     if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
@@ -87,11 +87,11 @@ def told(
 def printed(outcomes: list[Outcome]) -> list[str]:
     """What each step prints at the first shape at which it prints: the first lines, and how many more there are."""
     lines = []
-    for outcome in {one.step.name: one for one in reversed(outcomes) if one.result.get("prints")}.values():
-        shown = outcome.result["printed"]
+    for outcome in {one.step.name: one for one in reversed(outcomes) if one.prints}.values():
+        shown = outcome.printed
         lines.append(f"{outcome.step.name} prints at {outcome.problem}:")
         lines += [f"  {cut(line, 200)}" for line in shown]
-        if more := outcome.result["prints"] - len(shown):
+        if more := outcome.prints - len(shown):
             lines.append(f"  ... {more} more")
     return [escape(line) for line in lines]
 
@@ -105,7 +105,7 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     elif found.name == loop.CHECK:
         lines, more = _checked(found.outcomes)
     elif found.name == loop.CODE:
-        lines = [f" on {one.preset}: {line}" for line in _machine_code(step, one.result)]
+        lines = [f" on {one.preset}: {line}" for line in _machine_code(step, one)]
     else:
         lines = [f": {line}" for line in _pairs(one, best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
@@ -116,13 +116,13 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
 
 def _first(outcomes: list[Outcome]) -> str:
     """Whether it compiles, with what it takes, and whether it is right at one shape."""
-    compiled = [outcome for outcome in outcomes if "kernels" in outcome.result]
+    compiled = [outcome for outcome in outcomes if outcome.kernels]
     declined = [outcome for outcome in outcomes if outcome.status == "refused"]
     if declined and not compiled:  # so nothing was built
-        reason = declined[-1].result.get("message") or ""
+        reason = declined[-1].message or ""
         return f": [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}"
-    what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
-    what += [f"right at {one.problem}" for one in outcomes if "right" in one.result and one.status == "right"]
+    what = [f"compiles{_resources(compiled[0])}" if compiled else "compiles"]
+    what += [f"right at {one.problem}" for one in outcomes if one.right and one.status == "right"]
     return f": [green]{', '.join(what)}[/]"
 
 
@@ -134,7 +134,7 @@ def _checked(outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
     sound = "" if unseen else ", and sound"
     said = f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
     why = "whether it is sound was not judged whole"
-    return [f": {said}"], [f"  [yellow]{why}[/]: {escape(one.result.get('message') or '')}" for one in unseen[:1]]
+    return [f": {said}"], [f"  [yellow]{why}[/]: {escape(one.message or '')}" for one in unseen[:1]]
 
 
 def _resources(result: StepResult) -> str:
@@ -158,18 +158,18 @@ def _machine_code(step: str, result: StepResult) -> list[str]:
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     """How an edited step did in turn with the shipped one, and with the best so far."""
-    if "pairs" not in outcome.result:
-        return [f"[yellow]not timed[/]: {escape(str(outcome.result.get('message')))}"]
+    if outcome.pairs is None:
+        return [f"[yellow]not timed[/]: {escape(str(outcome.message))}"]
     lines = []
-    if "shipped" not in outcome.result["pairs"]:
+    if "shipped" not in outcome.pairs:
         lines.append("the shipped version is not known: neither git nor .workbook has it")
-    if "timing" in outcome.result:
-        ms = figures.milliseconds(outcome.result["timing"].median_ms)
-        lines.append(f"{ms} ms on {outcome.preset}, {outcome.result['gpu']}")
-    for name, pair in outcome.result["pairs"].items():
+    if outcome.timing is not None:
+        ms = figures.milliseconds(outcome.time.median_ms)
+        lines.append(f"{ms} ms on {outcome.preset}, {outcome.gpu}")
+    for name, pair in outcome.pairs.items():
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
         if name == "shipped":
-            where = f"{outcome.preset}, {outcome.result['gpu']}"
+            where = f"{outcome.preset}, {outcome.gpu}"
             lines.append(f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {where}")
         elif best is not None:
             lines.append(f"{ratio(pair, f'your best so far, run {best.number}')}")

@@ -320,6 +320,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      _too_much("the host arrays that the kernel names take {} bytes of constant memory: it holds {}")),
     ("grid-barrier", r"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
      "a barrier of the whole grid needs all its blocks resident at once, and this grid has more than the card holds"),
+    ("grid-barrier", r"LaunchLimitError: (?:.*: )?(a barrier of the whole grid .*)", r"\1"),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
     ("registers", r"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "a block of this size needs more registers than there are"),

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from common.catalog import catalog, exercises, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
@@ -183,7 +185,7 @@ class Grader:
                 drawn = fresh_shapes(own_shapes(target), self.seed)
                 tasks = [checking(target, {"path": str(given)}, one, depth="once") for one in drawn]
                 results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
-                right = (one for one, (_, result) in results if result["status"] == "right")
+                right = (one for one, (_, result) in results if result.status == "right")
                 self.drawn[target.name] = list(itertools.islice(right, FRESH))
             return self.drawn[target.name]
 
@@ -238,21 +240,22 @@ class _Kernel:
         for number, (task, result) in enumerate(found):
             drawn = ": a shape that was drawn for this grade" if len(own) <= number < len(own) + len(fresh) else ""
             grade.findings += [replace(one, message=one.message + drawn) for one in self._findings(task, result)]
-            grade.notes += result.get("notes", [])
-            grade.figures |= result.get("figures", {})
+            if isinstance(result, Counted):
+                grade.notes += result.notes
+                grade.figures |= result.figures
         if len(found) < len(tasks) and not grade.findings:
             grade.findings.append(Finding("unjudged", "the grading was ended"))
         if self.grader.gpu and not grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], simulated: bool) -> list[tuple[Task[Any], Any]]:
+    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
         """Tasks and what came of them, until one is not right, or the grading ends."""
         grader = self.grader
         found = []
-        with contextlib.nullcontext() if simulated else grader.on_gpu:
-            for task, result in isolate.run(tasks, simulated, grader.seconds, grader.closing):
+        with contextlib.nullcontext() if without_gpu else grader.on_gpu:
+            for task, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing):
                 found.append((task, result))
-                if result["status"] != "right":
+                if result.status != "right":
                     break
         return found
 
@@ -261,15 +264,15 @@ class _Kernel:
 
         What the tracer does not know may be what no GPU takes: then Numba says what it has against it.
         """
-        if result["status"] == "unjudged" and isinstance(task, messages.Check) and task.engine == "traced":
+        if result.status == "unjudged" and isinstance(task, messages.Check) and task.engine == "traced":
             place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
             compiled = self._done([messages.Compile(**place, architectures=[self.architecture])], True)
-            if compiled and compiled[0][1]["status"] == "crashed":
+            if compiled and compiled[0][1].status == "crashed":
                 result = compiled[0][1]
             else:
-                result["message"] = f"cannot be judged here: {result.get('message')}"
+                result = structs.replace(result, message=f"cannot be judged here: {result.message}")
         found = _reasons(result)
-        if not isinstance(task, messages.Check | messages.Time) or result["status"] == "unusable":
+        if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
             return found
         problem = problems.from_shape(task.ladder, task.shape)
         return [replace(one, message=f"at {problem}: {one.message}") for one in found]
@@ -315,8 +318,8 @@ class _Kernel:
             tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
         for task, result in self._done(tasks, False):
             grade.findings += self._findings(task, result)
-            if not grade.findings and "timing" in result:
-                self._timed(timed, result["timing"].median_ms)
+            if not grade.findings and result.timing is not None:
+                self._timed(timed, result.time.median_ms)
 
     def _timed(self, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
@@ -339,20 +342,20 @@ class _Kernel:
 def _reasons(result: Counted | StepResult) -> list[Finding]:
     """Reasons not to pass in a task's result: what is unsound first, as it may be the cause; a kernel that Numba
     cannot compile is called that."""
-    if result["status"] == "right":
+    if result.status == "right":
         return []
-    explained = result.get("faults", [])
+    explained = result.faults
     looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
-    if findings := result.get("findings"):
+    if findings := result.findings:
         told = [
             f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}" for one in explained if one.kind in UNSOUND
         ]
         unsound = [Finding("unsound", said) for said in told]
         return [*unsound, *(one for one in findings if not unsound or one.kind != "unsound")]
-    text = str(result.get("message"))
+    text = str(result.message)
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
-    return [Finding(result["status"], text + looks)]
+    return [Finding(result.status, text + looks)]
 
 
 def _compiled_problem(preset: str) -> Problem:

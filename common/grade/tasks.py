@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from msgspec import field
+from msgspec.structs import replace
 
 from common.catalog import catalog, problems
 from common.check.check import Finding
@@ -20,12 +22,12 @@ NEEDED = (
 )
 
 
-class Counted(Result, total=False):
+class Counted(Result, frozen=True, kw_only=True):
     """``findings`` are reasons not to pass; ``notes`` are said and decide nothing."""
 
-    findings: list[Finding]
-    notes: list[str]
-    figures: dict[str, float]
+    findings: Sequence[Finding] = ()
+    notes: Sequence[str] = ()
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
@@ -53,24 +55,25 @@ def count_task(task: Count) -> Counted:
     from common.machine_code import codegen
 
     module = _loaded(task, task.path)
-    found: Counted = {"status": "right", "findings": [], "notes": [], "figures": {}}
+    found = Counted(status="right")
     if task.most_reads or {*task.limited} & {*limits.TOUCHED}:
-        _count_reads(task, module, found)
-    if found["findings"]:
-        return {**found, "status": "wrong"}
+        found = _counted_reads(task, module)
+    if found.findings:
+        return found
     names = {*task.limited} - {*limits.TOUCHED, *limits.EVERYWHERE}
     asked = [(task.shapes[0], {*limits.EVERYWHERE})]
     if names:
         asked.append((task.compiled_shape, names))
+    figures = dict(found.figures)
     try:
         for shape, some in asked:
             problem = problems.from_shape(task.ladder, shape)
-            found["figures"] |= limits.compiled(module, problem, some, task.least, task.architecture)
+            figures |= limits.compiled(module, problem, some, task.least, task.architecture)
     except codegen.ToolMissingError as error:
-        return {**found, "status": "unjudged", "message": str(error)}
+        return replace(found, status="unjudged", message=f"cannot be judged here: {error}")
     except codegen.RegistersError as error:
-        return {**found, "status": "wrong", "findings": [Finding("uncompiled", f"it cannot be compiled: {error}")]}
-    return found
+        return replace(found, status="wrong", findings=[Finding("uncompiled", f"it cannot be compiled: {error}")])
+    return replace(found, figures=figures)
 
 
 def _loaded(task: Count, path: str) -> ModuleType:
@@ -80,31 +83,32 @@ def _loaded(task: Count, path: str) -> ModuleType:
         return catalog.load(Path(path), task.ladder, task.home, task.helpers)
 
 
-def _count_reads(task: Count, module: ModuleType, found: Counted) -> None:
-    """Note what a trace counts, and find whether it reads more of global memory than the solution does."""
+def _counted_reads(task: Count, module: ModuleType) -> Counted:
+    """What a trace counts, and whether it reads more of global memory than the solution does."""
     from common.trace import trace
 
     solution = _loaded(task, task.solution) if task.most_reads else None
+    found = Counted(status="right")
     for number, shape in enumerate(task.shapes[:TRACED]):
         problem = problems.from_shape(task.ladder, shape)
         traced = trace.run(module, problem, every=True)
         if number == 0:
-            found["figures"] |= limits.touched(traced)
+            found = replace(found, figures=limits.touched(traced))
         if solution is None:
-            return
+            break
         reads = _reads(traced)
         needed = _reads(trace.run(solution, problem, every=True))
         if number == 0:
             allowed = f"at most {task.most_reads * needed['all arrays']:,.0f} allowed"
-            found["notes"].append(
-                f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
-            )
+            note = f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
+            found = replace(found, notes=[note])
         for name, count in needed.items():
             if reads.get(name, 0) > task.most_reads * count:
                 said = f"{reads[name]:,.0f} values of {name} are read from global memory"
                 needs = f"the exercise solved needs {count:,.0f}"
-                found["findings"].append(Finding("reads", f"at {problem}: {said}; {needs}: {NEEDED}"))
-                return
+                finding = Finding("reads", f"at {problem}: {said}; {needs}: {NEEDED}")
+                return replace(found, status="wrong", findings=[finding])
+    return found
 
 
 def _reads(found: Any) -> dict[str, int]:

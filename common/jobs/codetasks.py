@@ -53,7 +53,7 @@ def prepare_task(task: messages.Prepare) -> Result:
                     seen.add(key)
                     with stages.stage(stages.COMPILE):
                         kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
-    return {"status": "right"}
+    return Result(status="right")
 
 
 def compile_task(task: messages.Compile) -> StepResult:
@@ -75,13 +75,16 @@ def compile_task(task: messages.Compile) -> StepResult:
     for entries in (first, *others.values()):
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
     unlike = {preset: entries for preset, entries in others.items() if entries != first}
-    result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
-    result["source"], result["helpers"] = loading.code_of(path)
-    if task.machine_code:
-        result["digest"] = hashlib.sha256(json.dumps(launched).encode()).hexdigest()
-    if any(entry["float64"] for entry in first):
-        result["faults"] = [faults.of_float64(path)]
-    return result
+    source, helpers = loading.code_of(path)
+    return StepResult(
+        status="right",
+        kernels=first,
+        other_presets=unlike,
+        source=source,
+        helpers=helpers,
+        digest=hashlib.sha256(json.dumps(launched).encode()).hexdigest() if task.machine_code else None,
+        faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
+    )
 
 
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
@@ -171,8 +174,8 @@ def summarise_task(task: messages.Summarise) -> StepResult:
         try:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
-            return {"status": "unusable", "missing_tool": True, "message": str(error)}
+            return StepResult(status="unusable", missing_tool=True, message=str(error))
         found.append(summaries.summary(launch, code))
         if show == "sass":
             found[-1]["text"] = summaries.whole(code)
-    return {"status": "right", "cards": found}
+    return StepResult(status="right", cards=found)

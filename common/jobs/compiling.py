@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +51,7 @@ def compile_steps(
         tasks.append(task)
     results = isolate.run_groups([[task] for task in tasks], False, run.COMPILE_SECONDS, device.workers())
     for step, name, (_, result) in zip(steps, presets, results, strict=False):
-        yield Outcome(step, problems.preset(name), name, result)
+        yield Outcome.of(step, problems.preset(name), name, result)
 
 
 def summary_architecture() -> str:
@@ -69,7 +69,7 @@ def summaries(
     file: Path | None = None,
     show: Show | None = None,
 ) -> Iterator[Outcome]:
-    """``result["cards"]``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
+    """``cards``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
 
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each has the ``text`` of that; PTX comes
     alone. Raises ToolError when machine code cannot be had.
@@ -80,9 +80,9 @@ def summaries(
         ]
         for (step, preset), future in zip(pairs, waiting, strict=True):
             result = future.result()
-            if result.get("missing_tool"):
-                raise ToolError(result["message"])
-            yield Outcome(step, problems.preset(preset), preset, result)
+            if result.missing_tool:
+                raise ToolError(result.message)
+            yield Outcome.of(step, problems.preset(preset), preset, result)
 
 
 def _summaries(
@@ -92,15 +92,15 @@ def _summaries(
     key = summary_key(file or step.path, problem, target)
     found = None if show else cache.get("cards", key, list[Summary])
     if found is not None:
-        return {"status": "right", "cards": found}
+        return StepResult(status="right", cards=found)
     task = messages.Summarise(**at(step, problem, file), architecture=target, show=show)
     result = next((result for _, result in isolate.run([task], False, run.COMPILE_SECONDS, stop)), None)
     if result is None:
-        return {"status": "unjudged", "message": "stopped"}
-    if result["status"] == "right" and not show:
-        _add_traffic(task, result["cards"], stop)
+        return StepResult(status="unjudged", message="stopped")
+    if result.status == "right" and not show:
+        _add_traffic(task, result.cards, stop)
         if not stop.is_set():  # else perhaps without a trace
-            cache.put("cards", key, result["cards"])
+            cache.put("cards", key, result.cards)
     return result
 
 
@@ -110,11 +110,11 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
 
 
-def _add_traffic(task: messages.Summarise, found: list[Summary], stop: threading.Event) -> None:
+def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threading.Event) -> None:
     """Give each summary its kernel's ``traffic``, from a trace; what cannot be traced has none."""
     problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
     result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-    figures = traced.traffic(result["trace"]) if result and "trace" in result else {}
+    figures = traced.traffic(result.trace) if result and result.trace is not None else {}
     for one in found:
         one["traffic"] = figures.get(one["kernel"], {})

@@ -55,7 +55,7 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
             if free >= needed + budget.LIBRARIES:
                 raise
         message = str(budget.NoRoomError(needed, free))
-        return {"status": "unjudged", "message": message, "needed_bytes": needed, "free_bytes": free}
+        return StepResult(status="unjudged", message=message, needed_bytes=needed, free_bytes=free)
 
     return spared
 
@@ -71,13 +71,13 @@ def let_go() -> None:
 
 def found(verdict: check.Verdict) -> StepResult:
     """A verdict as a result."""
-    return {
-        "status": "right" if verdict.right else "wrong",
-        "shape": verdict.problem.shape(),
-        "right": verdict.right,
-        "elements_compared": verdict.elements_compared,
-        "findings": verdict.findings,
-    }
+    return StepResult(
+        status="right" if verdict.right else "wrong",
+        shape=verdict.problem.shape(),
+        right=verdict.right,
+        elements_compared=verdict.elements_compared,
+        findings=verdict.findings,
+    )
 
 
 def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:

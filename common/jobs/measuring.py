@@ -61,8 +61,8 @@ def measure(
         ]  # fmt: skip
         for task, (_, result) in zip(tasks, isolate.run(tasks, False, TIME_SECONDS), strict=False):
             outcome = _timed(steps[task.step], task, result)
-            if "timing" in result and not _beside(outcome.step, outcome.problem):
-                timed.append((task, result["timing"]))
+            if result.timing is not None and not _beside(outcome.step, outcome.problem):
+                timed.append((task, result.timing))
             yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
@@ -74,14 +74,14 @@ def measure(
     for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
         yield "step", _timed(catalog.find(task.step), task, result)
     for step, preset in left_out:
-        refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
-        yield "step", Outcome(step, problems.preset(preset), preset, refused)
+        refused = StepResult(status="refused", message=beyond(step), requires=step.requires)
+        yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
 
 
 def _timed(step: Step, task: messages.Time, result: StepResult) -> Outcome:
     """The outcome at the size that ran, which may be smaller than the preset's."""
-    shape = result.get("shape") or problems.preset(task.preset).shape()
-    return Outcome(step, problems.from_shape(step.ladder, shape), task.preset, result)
+    shape = result.shape or problems.preset(task.preset).shape()
+    return Outcome.of(step, problems.from_shape(step.ladder, shape), task.preset, result)
 
 
 def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -142,7 +142,7 @@ def tunables(step: Step, preset: str) -> messages.TunablesResult:
     """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
     result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
-    if not result["tunables"]:
+    if not result.tunables:
         raise ValueError(f"{step.name}: has no TUNABLES to sweep")
     return result
 
@@ -209,17 +209,17 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     sizes = [messages.Size(**at(step, problems.preset(preset)), room_bytes=room) for step, preset in pairs]
     tasks = []
     for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
-        if size["status"] != "right":
-            raise tools.ToolError(f"{step.name}: {size['message']}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size["shape"]))))
+        if size.status != "right":
+            raise tools.ToolError(f"{step.name}: {size.message}")
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
-        problem = problems.from_shape(step.ladder, result["shape"])
+        problem = problems.from_shape(step.ladder, result.shape)
         tensor = catalog.on_tensor_cores(step, problem)
-        launched = zip(result["kernels"], read, strict=True)
+        launched = zip(result.kernels, read, strict=True)
         kernels = [tools.named(name, launch, problem, tensor) for name, launch in launched]
-        code = Code(source=result["source"], helpers=result["helpers"])
-        profiles.append(Profiled(step, preset, kernels, result["shape"], code))
+        code = Code(source=result.source, helpers=result.helpers)
+        profiles.append(Profiled(step, preset, kernels, result.shape, code))
     return profiles
 
 
@@ -234,16 +234,16 @@ def profiled(
     results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
     tools.require_permission(output)
     for task, result in zip(tasks, results, strict=False):
-        if result["status"] != "right":
-            raise tools.ToolError(f"{task.step}: {result['message']}")
+        if result.status != "right":
+            raise tools.ToolError(f"{task.step}: {result.message}")
     if len(results) < len(tasks):
         said = " ".join(output.split())[-300:] or "no output"
         raise tools.ToolError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
     found = iter(tools.parse(output, counters))
-    read = [list(itertools.islice(found, len(result["kernels"]))) for result in results]
+    read = [list(itertools.islice(found, len(result.kernels))) for result in results]
     for task, result, mine in zip(tasks, results, read, strict=True):
-        if not mine or len(mine) < len(result["kernels"]):
-            raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
+        if not mine or len(mine) < len(result.kernels):
+            raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result.kernels)} kernels")
     return list(zip(results, read, strict=True))
 
 
@@ -270,28 +270,28 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
     results, output = isolate.watched(tasks, tools.sanitizer(tool), _watched_seconds(len(steps)))
-    failed = [r for r in results if r["status"] not in ("right", "refused")]
+    failed = [result for result in results if result.status not in ("right", "refused")]
     count = tools.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):
-        message = failed[0]["message"] if failed else "the process ended early"
+        message = str(failed[0].message) if failed else "the process ended early"
         if not count and len(steps) == 1:  # what the tool has nothing against, it has not seen
             raise tools.ToolError(f"{steps[0].name}: {tool}: {message}")
         return max(1, count), f"{message}; {tools.first_report(output)}"
     return count, tools.first_report(output) if count else ""
 
 
-def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
+def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, without_gpu: bool) -> Outcome:
     """Run a conv2d step on operands saved as .npy files and save its output."""
     task = messages.Maps(
         path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
     )
-    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
-    return Outcome(step, problems.preset("photo"), "photo", result)
+    ((_, result),) = isolate.run([task], without_gpu, TIME_SECONDS)
+    return Outcome.of(step, problems.preset("photo"), "photo", result)
 
 
-def explain(step: Step, problem: Problem, simulator: bool) -> str:
+def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
     """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
-    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], simulator, TIME_SECONDS)
-    if result["status"] != "right":
-        raise ValueError(str(result["message"]))
-    return str(result["text"])
+    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
+    if result.status != "right":
+        raise ValueError(str(result.message))
+    return str(result.text)

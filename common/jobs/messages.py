@@ -10,10 +10,10 @@ Where a task has ``room_bytes``, they are the card's budget as the command worke
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Literal, TypedDict
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
 
-from msgspec import field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from common.catalog import device, sources
 from common.check import check, plan
@@ -27,8 +27,8 @@ Tile = dict[str, int | bool]
 Shape = dict[str, int]
 
 
-class StepResult(Result, total=False):
-    """What came of a task on a step, for an :class:`common.jobs.run.Outcome`; each task says what it finds.
+class StepResult(Result, frozen=True, kw_only=True):
+    """What came of a task on a step's file: from the child process to the terminal, and to JSON.
 
     Of all that check:
 
@@ -50,7 +50,7 @@ class StepResult(Result, total=False):
     ``timing``           the file's own time
     ``prepare_ms``, ``first_launch_ms``  of ``prepare`` (None: there is none) and of the first launch, seen cold
     ``workspace_bytes``  of scratch memory
-    ``beside``           it was timed in turn with the library
+    ``beside``           its time in turn with the library
     ``lacking``          why it was not
     ``pairs``            by the names of others, what :class:`common.timing.timing.Paired` holds: theirs is the first
     ``gpu``              its name
@@ -66,69 +66,75 @@ class StepResult(Result, total=False):
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
 
-    shape: Shape
-    right: bool
-    findings: list[check.Finding]
-    elements_compared: int
-    requires: str | None
-    engine: plan.Engine
-    engines: list[plan.Engine]
-    seed: int
-    only_compiled: bool
-    needed_bytes: int
-    free_bytes: int
-    depth: plan.Depth
-    unsought: str
-    printed: list[str]
-    prints: int
-    timing: Timing
-    prepare_ms: float | None
-    first_launch_ms: float
-    workspace_bytes: int
-    beside: peers.Beside
-    lacking: str
-    pairs: dict[str, Paired]
-    gpu: str
-    source: str
-    helpers: dict[str, str] | None
-    imports: dict[str, sources.Code | str]
-    kernels: list[Summary]
-    other_presets: dict[str, list[Summary]]
-    digest: str
-    cards: list[Summary]
-    missing_tool: bool
+    shape: Shape | None = None
+    right: bool | None = None
+    findings: Sequence[check.Finding] = ()
+    elements_compared: int | None = None
+    requires: str | None = None
+    engine: plan.Engine | None = None
+    engines: Sequence[plan.Engine] = ()
+    seed: int | None = None
+    only_compiled: bool = False
+    needed_bytes: int | None = None
+    free_bytes: int | None = None
+    depth: plan.Depth | None = None
+    unsought: str | None = None
+    printed: Sequence[str] = ()
+    prints: int = 0
+    timing: Timing | None = None
+    prepare_ms: float | UnsetType | None = UNSET
+    first_launch_ms: float | None = None
+    workspace_bytes: int | None = None
+    beside: peers.Beside | None = None
+    lacking: str | None = None
+    pairs: dict[str, Paired] | None = None
+    gpu: str | None = None
+    source: str | None = None
+    helpers: dict[str, str] | None = None
+    imports: dict[str, sources.Code | str] | None = None
+    kernels: Sequence[Summary] = ()
+    other_presets: dict[str, list[Summary]] | None = None
+    digest: str | None = None
+    cards: Sequence[Summary] = ()
+    missing_tool: bool = False
+
+    @property
+    def time(self) -> Timing:
+        """The ``timing`` of a file that was timed."""
+        assert self.timing is not None
+        return self.timing
 
 
-class TunablesResult(TypedDict):
+class TunablesResult(Struct, frozen=True, kw_only=True):
     """The values to try of each tile constant, and those that the file ships with."""
 
     tunables: dict[str, list[int]]
     shipped: Tile
 
 
-class SizeResult(Result, total=False):
-    shape: Shape
+class SizeResult(Result, frozen=True, kw_only=True):
+    shape: Shape = field(default_factory=dict)
 
 
-class LaunchResult(Result, total=False):
+class LaunchResult(Result, frozen=True, kw_only=True):
     """The kernels that were launched, in order, the extents, and the code that ran."""
 
-    shape: Shape
-    source: str
-    helpers: dict[str, str]
-    kernels: list[str]
+    shape: Shape = field(default_factory=dict)
+    source: str = ""
+    helpers: dict[str, str] = field(default_factory=dict)
+    kernels: Sequence[str] = ()
 
 
-class ExplainResult(Result, total=False):
-    text: str
+class ExplainResult(Result, frozen=True, kw_only=True):
+    text: str = ""
 
 
-class PeerResult(Result, total=False):
-    shape: Shape
-    rows: list[peers.Library]
+class PeerResult(Result, frozen=True, kw_only=True):
+    shape: Shape = field(default_factory=dict)
+    rows: Sequence[peers.Library] = ()
 
 
-class EpiloguesResult(TypedDict):
+class EpiloguesResult(Struct, frozen=True, kw_only=True):
     """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
 
     shape: Shape
@@ -138,7 +144,7 @@ class EpiloguesResult(TypedDict):
     library: str
 
 
-class AccuracyResult(TypedDict):
+class AccuracyResult(Struct, frozen=True, kw_only=True):
     """``products``, and by step the code that ran."""
 
     products: list[peers.Measured]
@@ -294,10 +300,10 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
     room_bytes: int = 0
 
 
-class Answer(Result, total=False):
+class Answer(Result, frozen=True, kw_only=True):
     """``found``: what the function returned."""
 
-    found: object
+    found: object = None
 
 
 class Ask(Task[Answer], frozen=True, kw_only=True, tag="jobs.ask"):

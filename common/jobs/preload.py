@@ -8,4 +8,3 @@ with suppress(Exception):  # then each child imports it for itself, and says wha
     from common.jobs import tasks
 
     tasks.warm()
-    tasks.rehearse()

@@ -17,7 +17,6 @@ from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, plan, shapes
-from common.explain.faults import Fault
 from common.jobs import messages, timetasks
 from common.jobs.messages import StepResult
 from common.machine_code import kernelcache
@@ -25,6 +24,7 @@ from common.run import isolate
 from common.run.messages import Result, at
 
 Answered = TypeVar("Answered")
+Told = TypeVar("Told", bound=Result)
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
@@ -35,19 +35,21 @@ EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
-    timed_out; or unjudged: the tracer does not know what it does, or the GPU lacks the memory (``left_out``)."""
+class Outcome(StepResult, frozen=True, kw_only=True):
+    """What came of one task on one step at one problem, which is a ``preset`` or none."""
 
     step: Step
     problem: Problem
-    preset: str | None
-    result: StepResult
+    preset: str | None = None
 
-    @property
-    def status(self) -> str:
-        return str(self.result["status"])
+    @classmethod
+    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
+        return cls(step=step, problem=problem, preset=preset, **result.told())
+
+    def told(self) -> dict[str, Any]:
+        """The result's fields alone, as they stand in JSON."""
+        told = StepResult.told(self)
+        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
 
     @property
     def fine(self) -> bool:
@@ -57,26 +59,20 @@ class Outcome:
     @property
     def left_out(self) -> bool:
         """Has the GPU no room for it? That holds nothing back."""
-        return "needed_bytes" in self.result
+        return self.needed_bytes is not None
 
     @property
     def elsewhere(self) -> bool:
         """Does the step require another GPU than this machine's?"""
-        return "requires" in self.result
-
-    @property
-    def faults(self) -> list[Fault]:
-        """What explains it, perhaps nothing."""
-        return self.result.get("faults", [])
+        return self.requires is not None
 
     @property
     def reasons(self) -> list[str]:
         """One line per finding, or what stopped the task; what is left out is said once for all."""
         if self.left_out:
             return []
-        findings = [f"{item.kind}: {item.message}" for item in self.result.get("findings", [])]
-        message = self.result.get("message")
-        return findings + ([f"{self.status}: {message}"] if message else [])
+        findings = [f"{item.kind}: {item.message}" for item in self.findings]
+        return findings + ([f"{self.status}: {self.message}"] if self.message else [])
 
 
 # Faults whose line is that of the launch, not of what went wrong.
@@ -89,7 +85,7 @@ class DeviceError(RuntimeError):
 
 def check_steps(
     steps: list[Step],
-    simulator: bool,
+    without_gpu: bool,
     shape: Problem | None = None,
     file: Path | None = None,
     seed: int = 0,
@@ -107,7 +103,7 @@ def check_steps(
     """
     checks = []
     for step in steps:
-        one = _StepCheck(step, simulator or bool(beyond(step)), shape, file)
+        one = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
         one.lay_out(seed, full, step.name in brief, compiled)
         checks.append(one)
     pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
@@ -157,7 +153,7 @@ def _last(checks: list[_StepCheck], stop: threading.Event) -> list[tuple[_StepCh
     found = []
     for one in checks:
         # of its lines the GPU's is the last
-        right = not one.simulated and all(outcome.fine for outcome in one.running[-1].result())
+        right = not one.without_gpu and all(outcome.fine for outcome in one.running[-1].result())
         if right and one.last:
             results = isolate.run(one.last, False, CHECK_SECONDS, stop)
             outcomes = [one.outcome(task, result) for task, (_, result) in zip(one.last, results, strict=False)]
@@ -194,7 +190,7 @@ class _StepCheck:
     """
 
     step: Step
-    simulated: bool  # as if there were no GPU
+    without_gpu: bool
     shape: Problem | None  # the one that was asked for
     file: Path | None
     lines: list[Line] = field(default_factory=list)
@@ -205,7 +201,7 @@ class _StepCheck:
 
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
         """Lay out what is done, as :func:`check_steps` says: compilations, traces, launches on the GPU."""
-        step, gpu = self.step, not self.simulated
+        step, gpu = self.step, not self.without_gpu
         if self.too_large:
             return
         if brief:
@@ -214,7 +210,7 @@ class _StepCheck:
             cases = plan.cases_at(self.shape, gpu, seed)
         else:
             cases = plan.cases(step.ladder, gpu, seed, full)
-        if self.simulated and compiled and not brief:  # first: what it says is told before all else
+        if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
             targets = allowed(step, [CODE_ARCHITECTURE])
@@ -236,7 +232,7 @@ class _StepCheck:
     @property
     def too_large(self) -> str:
         """Why the shape that was asked for is not traced; empty if it is."""
-        return plan.too_large(self.shape) if self.shape and self.simulated else ""
+        return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
 
     def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         """Compile what the GPU will run, without touching it; what cannot be is compiled where it runs."""
@@ -254,7 +250,7 @@ class _StepCheck:
             self.compiled.result()
         outcomes: list[Outcome] = []
         enough = threading.Event()
-        results = isolate.run(line, self.simulated, CHECK_SECONDS, stop, self.hopeless, enough)
+        results = isolate.run(line, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
         for task, (_, result) in zip(line, results, strict=False):
             outcome = self.outcome(task, result)
             if isinstance(task, messages.Check) and outcome.left_out:
@@ -271,21 +267,21 @@ class _StepCheck:
         return outcomes
 
     def outcome(self, task: messages.Check | messages.Compile, result: StepResult) -> Outcome:
-        problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
+        problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
         if isinstance(task, messages.Compile):
-            result["only_compiled"] = True
+            result = replace(result, only_compiled=True)
         else:
-            beside_gpu = not self.simulated and not task.on_gpu
+            beside_gpu = not self.without_gpu and not task.on_gpu
             result = judged(problem, result, self.shape is not None, beside_gpu)
-        return Outcome(self.step, problem, None, result)
+        return Outcome.of(self.step, problem, None, result)
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
         if self.shape and self.too_large:
-            told: StepResult = {"status": "unjudged", "message": self.too_large, "late": True}
-            return [Outcome(self.step, self.shape, None, told)]
+            said = self.too_large
+            return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
         found = [outcome for future in self.running for outcome in future.result()]
-        return _agreed(self.step, found, self.simulated, self.file)
+        return _agreed(self.step, found, self.without_gpu, self.file)
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
@@ -293,88 +289,92 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 
     With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
     """
-    if gpu and asked and result.get("late"):
-        return {**result, "unsought": str(result["message"])}
-    if gpu and result["status"] == "unjudged" and result.get("engine") == "traced" and not result.get("late"):
-        said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
-        return {**result, "message": said}
-    if result["status"] != "refused" or not shapes.ordinary(problem):
+    if gpu and asked and result.late:
+        return replace(result, unsought=result.message)
+    if gpu and result.status == "unjudged" and result.engine == "traced" and not result.late:
+        said = f"only the GPU ran it, so races and the like were not looked for: {result.message}"
+        return replace(result, message=said)
+    if result.status != "refused" or not shapes.ordinary(problem):
         return result
-    said = f"this ordinary shape is refused: {result['message']}"
-    return {**result, "status": "wrong", "message": None, "findings": [check.Finding("refused", said)]}
+    said = f"this ordinary shape is refused: {result.message}"
+    return replace(result, status="wrong", message=None, findings=[check.Finding("refused", said)])
 
 
-def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
+def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path | None) -> list[Outcome]:
     """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
 
     What only a GPU shows is told by a trace as far as it can. Where the step was compiled and never ran, as the
     rest was not tried any more, nothing is known of its values.
     """
     wrong = [outcome for outcome in outcomes if not outcome.fine]
-    if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
+    if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
         place = at(step, wrong[0].problem, file)
         again = messages.Check(
             **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
         )
-        retell(again, wrong[0].problem, wrong[0].result)
-    unsought = [str(one.result["unsought"]) for one in outcomes if "unsought" in one.result]
-    judged_on_gpu = any(one.result.get("engine") == "gpu" for one in outcomes)
+        told = retell(again, wrong[0].problem, wrong[0])
+        outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
+    unsought = [one.unsought for one in outcomes if one.unsought]
+    judged_on_gpu = any(one.engine == "gpu" for one in outcomes)
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
-        if judged_on_gpu and "unsought" in outcome.result:
+        if judged_on_gpu and outcome.unsought:
             continue  # it looked for races and the like beside the GPU
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
-    for problem, mine in by_shape.items():
+    for mine in by_shape.values():
         chosen = min(mine, key=_telling)
-        engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
-        seconds = sum(one.result.get("seconds", 0.0) for one in mine)
-        told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
-        if printing := [one.result for one in mine if one.result.get("prints")]:
-            first = min(printing, key=lambda result: result.get("engine") != "traced")
-            told["printed"], told["prints"] = first["printed"], first["prints"]
-        if unsought and judged_on_gpu:
-            told["unsought"] = unsought[0]
-        if depths := [one.result["depth"] for one in mine if "depth" in one.result]:
-            told["depth"] = depths[0]
-        merged.append(Outcome(step, problem, None, told))
-    ran = [outcome for outcome in merged if not (outcome.fine and outcome.result.get("only_compiled"))]
+        printing = [one for one in mine if one.prints]
+        first = min(printing, key=lambda one: one.engine != "traced", default=chosen)
+        merged.append(
+            replace(
+                chosen,
+                engines=list(dict.fromkeys(one.engine for one in mine if one.engine)),
+                seconds=sum(one.seconds or 0.0 for one in mine),
+                printed=first.printed,
+                prints=first.prints,
+                unsought=unsought[0] if unsought and judged_on_gpu else chosen.unsought,
+                depth=next((one.depth for one in mine if one.depth), None),
+            )
+        )
+    ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]
     return ran or merged
 
 
 def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
-        engine = outcome.result.get("engine")
+        engine = outcome.engine
         return 0, 0 if engine is None else 1 if engine == "traced" else 2
     rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 3)
-    return rank, "engine" not in outcome.result
+    return rank, outcome.engine is None
 
 
-def retell(task: messages.Check, problem: Problem, result: StepResult) -> None:
-    """Trace what failed on a GPU, for what only that tells (:func:`add_faults`)."""
-    if wants_trace(result):
-        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-        again = replace(task, shape=small.shape(), engine="traced", repeats=1)
-        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
-        add_faults(result, seen, small)
+def retell(task: messages.Check, problem: Problem, result: Told) -> Told:
+    """Trace what failed on a GPU, for what only that tells (:func:`with_faults`)."""
+    if not wants_trace(result):
+        return result
+    small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+    again = replace(task, shape=small.shape(), engine="traced", repeats=1)
+    ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+    return with_faults(result, seen, small)
 
 
 def wants_trace(result: Result) -> bool:
     """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
-    kinds = {fault.kind for fault in result.get("faults", [])}
-    return result["status"] in ("wrong", "timed_out") or (
-        result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
+    kinds = {fault.kind for fault in result.faults}
+    return result.status in ("wrong", "timed_out") or (
+        result.status == "crashed" and bool(not kinds or kinds & _UNPLACED)
     )
 
 
-def add_faults(result: Result, seen: Result, small: Problem) -> None:
-    """Put the faults that ``seen``, a trace at ``small``, has a line for before the result's own."""
-    found = [fault for fault in seen.get("faults", []) if fault.line]
+def with_faults(result: Told, seen: Result, small: Problem) -> Told:
+    """The result, before whose own faults are those that ``seen``, a trace at ``small``, has a line for."""
+    found = [fault for fault in seen.faults if fault.line]
     told = {(fault.kind, fault.line) for fault in found}
-    rest = [fault for fault in result.get("faults", []) if (fault.kind, fault.line) not in told]
+    rest = [fault for fault in result.faults if (fault.kind, fault.line) not in told]
     found = [dataclasses.replace(fault, what=f"traced at {small}: {fault.what}") for fault in found]
-    result["faults"] = found + [fault for fault in rest if fault.kind not in _UNPLACED or not found]
+    return replace(result, faults=found + [fault for fault in rest if fault.kind not in _UNPLACED or not found])
 
 
 @functools.cache
@@ -392,7 +392,7 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
     with ``failed``."""
     task = messages.Ask(function=function, given=given, touches_gpu=on_gpu)
     ((_, answer),) = isolate.run([task], False, TIME_SECONDS)
-    if answer["status"] != "right":
-        raise DeviceError(f"{failed}: {answer['message']}")
+    if answer.status != "right":
+        raise DeviceError(f"{failed}: {answer.message}")
     kind: type[Answered] = get_type_hints(function)["return"]
-    return schema.read(answer["found"], kind)
+    return schema.read(answer.found, kind)

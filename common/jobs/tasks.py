@@ -11,13 +11,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec.structs import asdict
-from msgspec.structs import replace as changed
+from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, device, limits, problems, stages
 from common.check import budget, plan
@@ -55,15 +53,6 @@ def warm() -> None:
     gc.set_threshold(100_000, 50, 50)
     gc.collect()
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-
-
-def rehearse() -> None:
-    """Let Numba load what its first compilations do."""
-    from common.machine_code import codegen
-
-    codegen.warm()
-    gc.collect()
-    gc.freeze()
 
 
 def ready() -> None:
@@ -108,10 +97,10 @@ def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.
         with contextlib.redirect_stdout(cast(Any, heard)):
             result = do(task)
         kernel, count = _kept[_key(task)][1].printed() if task.engine == "traced" else ([], 0)
-        if heard.count + count:
-            result["printed"] = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
-            result["prints"] = heard.count + count
-        return result
+        if not heard.count + count:
+            return result
+        lines = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
+        return replace(result, printed=lines, prints=heard.count + count)
 
     return listened
 
@@ -140,7 +129,7 @@ def check_task(task: messages.Check) -> StepResult:
         except check.TooLargeError as error:
             assert task.budget is not None
             said = plan.beyond_budget(error.seconds, task.budget)
-            return {"status": "unjudged", "engine": engine, "message": said, "late": True}
+            return StepResult(status="unjudged", engine=engine, message=said, late=True)
         except TraceError as error:
             return _untraced(error, path)
     elif task.depth == "large":
@@ -164,17 +153,14 @@ def check_task(task: messages.Check) -> StepResult:
     else:  # why the elements of threads that raise are not written
         raised = [check.Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
-    verdict.findings = [replace(one, message=one.message + told) for one in verdict.findings]
-    result = loading.found(verdict)
-    result["engine"], result["seed"] = engine, task.seed
-    if engine == "traced" and task.budget is not None:
-        result["depth"] = depth
-    if not verdict.right:
-        names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
-        known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
-        known = [*faults.of_text(path), *known]
-        result["faults"] = list(dict.fromkeys(filter(None, known)))
-    return result
+    verdict.findings = [check.Finding(one.kind, one.message + told) for one in verdict.findings]
+    measured = engine == "traced" and task.budget is not None
+    result = replace(loading.found(verdict), engine=engine, seed=task.seed, depth=depth if measured else None)
+    if verdict.right:
+        return result
+    names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
+    known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
+    return replace(result, faults=list(dict.fromkeys(filter(None, [*faults.of_text(path), *known]))))
 
 
 _before: dict[str, problems.Problem | None] = {}  # by engine and file: the shape before, if that was right
@@ -194,7 +180,8 @@ def _after(
     if not _verdict(task, make).right:
         return found
     said = f"right when it is the first shape; here {before} came before it, and something is kept between launches"
-    return replace(found, findings=[check.Finding("stale", f"{said}: {found.findings[0].message}")])
+    found.findings = [check.Finding("stale", f"{said}: {found.findings[0].message}")]
+    return found
 
 
 # Mistakes that Python names when a kernel is traced.
@@ -238,8 +225,8 @@ def _untraced(error: Exception, path: Path) -> StepResult:
     elif error.__cause__ is not None:
         told = errors.of_error(error.__cause__, path)
     if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
-        return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told]}
-    return {"status": "unjudged", "engine": "traced", "message": str(error)}
+        return StepResult(status="crashed", engine="traced", message=told.what, faults=[told])
+    return StepResult(status="unjudged", engine="traced", message=str(error))
 
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
@@ -302,12 +289,12 @@ def maps_task(task: messages.Maps) -> StepResult:
     bench.y.blank()
     bench.run()
     np.save(task.y, bench.y.get())
-    return {"status": "right", "shape": problem.shape()}
+    return StepResult(status="right", shape=problem.shape())
 
 
 def ask_task(task: messages.Ask) -> messages.Answer:
     """Call the task's function."""
-    return {"status": "right", "found": task.function(*task.given)}
+    return messages.Answer(status="right", found=task.function(*task.given))
 
 
 def trace_task(task: Trace) -> TraceResult:
@@ -320,8 +307,8 @@ def trace_task(task: Trace) -> TraceResult:
         problem = problems.from_shape(task.ladder, task.shape)
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
-        return {"status": "unusable", "message": str(error)}
-    return {"status": "wrong" if found.faults else "right", "trace": changed(found, output=None)}
+        return TraceResult(status="unusable", message=str(error))
+    return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
 
 
 def explain_task(task: messages.Explain) -> messages.ExplainResult:
@@ -334,9 +321,9 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if device.gpu_count() == 0:
-        return {"status": "right", "text": module.explain(problem, None)}
+        return messages.ExplainResult(status="right", text=module.explain(problem, None))
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
-    return {"status": "right", "text": module.explain(loading.fitted(task), weights)}
+    return messages.ExplainResult(status="right", text=module.explain(loading.fitted(task), weights))
 
 
 def _require_limits() -> None:

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from common.catalog import catalog, device, lessontext, problems, sources, stages
 from common.check import budget
 from common.jobs import loading, messages
@@ -102,7 +104,7 @@ def time_task(task: messages.Time) -> StepResult:
 
     stopwatch = held.stopwatch()
     result, first, operands = _verified(task, loading.load(task))
-    if result["status"] != "right":
+    if result.status != "right":
         return result
     del first  # and with it its arrays
     module = loading.load(task)  # anew, so that prepare and compilation are seen cold
@@ -111,20 +113,25 @@ def time_task(task: messages.Time) -> StepResult:
         cuda.synchronize()
         prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
         first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
-        result["timing"] = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
+        measured = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
+        beside, lacking = None, None
         if task.beside and peers.available():
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
-            if beside:
-                result["beside"] = beside
-            else:
-                result["lacking"] = "the library that it is timed in turn with ran out of GPU memory"
-    result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
-    result["first_launch_ms"] = first_launch_ms
-    result["workspace_bytes"] = _nbytes(bench.step.workspace)
+            lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
     path = Path(task.path)
-    result["source"], result["helpers"] = loading.code_of(path)
-    result["imports"] = sources.imported_steps(path)
-    return result
+    source, helpers = loading.code_of(path)
+    return replace(
+        result,
+        timing=measured,
+        beside=beside,
+        lacking=lacking,
+        prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
+        first_launch_ms=first_launch_ms,
+        workspace_bytes=_nbytes(bench.step.workspace),
+        source=source,
+        helpers=helpers,
+        imports=sources.imported_steps(path),
+    )
 
 
 def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
@@ -147,7 +154,7 @@ def pair_task(task: messages.Pair) -> StepResult:
     from common.check import check
 
     result, bench, operands = _verified(task, loading.load(task))
-    if result["status"] != "right":
+    if result.status != "right":
         return result
     bench.prepare()
     bench.launch()
@@ -158,9 +165,8 @@ def pair_task(task: messages.Pair) -> StepResult:
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
-    if not pairs:
-        result["timing"] = stopwatch.measure(bench.launch)
-    return {**result, "pairs": pairs, "gpu": device.current_gpu().name}
+    alone = None if pairs else stopwatch.measure(bench.launch)
+    return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
 def tunables(path: str, ladder: str, shape: dict[str, int]) -> messages.TunablesResult:
@@ -169,10 +175,10 @@ def tunables(path: str, ladder: str, shape: dict[str, int]) -> messages.Tunables
     found = getattr(module, "TUNABLES", {})
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
     shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
-    return {
-        "tunables": {name: list(values) for name, values in found.items()},
-        "shipped": {name: shipped[name] for name in found},
-    }
+    return messages.TunablesResult(
+        tunables={name: list(values) for name, values in found.items()},
+        shipped={name: shipped[name] for name in found},
+    )
 
 
 def sweep_task(task: messages.Sweep) -> StepResult:
@@ -185,18 +191,19 @@ def sweep_task(task: messages.Sweep) -> StepResult:
         result, bench, _ = _verified(task, module, tile)
     except CudaAPIError as error:
         if "OUT_OF_RESOURCES" in str(error):
-            return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
+            message = "the block needs more registers than a multiprocessor has"
+            return StepResult(status="refused", message=message)
         raise
-    if result["status"] == "right":
+    if result.status == "right":
         bench.prepare()
         bench.launch()
-        result["timing"] = held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
+        result = replace(result, timing=held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS))
     return result
 
 
 def size_task(task: messages.Size) -> messages.SizeResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
-    return {"status": "right", "shape": loading.sized(task, loading.load(task)).shape()}
+    return messages.SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
 def launch_task(task: messages.Launch) -> messages.LaunchResult:
@@ -215,7 +222,9 @@ def launch_task(task: messages.Launch) -> messages.LaunchResult:
         bench.launch()
     cuda.synchronize()
     source, helpers = loading.code_of(Path(task.path))
-    return {"status": "right", "shape": problem.shape(), "source": source, "helpers": helpers, "kernels": kernels}
+    return messages.LaunchResult(
+        status="right", shape=problem.shape(), source=source, helpers=helpers, kernels=kernels
+    )
 
 
 def peer_task(task: messages.Peer) -> messages.PeerResult:
@@ -229,7 +238,7 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
     problem = loading.fitted(task)
     lacking: list[str] = []
     rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
-    return {"status": "right", "shape": problem.shape(), "rows": rows, "message": "; ".join(lacking) or None}
+    return messages.PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
 def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> messages.EpiloguesResult:
@@ -243,13 +252,13 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: in
     problem, module = budget.fitted(problems.from_shape(ladder, shape), room), import_module(ways)
     fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
     stopwatch = timing.Stopwatch(device.l2_bytes())
-    return {
-        "shape": problem.shape(),
-        "found": fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, stopwatch),
-        "code": sources.provenance(Path(path)),
-        "ways": sources.provenance(Path(str(module.__file__))),
-        "library": peers.version(problem) if peers.available() else "",
-    }
+    return messages.EpiloguesResult(
+        shape=problem.shape(),
+        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, stopwatch),
+        code=sources.provenance(Path(path)),
+        ways=sources.provenance(Path(str(module.__file__))),
+        library=peers.version(problem) if peers.available() else "",
+    )
 
 
 def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
@@ -269,7 +278,7 @@ def accuracy(files: dict[str, str]) -> messages.AccuracyResult:
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}
-    return {"products": accuracy.measure(steps), "code": code}
+    return messages.AccuracyResult(products=accuracy.measure(steps), code=code)
 
 
 def this_device() -> tuple[device.Gpu, int]:

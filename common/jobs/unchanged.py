@@ -53,15 +53,15 @@ class Outcomes:
         found: dict[str, list[Outcome]] = {}
         for step in steps:
             entries = None if self._fresh else cache.get(self._kind, self._key(step), list[_Kept])
-            if entries and not any(0 < e.result.get("needed_bytes", 0) <= room_bytes for e in entries):
+            if entries and not any(0 < (e.result.needed_bytes or 0) <= room_bytes for e in entries):
                 found[step.name] = [
-                    Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
+                    Outcome.of(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
                 ]
         return found
 
     def keep(self, outcomes: list[Outcome]) -> None:
         """Keep one step's outcomes, which must be all that there are."""
-        entries = [_Kept(o.problem.shape(), o.preset, o.result) for o in outcomes]
+        entries = [_Kept(o.problem.shape(), o.preset, StepResult(**o.told())) for o in outcomes]
         cache.put(self._kind, self._key(outcomes[0].step), entries)
 
     def _key(self, step: Step) -> str:

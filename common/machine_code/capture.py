@@ -73,7 +73,7 @@ class BoundStep:
 
 
 def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
-    """Does ``launch`` take this tile by keyword, as steps do that choose one for each problem?"""
+    """Does ``launch`` take these tile constants as keywords, as in steps that choose a tile for each problem?"""
     return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
 
 
@@ -108,7 +108,7 @@ def replaced(target: Any, **values: Any) -> Iterator[None]:
 
 
 def host(**functions: Any) -> AbstractContextManager[None]:
-    """While open, these stand in the places of functions of ``numba.cuda``: ``host(synchronize=...)``."""
+    """While open, functions of ``numba.cuda`` are replaced by these: ``host(synchronize=...)``."""
     from numba import cuda
 
     return replaced(cuda, **functions)

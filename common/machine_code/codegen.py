@@ -7,7 +7,6 @@ Needs no GPU.
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import re
@@ -55,14 +54,6 @@ class Launch:
     dynamic_shared_bytes: int = 0
     cluster: int = 1
 
-    @classmethod
-    def of(cls, launched: Any, signature: Any) -> Launch:
-        """The launch that a configuration of real Numba CUDA makes when it is called with these argument types."""
-        kernel = launched.dispatcher
-        grid, block = tuple(map(int, launched.griddim)), tuple(map(int, launched.blockdim))
-        cluster = capture.cluster(kernel)
-        return cls(kernel.py_func.__name__, kernel, grid, block, signature, launched.sharedmem, cluster)
-
     @property
     def threads(self) -> int:
         """Threads of a block."""
@@ -102,10 +93,10 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels that a step which picks one by measuring may start before it does: those of all its candidates.
+    """The kernels of all candidates of a step that picks one of them by measuring; none for other steps.
 
     Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
-    and the output. Other steps start none.
+    and the output.
     """
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):
@@ -158,38 +149,6 @@ def readable(text: str, launch: Launch) -> str:
     """PTX with the kernel's plain name in place of the mangled one, which is hundreds of characters long."""
     entry = re.search(r"\.entry (\w+)\(", text)
     return text.replace(entry[1], launch.name) if entry else text
-
-
-def warm() -> None:
-    """Compile a little kernel with what lessons use: the first compilations of a process take seconds longer."""
-    from numba import cuda, float32, types, uint32
-
-    size, shape = 4, (4, 4)
-
-    @cuda.jit(device=True, inline="always")
-    def guarded(array: Any, row: Any, column: Any) -> Any:
-        rows, columns = array.shape
-        return array[row, column] if row < rows and column < columns else float32(0.0)
-
-    def kernel(a: Any, b: Any, wide: Any) -> None:
-        tile = cuda.shared.array(shape, float32)
-        flat = cuda.shared.array(size, float32, alignment=16)
-        acc = cuda.local.array(size, float32)
-        tx, ty = uint32(cuda.threadIdx.x), cuda.threadIdx.y
-        x, y = cuda.grid(2)
-        for k0 in range(0, a.shape[1], 2):
-            tile[ty, tx] = guarded(a, y, k0 + tx)
-            flat[tx] = a[y // 2, x % 2] if wide else tile[0, 0]
-            cuda.syncthreads()
-            for i in range(size):
-                acc[i] += tile[i, 0] * flat[uint32(i)]
-        if y < b.shape[0] and min(x, 1) < b.shape[1]:
-            b[y, x] = acc[0]
-
-    matrix = types.Array(types.float32, 2, "C")
-    cuda.compile(
-        kernel, types.void(matrix, matrix, types.boolean), cc=(9, 0), output="ptx", device=False, abi="numba"
-    )
 
 
 def shared_arrays(text: str) -> int:
@@ -266,23 +225,11 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
     tracing = _source_lines() if lines else contextlib.nullcontext()
-    with _without_device(cc, lines), tracing, uncollected():
+    with _without_device(cc, lines), tracing:
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
     return library
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: what compiling makes lives until it ends, and is looked through in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager
@@ -390,7 +337,10 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         return numba.typeof(value)  # of a tensor map, too: its bytes
 
     def record(self: Any, *args: Any) -> None:
-        seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))
+        kernel, signature = self.dispatcher, types.void(*(type_of(arg) for arg in args))
+        grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
+        name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
+        seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> _HostArray:
         made = np.empty(shape, dtype) if values is None else np.asarray(values)

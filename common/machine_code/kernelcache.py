@@ -1,4 +1,4 @@
-"""Kernels that were compiled before, by this process or another: one file each, found by all that one is made of.
+"""Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
 Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
 same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
@@ -25,11 +25,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from common.catalog import cache, sources
+from common.catalog import cache, schema, sources
+from common.catalog.schema import Amount, Count
 from common.machine_code.capture import replaced
-from common.machine_code.codegen import uncollected
 
 FOLDER = cache.FOLDER / "kernels"
 
@@ -39,7 +40,7 @@ _Capability = tuple[int, int]
 
 
 class UncachableError(Exception):
-    """A kernel is made of something whose value cannot be told apart."""
+    """A kernel depends on a value that cannot be described in a key."""
 
 
 @functools.cache
@@ -50,8 +51,17 @@ def _environment() -> str:
     return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
+class _Header(msgspec.Struct):
+    """What stands before a kept kernel's machine code: its name there, and how long it took to compile."""
+
+    entry: str
+    lineinfo: bool
+    ms: Amount
+    bytes: Count
+
+
 class _Describer:
-    """Makes nested tuples of values: two are equal only if what is compiled of the values is.
+    """Turns values into nested tuples that are equal only if the same machine code comes of them.
 
     ``files``  those that functions were written in
     """
@@ -145,7 +155,7 @@ def _trusted(module: str) -> bool:
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
-    """What a compiled kernel is found by; None if it is made of something that has no description."""
+    """The key of a compiled kernel; None if it depends on something that cannot be described."""
     describe = _Describer()
     try:
         made_of = describe(dispatcher), [*map(str, argument_types)], capability, _environment()
@@ -156,7 +166,7 @@ def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capabilit
 
 
 class Cache:
-    """In the place of Numba's cache of one dispatcher: asked before a kernel is compiled, and told after."""
+    """Replaces Numba's cache of one dispatcher: asked before a kernel is compiled, and told afterwards."""
 
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
@@ -178,7 +188,7 @@ class Cache:
         kernel = _rebuilt(*found, arguments, capability)
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
         SPENT.loading_ms += 1e3 * (time.perf_counter() - began)
-        SPENT.elsewhere_ms += float(found[0]["ms"])
+        SPENT.elsewhere_ms += found[0].ms
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -207,27 +217,20 @@ SPENT = Spent()
 
 
 def install(folder: Path = FOLDER) -> None:
-    """From now on, kernels made here are looked for in ``folder``, and kept there; needs real Numba CUDA."""
+    """From now on, kernels that this process compiles are looked up in ``folder``, and kept there."""
     from numba.cuda import dispatcher
 
     if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
         return
-    if not _made(folder):
-        return
-    construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
+    construct = dispatcher.CUDADispatcher.__init__
 
     @functools.wraps(construct)
     def constructed(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
         self._cache = Cache(self, folder)
 
-    @functools.wraps(compile_kernel)
-    def compiled(self: Any, signature: Any) -> Any:
-        with uncollected():
-            return compile_kernel(self, signature)
-
     constructed.kernels_kept = True  # type: ignore[attr-defined]
-    dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
+    dispatcher.CUDADispatcher.__init__ = constructed
 
 
 def compile_for(
@@ -239,14 +242,14 @@ def compile_for(
     """
     folder = folder or FOLDER
     found = key(dispatcher, argument_types, capability)
-    if found is None or not _made(folder):
+    if found is None:
         return False
     if _read(folder / f"{found}.kernel") is not None:
         return True
     from numba.cuda.dispatcher import _Kernel
 
     began = time.perf_counter()
-    with _for_capability(capability), uncollected():
+    with _for_capability(capability):
         kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
         kernel._codelibrary.get_cubin()
     return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
@@ -260,41 +263,32 @@ def store(folder: Path, found: str, kernel: Any, capability: _Capability, compil
         return False
     with _for_capability(capability):
         code = kernel._codelibrary.get_cubin().code
-    header = {"entry": kernel.entry_name, "lineinfo": bool(kernel.lineinfo), "ms": compile_ms, "bytes": len(code)}
-    return cache.write_bytes(folder, f"{found}.kernel", json.dumps(header).encode() + b"\n" + code)
+    header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=compile_ms, bytes=len(code))
+    return cache.write_bytes(folder, f"{found}.kernel", msgspec.json.encode(header) + b"\n" + code)
 
 
-def _made(folder: Path) -> bool:
-    """A checkout that cannot be written keeps nothing."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder.is_dir()
-
-
-def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
+def _read(file: Path) -> tuple[_Header, bytes] | None:
+    line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
     try:
-        line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
-        header = json.loads(line)
-        if len(code) != header["bytes"] or not isinstance(header["entry"], str) or float(header["ms"]) < 0:
-            return None
-        return header, code
-    except (OSError, ValueError, KeyError, TypeError):
+        header = schema.read(json.loads(line), _Header)
+    except ValueError:
         return None  # not kept, or not by this version
+    return (header, code) if len(code) == header.bytes else None
 
 
-def _rebuilt(header: dict[str, Any], code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
+def _rebuilt(header: _Header, code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
     """A kernel as the dispatcher's compilation would have returned it."""
     from cuda.core import ObjectCode  # type: ignore[import-untyped]
     from numba.cuda import codegen, types
     from numba.cuda.descriptor import cuda_target
     from numba.cuda.dispatcher import _Kernel
 
-    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header["entry"], header["entry"])
+    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
     library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
     library._finalized = True
     return _Kernel._rebuild(
-        cooperative=False, name=header["entry"], signature=types.void(*arguments), codelibrary=library, debug=False,
-        lineinfo=header["lineinfo"], call_helper=None, extensions=[],
+        cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+        lineinfo=header.lineinfo, call_helper=None, extensions=[],
     )  # fmt: skip
 
 

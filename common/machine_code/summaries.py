@@ -1,15 +1,15 @@
 """A kernel's summary: resources, what fits a multiprocessor, and what its hot loop spends its instructions on.
 
-Data only, ready for JSON; :mod:`common.report.kerneltables` makes it readable.
+Data only, ready for JSON; :mod:`common.report.tables` makes it readable.
 """
 
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec import Struct, field, to_builtins
 
@@ -19,8 +19,6 @@ from common.machine_code import sass
 
 if TYPE_CHECKING:
     from common.machine_code import codegen
-
-Entry = TypeVar("Entry")
 
 # Figures of memory traffic, which machine code does not hold: whoever counts them puts ``summary["traffic"]``, a dict
 # with these keys, into a summary; the tables then show a column for each.
@@ -319,23 +317,14 @@ def shown(each: float) -> str:
     return f"{each:.1f}" if each >= 1 or not each else f"{each:.2g}"
 
 
-def main_kernel(kernels: Iterable[Entry], multiply_adds: Callable[[Entry], Any]) -> Entry:
-    """Of a step's kernels the main one: the first that multiplies most, as ``multiply_adds`` counts it.
-
-    Raises ValueError if there is none.
-    """
-    return max(kernels, key=multiply_adds)
-
-
 def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
     """The main kernel of those of a compile task or of the machine-code record; None if there is none.
 
     A loop that multiplies goes before a straight line, however long.
     """
-    found = list(kernels)
 
     def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)
         return hot.multiplies, hot.multiply_adds
 
-    return main_kernel(found, multiply_adds) if found else None
+    return max(kernels, key=multiply_adds, default=None)

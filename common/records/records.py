@@ -331,7 +331,7 @@ def record_code(outcomes: list[Outcome]) -> None:
     """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
     steps = load_code().steps
     for outcome in outcomes:
-        now = schema.read({**outcome.result, "preset": outcome.preset}, StepCode)
+        now = schema.read({**outcome.told(), "preset": outcome.preset}, StepCode)
         before = steps.get(outcome.step.name)
         steps[outcome.step.name] = replace(now, earlier=_earlier(before, now)) if before else now
     known = {step.name for step in catalog.everything()}
@@ -353,15 +353,15 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
     assert outcome.preset is not None
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
     said = {"precision": precision, "requires": outcome.step.requires}
-    fields = {**outcome.result, "kind": "step", "measure": timing.MEASURE_VERSION, **said}
+    fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
     record.put(outcome.preset, outcome.step.name, schema.read(fields, StepRow), run)
 
 
 def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> None:
     """Store a peer result's rows."""
-    for row in result["rows"]:
+    for row in result.rows:
         entry = PeerRow(
-            shape=result["shape"], timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
+            shape=result.shape, timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
             measure=timing.MEASURE_VERSION,
         )  # fmt: skip
         record.put(preset, row.peer, entry, run)
@@ -370,8 +370,8 @@ def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> N
 def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
     """Store the errors of products."""
     found: dict[str, dict[str, entries.Accuracy]] = {}
-    for one in result["products"]:
-        code = result["code"].get(one.product)
+    for one in result.products:
+        code = result.code.get(one.product)
         entry = entries.Accuracy(points=one.points, library=one.library, code=code)
         found.setdefault(one.operands, {})[one.product] = entry
     record.set_accuracy(found, run)
@@ -380,8 +380,8 @@ def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
 def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
     """Store a step's times with the epilogues of a module."""
     entry = entries.Epilogues(
-        **asdict(result["code"]), shape=result["shape"], found=result["found"], ways=ways, made=result["ways"],
-        library=result["library"], measure=timing.MEASURE_VERSION,
+        **asdict(result.code), shape=result.shape, found=result.found, ways=ways, made=result.ways,
+        library=result.library, measure=timing.MEASURE_VERSION,
     )  # fmt: skip
     record.keep("epilogues", preset, {step.name: entry}, run)
 

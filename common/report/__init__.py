@@ -1,7 +1,7 @@
 """All that is drawn and written from records.
 
 Numbers come first: ``figures`` takes them from a record. A table is data, made by ``kinds`` for pages and by
-``tables`` and ``kerneltables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
+``tables`` for commands; ``table`` shows it, in a page or on a terminal. A lesson's own tables,
 charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` and ``draw.py``.
 
 Module by module:
@@ -11,13 +11,11 @@ Module by module:
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
     pages         tables and figures inside Markdown pages
-    tables        tables that commands print
-    kerneltables  what kernels became, for the terminal
+    tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files
     charts        charts of records
-    drawing       what is drawn, by several processes, and only if it changed
     agreement     the tracer's counts beside the hardware's
     tracetables   a trace in tables and sentences; whether it explains a failed check
     traces        every step's trace, as the book shows it
-    tasks         what a child process is asked to draw
+    tasks         what is drawn, by several processes, and only if it changed
 """

@@ -60,7 +60,7 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     found = []
     for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
-        for name, launch in zip(result["kernels"], launches, strict=True):
+        for name, launch in zip(result.kernels, launches, strict=True):
             sums = kernels.setdefault(name, dict.fromkeys(tools.COUNTED, 0))
             products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
             counters = {**launch.counters, "ffma_threads": products}

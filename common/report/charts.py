@@ -1,4 +1,4 @@
-"""Charts of records: speed-ups on each preset, a roofline for each ladder, layers, sweeps, what instructions do."""
+"""Charts of records: speed-ups on each preset, a roofline for each ladder, sweeps, what instructions do."""
 
 from __future__ import annotations
 
@@ -72,8 +72,6 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
-        if timed and ladder in speeds.CHARTED:
-            written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
     return written
 
 
@@ -135,7 +133,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(labelled(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
     title = f"{preset}: {_shape(record, preset, rows[0][1])}"
-    headings(figure, title, _source(record, rows[-1][1]), math.ceil(len(lines) / 3))
+    headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
     return figure
 
 
@@ -284,56 +282,6 @@ def _side_by_side(
     return [(float(np.exp(x)), float(np.exp(y))) for x, y in placed]
 
 
-def per_layer(record: Record, ladder: str) -> Figure:
-    """TFLOP/s of the ladder's last two measured steps and of the library on each layer, and where the floor is.
-
-    Steps that round their inputs are left out: the library's precision is theirs no more.
-    A bar of the library says how it computes where that is not the definition's multiply-adds.
-    """
-    peer = speeds.PEERS[ladder]
-    steps = [step.name for step in catalog.steps() if step.ladder == ladder]
-    names = [name for name in steps if speeds.peer(ladder, name) == peer]
-    timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
-    shown = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
-    found = {n: speeds.compare(record, ladder, n, shown) for n in timed}
-    older = {name for name in timed if any(layer.older for layer in found[name])}
-    best = found[timed[-1]]
-    bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
-    bars.append((peer, [la.peer_tflops for la in best], VERMILION))
-    figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))
-    most = max([rate or 0 for _, rates, _ in bars for rate in rates])
-    height = 0.8 / len(bars)
-    for i, (name, rates, colour) in enumerate(bars):
-        for place, (layer, rate) in enumerate(zip(best, rates, strict=True)):
-            y = place + (i - (len(bars) - 1) / 2) * height
-            unlike = name == peer and layer.peer_method in speeds.FEWER
-            axes.barh(
-                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=PAPER,
-                linewidth=0, label="" if place else signed(name, name in older),
-            )  # fmt: skip
-            text = f"{rate:.1f}" if rate else "not timed yet"
-            if name == peer and layer.peer_method:
-                text += f"  {layer.peer_method}"
-            elif name == timed[-1] and layer.percent_of_peer:
-                text += f"  {layer.percent_of_peer:.0f}% of {peer.split()[0]}"
-            axes.annotate(text, (rate or 0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
-    for place, layer in enumerate(best):
-        if layer.floor_ms:
-            at = layer.problem.flops / layer.floor_ms / 1e9
-            axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
-                      label="" if place else "the floor's rate")  # fmt: skip
-            most = max(most, at)
-    axes.set_yticks(range(len(best)), [layer.preset for layer in best])
-    axes.set_ylim(len(best) - 0.45, -0.55)
-    axes.set_xlim(0, 1.3 * most)
-    axes.set_xlabel(labelled("TFLOP/s by the definition's multiply-adds", timed, bool(older)))
-    gridded(axes, "x")
-    axes.tick_params(axis="y", length=0)
-    last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
-    headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
-    return figure
-
-
 def sweep(record: Record, preset: str, name: str) -> Figure:
     """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
 
@@ -438,7 +386,7 @@ def _shape(record: Record, preset: str, row: Row) -> str:
     return text + (f"  (N reduced from {getattr(problems.preset(preset), 'N', '')})" if reduced else "")
 
 
-def _source(record: Record, row: Row) -> str:
+def source(record: Record, row: Row) -> str:
     run = record.run_of(row)
     return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
 

@@ -18,7 +18,7 @@ from common.catalog import catalog, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import figures, kinds, speeds
+from common.report import figures, kinds
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -137,8 +137,6 @@ def summary(record: Record) -> str:
             parts.append(_block("ladder", record, preset))
         if record.ceilings and presets:
             parts.append(f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)")
-        if ladder in speeds.CHARTED and presets:
-            parts.append(f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)")
     if record.data.sanitizer:
         parts += ["## compute-sanitizer", _block("sanitizer", record)]
     return "\n\n".join(parts) + "\n"

@@ -20,7 +20,6 @@ from common.timing.timing import Timing
 SPREAD = "p20–p80"
 FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
 HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", "GB/s", SHARE]
-CHARTED = ("conv3d", "hconv3d", "dgrad", "wgrad")  # ladders with a chart of their last steps over all layers
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32",

@@ -1,17 +1,32 @@
-"""What a child process is asked to draw, what it answers, and how it does it: see :mod:`common.run.messages`."""
+"""Charts, pictures and traces, drawn by several processes at a time, and only where something changed.
+
+The cache says for each unit (a record's charts, a lesson's pictures, a step's trace) which files it gave, and their
+digests. The shipped ones, in ``results/`` and the lessons, are drawn for ``charts --record`` alone; a user's lie
+beside the user's records.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
-from common.catalog import stages
+from common.catalog import cache, catalog, device, stages
+from common.records import records
+from common.records.records import Record
+from common.run import isolate
 from common.run.messages import Result, Task
 
+SECONDS = 300.0
+_REPORT = Path(__file__).parent
+# What a picture may show of the lessons: any step, and what stands beside it.
+_SHOWN = ("*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
 
-class DrawResult(Result, total=False):
+
+class DrawResult(Result, frozen=True, kw_only=True):
     """``files`` that were written, from the checkout's root."""
 
-    files: list[str]
+    files: Sequence[str] = ()
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
@@ -26,9 +41,90 @@ class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
     name: str
 
 
-def draw_task(task: Draw) -> DrawResult:
-    """Do it in this process."""
-    from common.report import drawing
+def units(shipped: bool) -> list[Draw]:
+    """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first: the tasks."""
+    if not shipped:
+        return [Draw(what="own", name=path.stem) for path in records.files(records.OWN)]
+    lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
+    return [
+        *(Draw(what="shipped", name=path.stem) for path in records.files(records.RESULTS)),
+        *(Draw(what="lesson", name=name) for name in lessons),
+        Draw(what="code", name="machine code"),
+        *(Draw(what="trace", name=step.name) for step in catalog.steps()),
+    ]
 
+
+def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
+    """The units that are to be drawn: those that changed, whose files are other ones, or with ``fresh`` all."""
+    return [unit for unit in units(shipped) if fresh or not _is_current(unit)]
+
+
+def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
+    """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
+    keys = [_key(unit) for unit in wanted]  # of before: what changes meanwhile is drawn again
+    results = isolate.run_groups([[unit] for unit in wanted], True, SECONDS, device.workers())
+    for unit, key, (_, result) in zip(wanted, keys, results, strict=True):
+        if result.status == "right":
+            cache.put("drawn", key, _digests(result.files))
+        yield unit, result
+
+
+def draw_task(unit: Draw) -> DrawResult:
+    """Draw one unit in this process."""
     with stages.stage("charts"):
-        return {"status": "right", "files": drawing.draw_here(task)}
+        return DrawResult(status="right", files=_drawn(unit))
+
+
+def _drawn(unit: Draw) -> list[str]:
+    """Draw a unit: its files, from the checkout's root."""
+    from common.report import charts, traces
+
+    if unit.what in ("own", "shipped"):
+        record = Record.load(_record(unit))
+        written = charts.draw_all(record)
+        for script in _lessons_charts():
+            written += catalog.load_file(script).draw_card(record, record.folder / "charts" / record.slug)
+    elif unit.what == "lesson":
+        script = _script(unit.name)
+        written = catalog.load_file(script).draw(script.parent)
+    elif unit.what == "trace":
+        written = [traces.write(catalog.find(unit.name))]
+    else:
+        written = charts.draw_code(records.load_code())
+    both = [path for one in written for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
+    return [path.relative_to(catalog.ROOT).as_posix() for path in both]
+
+
+def _is_current(unit: Draw) -> bool:
+    known = cache.get("drawn", _key(unit), dict[str, str])
+    return known is not None and known == _digests(known)
+
+
+def _digests(files: Iterable[str]) -> dict[str, str]:
+    return {name: cache.digest([catalog.ROOT / name], text=True) for name in files}
+
+
+def _key(unit: Draw) -> str:
+    """What a unit is drawn from: the code that draws it, and what that shows."""
+    if unit.what == "trace":
+        return cache.key([_REPORT / "traces.py", catalog.find(unit.name).path], unit.name, text=True)
+    roots = [_script(unit.name)] if unit.what == "lesson" else [_REPORT / "charts.py", *_lessons_charts()]
+    shown = [path for kind in _SHOWN for path in catalog.LESSONS.glob(kind)]
+    shown += [records.RESULTS / records.CODE_FILE, *records.files(records.RESULTS)]
+    if unit.what in ("own", "shipped"):
+        record = _record(unit)
+        shown += [record, *record.parent.glob(f"*/{record.name}")]
+    return cache.key(roots, unit.what, unit.name, data=shown, text=True)
+
+
+def _lessons_charts() -> list[Path]:
+    """What draws charts of a GPU's record that one lesson has."""
+    return sorted(catalog.LESSONS.glob("*/figures/charts.py"))
+
+
+def _record(unit: Draw) -> Path:
+    return (records.OWN if unit.what == "own" else records.RESULTS) / f"{unit.name}.json"
+
+
+def _script(lesson: str) -> Path:
+    return catalog.LESSONS / lesson / "figures" / "draw.py"

@@ -78,7 +78,7 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     """
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
-    kernels = result["trace"].kernels if "trace" in result else []
+    kernels = result.trace.kernels if result.trace is not None else []
     faults = [fault for kernel in kernels for fault in kernel.faults]
     if not faults:
         return None

@@ -27,11 +27,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from common.catalog import catalog, stages
 from common.explain import errors, faults
 from common.run import limits
-from common.run.messages import FileTask, Result, Task
+from common.run.messages import FileTask, Found, Result, Task, typed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -86,7 +87,7 @@ def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
         for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):
-            if answer(number, task, say).get("fatal"):
+            if answer(number, task, say).fatal:
                 break
 
 
@@ -133,13 +134,17 @@ Say = Callable[[dict[str, object]], None]
 
 def _speaker(send: Callable[[bytes], object]) -> Say:
     """Sends messages as JSON, one at a time, from any thread."""
-    encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
+    encode, lock = json.JSONEncoder(default=_plain).encode, threading.Lock()  # a step file may change json
 
     def say(words: dict[str, object]) -> None:
         with lock:
             send(encode(words).encode())
 
     return say
+
+
+def _plain(value: object) -> object:
+    return value.told() if isinstance(value, Result) else to_builtins(value)
 
 
 def answer(number: int, task: Task[Result], say: Say) -> Result:
@@ -165,40 +170,40 @@ def _path(task: Task[Result]) -> Path:
     return Path(task.path if isinstance(task, FileTask) else "")
 
 
-def attempt(task: Task[Result]) -> Result:
+def attempt(task: Task[Found]) -> Found:
     """Do a task in this process; what came of it, whatever is raised."""
     try:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with stages.stage(name):
-            result: Result = getattr(_tasks_of(layer), f"{name}_task")(task)
-        return {**result, "seconds": round(time.monotonic() - began, 3)}
+            result: Found = getattr(_tasks_of(layer), f"{name}_task")(task)
+        return replace(result, seconds=round(time.monotonic() - began, 3))
     except BaseException as error:  # a file may raise SystemExit, too
-        return failure(error, _path(task))
+        return typed(task, failure(error, _path(task)))
 
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
     fault = errors.of_error(error, path)
-    explained: Result = {"status": "unusable", "faults": [fault]} if fault else {"status": "unusable"}
+    explained = [fault] if fault else ()
     if isinstance(error, catalog.CatalogError):
-        return {**explained, "message": _one_line(error)}
+        return Result(status="unusable", message=_one_line(error), faults=explained)
     if isinstance(error, SyntaxError):
-        return {**explained, "message": _syntax(error, path)}
+        return Result(status="unusable", message=_syntax(error, path), faults=explained)
     line, said = _blame(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
     own = isinstance(error, ValueError) and "raise ValueError" in said
     refused = own and bool(str(error).strip())
     if refused:  # which an ordinary shape's verdict then names
         at = int(line.rpartition(":")[2]) if line else None
-        explained["faults"] = [faults.fault("refused", _one_line(error), path, at)]
-    return {
-        **explained,
-        "status": "refused" if refused else "crashed",
-        "message": _one_line(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+        explained = [faults.fault("refused", _one_line(error), path, at)]
+    return Result(
+        status="refused" if refused else "crashed",
+        message=_one_line(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+        faults=explained,
         # a CUDA context does not recover from a fault
-        "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
-    }
+        fatal="Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
+    )
 
 
 def _blame(error: BaseException, path: Path) -> tuple[str, str]:

@@ -82,20 +82,18 @@ def run(
         for task in tasks:
             if stopped():
                 return
-            answer = hopeless.untried(task)
-            if answer is None:
+            found = hopeless.untried(task)
+            if found is None:
                 timed = replace(task, seconds=seconds if task.seconds is None else task.seconds)
                 if task.on_gpu and not without_gpu:
-                    answer = _on_gpu(timed, stopped)
+                    found = _on_gpu(timed, stopped)
                 else:
                     own = own if own and not own.over else process.started(without_gpu, stopped)
-                    answer = own.do(timed, stopped) if own else None
-                if answer is None:
+                    found = own.do(timed, stopped) if own else None
+                if found is None:
                     return
-                hopeless.note(task, answer, answer.pop("fatal", False))
-            found = messages.typed(task, answer)
-            _explain(task, found)
-            yield task, found
+                hopeless.note(task, found)
+            yield task, replace(found, fatal=False, faults=_end(task, found) or found.faults)
     finally:
         if own:
             own.end()
@@ -108,26 +106,26 @@ class _Hopeless:
         self._deaths: dict[str, int] = {}
         self._untried: dict[str, Result] = {}
 
-    def note(self, task: Task[Result], result: Result, fatal: bool) -> None:
+    def note(self, task: Task[Result], result: Result) -> None:
         path = _path(task)
         if not path or task.alone:
             return
-        self._deaths[path] = self._deaths.get(path, 0) + 1 if fatal else 0
+        self._deaths[path] = self._deaths.get(path, 0) + 1 if result.fatal else 0
         shape = task.shape if isinstance(task, ShapeTask) else {}
         where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
-        if result["status"] == "timed_out":
+        if result.status == "timed_out":
             why = f"not tried: it gave no result in time{where}"
-        elif self._deaths[path] >= _DEATHS and result["status"] == "unjudged":
-            why = f"not tried: {_DEATHS} in a row were not done in time, last{where}: {result.get('message')}"
+        elif self._deaths[path] >= _DEATHS and result.status == "unjudged":
+            why = f"not tried: {_DEATHS} in a row were not done in time, last{where}: {result.message}"
         elif self._deaths[path] >= _DEATHS:
             why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
         else:
             return
-        self._untried[path] = {"status": result["status"], "message": why}
+        self._untried[path] = Result(status=result.status, message=why)
 
-    def untried(self, task: Task[Result]) -> Result | None:
+    def untried(self, task: Task[Found]) -> Found | None:
         found = None if task.alone else self._untried.get(_path(task))
-        return found.copy() if found else None
+        return messages.typed(task, found) if found else None
 
 
 def _path(task: Task[Result]) -> str:
@@ -163,8 +161,6 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 end(tool)
         lines = Path(folder, child.RESULTS).read_bytes().splitlines()
         answers = [answer["result"] for answer in map(process.parsed, lines) if "result" in answer]
-        for answer in answers:
-            answer.pop("fatal", None)
         found = [messages.typed(task, answer) for task, answer in zip(tasks, answers, strict=False)]
         return found, Path(folder, child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
@@ -198,7 +194,7 @@ def _own(heir: process.Child | None) -> None:
     _owner = heir
 
 
-def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
+def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     """Do a task in the process that owns the GPU."""
     with _gpu(stopped) as mine:
         if not mine:
@@ -213,7 +209,7 @@ def _on_gpu(task: Task[Result], stopped: Stopped) -> Result | None:
         owner.code = code
         result = owner.do(task, stopped)
         # what was wrong may have written anywhere
-        fine = result is not None and result["status"] in ("right", "refused", "unjudged")
+        fine = result is not None and result.status in ("right", "refused", "unjudged")
         owner.doubtful = owner.doubtful if fine else path or "a task"
         return result
 
@@ -241,9 +237,9 @@ def cool() -> None:
             _gpu_lock.release()
 
 
-def _explain(task: Task[Result], result: Result) -> None:
-    """Say at which line of its file a task ended its process, if it did."""
-    if result["status"] == "crashed" and "faults" not in result and _path(task):
-        fault = faults.of_end(str(result.get("message", "")), Path(_path(task)))
-        if fault:
-            result["faults"] = [fault]
+def _end(task: Task[Result], result: Result) -> list[faults.Fault]:
+    """At which line of its file a task ended its process, if it did."""
+    fault = None
+    if result.status == "crashed" and not result.faults and _path(task):
+        fault = faults.of_end(str(result.message), Path(_path(task)))
+    return [fault] if fault else []

@@ -163,31 +163,32 @@ class Watch:
         fault = faults.of_time_out(self.seconds, self._path, line, what)
         where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
         skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
-        return {
-            "status": "timed_out",
-            "message": f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}",
-            "faults": [fault],
-            "fatal": True,
-            "seconds": round(self._all, 3),
-        }
+        return Result(
+            status="timed_out",
+            message=f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}",
+            faults=[fault],
+            fatal=True,
+            seconds=round(self._all, 3),
+        )
 
     def _unjudged(self) -> Result:
         spent = self._own if self._own > self.seconds else self._all
-        return {
-            "status": "unjudged",
-            "message": f"{said(self.stage)} was not done after {spent:.0f} s; values were not compared",
-            "fatal": True,
-            "late": True,
-            "seconds": round(self._all, 3),
-        }
+        return Result(
+            status="unjudged",
+            message=f"{said(self.stage)} was not done after {spent:.0f} s; values were not compared",
+            fatal=True,
+            late=True,
+            seconds=round(self._all, 3),
+        )
 
 
 def silent(stage: str) -> Result:
     """The result of a task whose process was ended while it gave no sign of life, last at ``stage``."""
     if stage in ("", stages.IMPORTS, stages.KERNEL):
-        return {"status": "timed_out", "message": "no sign of life: one operation that does not end?", "fatal": True}
+        message = "no sign of life: one operation that does not end?"
+        return Result(status="timed_out", message=message, fatal=True)
     message = f"no sign of life, last from {said(stage)}; values were not compared"
-    return {"status": "unjudged", "message": message, "late": True, "fatal": True}
+    return Result(status="unjudged", message=message, late=True, fatal=True)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

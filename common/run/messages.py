@@ -9,9 +9,10 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -27,24 +28,27 @@ SIGN_SECONDS = 1.0
 """A process that is at work says so this often."""
 
 
-class _Became(TypedDict):
-    status: Status
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a task; the results of most tasks have more. What a field's default stands for is not said.
 
-
-class Result(_Became, total=False):
-    """What became of a task, as it travels; the results of most tasks have more.
-
-    ``message``  why it is not right; and ``faults``, each :class:`common.explain.faults.Fault`, what explains it
+    ``message``  why it is not right; and ``faults`` what explains it
     ``seconds``  that it took
     ``fatal``    its process is lost
     ``late``     it was not judged for want of time
     """
 
-    message: str | None
-    faults: list[Fault]
-    seconds: float
-    fatal: bool
-    late: bool
+    status: Status
+    message: str | None = None
+    faults: Sequence[Fault] = ()
+    seconds: float | None = None
+    fatal: bool = False
+    late: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """The fields that say something, as they stand in JSON."""
+        fields = msgspec.structs.fields(self)
+        told = {field.name: getattr(self, field.name) for field in fields}
+        return {field.name: told[field.name] for field in fields if told[field.name] != field.default}
 
 
 Found = TypeVar("Found", bound=Result, covariant=True)
@@ -137,12 +141,15 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
 
 
 def typed(task: Task[Found], result: object) -> Found:
-    """What came of the task, of the type that its struct names; a crash if it is none."""
+    """What came of the task, of the type that its struct names: read from JSON, which is a crash if it is none; or
+    of a :class:`Result` that no child gave."""
     kind: type[Found] = _found(type(task))
+    if isinstance(result, Result):
+        return kind(**result.told())
     try:
         return schema.read(result, kind)
     except schema.SchemaError as error:
-        return schema.read({"status": "crashed", "message": f"{task.kind} gave no result: {error}"}, kind)
+        return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
 
 
 @cache

@@ -28,7 +28,7 @@ from typing import Any
 from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, limits
-from common.run.messages import Result, Task
+from common.run.messages import Found, Result, Task, typed
 
 START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
 SILENT = 10  # times a task's limit, of the clock, that a child may be silent
@@ -136,19 +136,23 @@ class Child:
         """Is it there, to be given a task?"""
         return not self.over and not connection.wait([self.process.sentinel], 0.0)
 
-    def do(self, task: Task[Result], stopped: Stopped) -> Result | None:
+    def do(self, task: Task[Found], stopped: Stopped) -> Found | None:
         """What comes of a task, whose ``seconds`` are its limit; None if ``stopped``.
 
         With ``fatal`` in the result the process is lost.
         """
-        result = self._followed(task, stopped)
-        if result is None or result.get("fatal"):
+        answer = self._followed(task, stopped)
+        result = None if answer is None else typed(task, answer)
+        if result is None or result.fatal:
             self.end()
             return None if stopped() else result  # it may have been killed
         return result
 
-    def _followed(self, task: Task[Result], stopped: Stopped) -> Result | None:
-        """The child keeps the limits itself and gives signs that it does; one that is silent for long is given up."""
+    def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
+        """What the child answers, or what is said of one that does not.
+
+        The child keeps the limits itself and gives signs that it does; one that is silent for long is given up.
+        """
         assert task.seconds is not None
         self._number += 1
         began = sign = time.monotonic()
@@ -168,13 +172,13 @@ class Child:
                 self._ready = self._ready or "ready" in answer
                 if "at" in answer:
                     stage, sign = str(answer["at"]), time.monotonic()
-                result: Result | None = answer.get("result")
+                result = answer.get("result")
                 if answer.get("number") == self._number and isinstance(result, dict) and "status" in result:
                     return result
             waited = time.monotonic() - sign
             if not self._ready and waited > START_SECONDS:
                 message = f"the process was not there within {START_SECONDS:.0f} s"
-                return {"status": "unjudged", "message": message, "late": True, "fatal": True}
+                return Result(status="unjudged", message=message, late=True, fatal=True)
             if given and waited > SILENT * task.seconds:
                 return limits.silent(stage)
             if on_wait and not (told or task.ahead) and time.monotonic() - began > TOLD_SHARE * task.seconds:
@@ -188,10 +192,10 @@ class Child:
         with _lock:
             code = self.process.exitcode
         if code is None:
-            return {"status": "crashed", "message": "the process closed its line to the harness", "fatal": True}
+            return Result(status="crashed", message="the process closed its line to the harness", fatal=True)
         if os.name == "posix" and code == -signal.SIGXCPU:
             return limits.silent(stage)
-        return {"status": "crashed", "message": obituary(code, self.folder / child.LOG), "fatal": True}
+        return Result(status="crashed", message=obituary(code, self.folder / child.LOG), fatal=True)
 
     def kill(self) -> None:
         """Kill it, with its group: whoever waits for it is told by its end."""

@@ -11,37 +11,14 @@ import io
 import re
 import shutil
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 from msgspec import Struct
 
 from common.catalog import schema
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Name, Number, Positive, Tally
-from common.machine_code import summaries
 
-# Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
-METRICS = {
-    "time_ns": "gpu__time_duration.sum",
-    "registers": "launch__registers_per_thread",
-    "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "issue_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
-    "fma_pipe_pct": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
-    "dram_pct": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    "dram_bytes": "dram__bytes.sum",
-    "l2_pct": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    "l1_pct": "l1tex__throughput.avg.pct_of_peak_sustained_active",
-    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "instructions": "smsp__inst_executed.sum",
-    "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-    "hmma": "sm__inst_executed_pipe_tensor_op_hmma.sum",
-    "tensor_pipe_pct": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-}
 STALLS = {
     "long_scoreboard": "waiting for global or local memory",
     "short_scoreboard": "waiting for shared memory",
@@ -56,16 +33,6 @@ STALLS = {
     "imc_miss": "waiting for the constant cache",
     "drain": "waiting for stores at the end",
     "branch_resolving": "waiting for a branch",
-}
-# What common.trace.trace counts too, so that each can test the other.
-COUNTED = {
-    **{name: METRICS[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")},
-    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "ffma_threads": METRICS["ffma_threads"],
-    "hmma": METRICS["hmma"],
 }
 # of compute-sanitizer: what each looks for
 TOOLS = {
@@ -90,51 +57,65 @@ class UnavailableError(ToolError):
 
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
-    """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``.
+    """A launch of a kernel: counters, each with its name of ncu 2023 and later, None where it could not be read; and
+    its ``stalls``.
 
     ``ffma_threads``: all multiply-adds, with those of the ``hmma`` instructions (:func:`multiply_adds`).
     """
 
     kernel: Name
     stalls: dict[str, Number]
-    time_ns: Positive
-    registers: Number | None
-    occupancy_pct: Number | None
-    issue_pct: Number | None
-    fma_pipe_pct: Number | None
-    dram_pct: Number | None
-    dram_bytes: Number | None
-    l2_pct: Number | None
-    l1_pct: Number | None
-    load_sectors: Number | None
-    load_requests: Number | None
-    store_sectors: Number | None
-    store_requests: Number | None
-    shared_wavefronts: Number | None
-    shared_conflicts: Number | None
-    instructions: Number | None
-    ffma_threads: Number | None
-    hmma: Number | None = None
-    tensor_pipe_pct: Number | None = None
+    time_ns: Annotated[Positive, "gpu__time_duration.sum"]
+    registers: Annotated[Number | None, "launch__registers_per_thread"]
+    occupancy_pct: Annotated[Number | None, "sm__warps_active.avg.pct_of_peak_sustained_active"]
+    issue_pct: Annotated[Number | None, "smsp__issue_active.avg.pct_of_peak_sustained_active"]
+    fma_pipe_pct: Annotated[Number | None, "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"]
+    dram_pct: Annotated[Number | None, "dram__throughput.avg.pct_of_peak_sustained_elapsed"]
+    dram_bytes: Annotated[Number | None, "dram__bytes.sum"]
+    l2_pct: Annotated[Number | None, "lts__throughput.avg.pct_of_peak_sustained_elapsed"]
+    l1_pct: Annotated[Number | None, "l1tex__throughput.avg.pct_of_peak_sustained_active"]
+    load_sectors: Annotated[Number | None, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+    load_requests: Annotated[Number | None, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
+    store_sectors: Annotated[Number | None, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]
+    store_requests: Annotated[Number | None, "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
+    shared_wavefronts: Annotated[Number | None, "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"]
+    shared_conflicts: Annotated[Number | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
+    instructions: Annotated[Number | None, "smsp__inst_executed.sum"]
+    ffma_threads: Annotated[Number | None, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
+    hmma: Annotated[Number | None, "sm__inst_executed_pipe_tensor_op_hmma.sum"] = None
+    tensor_pipe_pct: Annotated[
+        Number | None, "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"
+    ] = None
 
 
 class Counts(Struct, kw_only=True, omit_defaults=True):
-    """A kernel's counts: a field for each of COUNTED. The tracer counts no conflicts, and no instructions.
+    """What :mod:`common.trace.trace` counts of a kernel, too, so that each can test the other, but for conflicts and
+    instructions.
 
     ``ffma_threads``: as in :class:`Counters`. Shared reads have those of ``ldmatrix``, global reads the asynchronous
     copies to shared memory; shared writes do not have the copies.
     """
 
-    load_requests: Tally
-    load_sectors: Tally
-    store_requests: Tally
-    store_sectors: Tally
-    shared_load_wavefronts: Tally
-    shared_store_wavefronts: Tally
-    ffma_threads: Tally
-    shared_load_conflicts: Tally | None = None
-    shared_store_conflicts: Tally | None = None
-    hmma: Tally | None = None
+    load_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
+    load_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+    store_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
+    store_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"]
+    shared_load_wavefronts: Annotated[Tally, "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"]
+    shared_store_wavefronts: Annotated[Tally, "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"]
+    ffma_threads: Annotated[Tally, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
+    shared_load_conflicts: Annotated[Tally | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] = None
+    shared_store_conflicts: Annotated[Tally | None, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"] = None
+    hmma: Annotated[Tally | None, "sm__inst_executed_pipe_tensor_op_hmma.sum"] = None
+
+
+def _names(kind: type[Struct]) -> dict[str, str]:
+    """ncu's name of each counter, from NVIDIA's metrics reference for compute capability 7.x to 10.x."""
+    hints = get_type_hints(kind, include_extras=True)
+    notes = {name: getattr(hint, "__metadata__", (None,))[-1] for name, hint in hints.items()}
+    return {name: note for name, note in notes.items() if isinstance(note, str)}
+
+
+METRICS, COUNTED = _names(Counters), _names(Counts)
 
 
 class Launch(NamedTuple):
@@ -212,7 +193,7 @@ def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> C
 
 def main_kernel(launches: list[Counters]) -> Counters:
     """The main one of a profile's launches; of those that multiply as often the one that took longest."""
-    return summaries.main_kernel(launches, lambda entry: (entry.ffma_threads or 0, entry.time_ns))
+    return max(launches, key=lambda entry: (entry.ffma_threads or 0, entry.time_ns))
 
 
 def kernel_name(mangled: str) -> str:

@@ -8,9 +8,8 @@ Module by module; each imports from itself and from those below it:
     device_arrays  device arrays of the tracer, and arguments of launches
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants
-    translate      turns a kernel's AST into code that runs all threads at once
+    translate      turns a kernel's AST into code that runs all threads at once; which variables live on
     expressions    the same for its expressions
-    liveness       which variables a kernel's statements may read later
     hopper/        what works beside the threads of a Hopper kernel
     helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
     intrinsics     the registry of what kernels may call; what cuda.* does

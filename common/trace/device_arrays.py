@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -77,9 +76,6 @@ class DeviceArray(np.ndarray[Any, Any]):
         return bool(self.flags.f_contiguous)
 
 
-_allocations: weakref.WeakValueDictionary[int, Global] = weakref.WeakValueDictionary()  # by address
-
-
 def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
     """Device memory that holds ``values``, or what nobody has written."""
     shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
@@ -95,13 +91,12 @@ def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
         data[:] = np.asarray(values, kind).reshape(-1)
     array: DeviceArray = data.reshape(shape).view(DeviceArray)
     array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
-    _allocations[address + skip] = array.storage
     return array
 
 
 def _view(array: NDArray[Any], name: str) -> View | None:
     """The array as a kernel sees it; None if it lies in the host's memory."""
-    storage = array.storage if isinstance(array, DeviceArray) else _around(array.__array_interface__["data"][0])
+    storage = getattr(array, "storage", None)
     if storage is None or storage.dtype != array.dtype:
         return None
     size = array.dtype.itemsize
@@ -111,14 +106,6 @@ def _view(array: NDArray[Any], name: str) -> View | None:
     if beyond or not 0 <= start <= len(storage.data):
         return None
     return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
-
-
-def _around(address: int) -> Global | None:
-    """The allocation that an address lies in."""
-    for start, storage in _allocations.items():
-        if start <= address < start + storage.data.nbytes:
-            return storage
-    return None
 
 
 def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -39,22 +39,10 @@ from common.trace.views import View
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
+Order: TypeAlias = Literal["forward", "backward"]
+"""Of blocks, and of threads that write one element."""
+
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
-
-
-def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
-    """Which blocks run as number first to last: "forward", "backward", or drawn from a seed. Raises ValueError."""
-    if order == "forward":
-        return lambda first, last: np.arange(first, last)
-    if order == "backward":
-        return lambda first, last: np.arange(total - 1 - first, total - 1 - last, -1)
-    if not isinstance(order, int):
-        raise ValueError(f"order {order!r}: must be forward, backward or a seed")
-    rng = np.random.default_rng(order)
-    step, start = int(rng.integers(1, max(total, 2))), int(rng.integers(0, max(total, 1)))
-    while math.gcd(step, total) != 1:
-        step += 1
-    return lambda first, last: (np.arange(first, last) * step + start) % total
 
 
 def _goes_on(_: int, __: int) -> None:
@@ -84,11 +72,11 @@ class Executor(State):
     # --- running ---
 
     def run(
-        self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
+        self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: Order = "forward"
     ) -> None:
         """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
-        Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
-        too. Of blocks in clusters, ``at_once`` and the order are those of clusters, and they run whole."""
+        Views. ``order``: of the blocks, and of threads that write one element. Of blocks in clusters, ``at_once`` and
+        the order are those of clusters, and they run whole."""
         if not self.has_engines:
             self._run(arguments, blocks, at_once, order)
             return
@@ -112,47 +100,47 @@ class Executor(State):
             before.restore(self)
 
     def _run(
-        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: str | int,
+        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order,
         split: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self._watch(arguments)
         chosen = np.arange(math.prod(self.grid)) if blocks is None else blocks
         clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
-        numbered = block_order(len(clusters), order)
-        self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
-        groups = -(-len(clusters) // at_once)
-        done_with(0, groups)
+        groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
+        self.reversed = order == "backward"
+        done_with(0, len(groups))
         with np.errstate(all="ignore"):
-            for first in range(0, len(clusters), at_once):
-                numbers = numbered(first, min(first + at_once, len(clusters)))
-                if self.reversed:  # so that the block that is to run last wins
-                    numbers = numbers[::-1]
-                own = clusters[numbers]
+            for done, own in enumerate(reversed(groups) if self.reversed else groups, 1):
                 if self.cluster > 1:
                     own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
-                self.begin(own)
-                self.names.cuda.place(self.axes(own, self.grid))
-                try:
-                    if self.has_engines:
-                        seed = order if isinstance(order, int) else ("forward", "backward").index(order)
-                        self._take_turns(arguments, split, seed)
-                    else:
-                        self.main.invoke(self, 0, tuple(arguments), {})
-                except (LaunchLimitError, StuckError, SplitError):
-                    raise
-                except TraceError as error:
-                    placed = type(error)(self._placed(error))
-                    vars(placed).update(vars(error))
-                    raise placed from error
-                except Exception as error:
-                    raise TraceError(self._unknown(error)) from error
-                self._end()
-                done_with(first // at_once + 1, groups)
+                self._run_group(arguments, own, split)
+                done_with(done, len(groups))
 
-    def _take_turns(self, arguments: list[Argument], split: frozenset[int], seed: int) -> None:
+    def _run_group(self, arguments: list[Argument], numbers: Ints, split: frozenset[int]) -> None:
+        """Execute the blocks with these numbers at once; what Python says of it becomes a TraceError."""
+        self.begin(numbers)
+        self.names.cuda.place(self.axes(numbers, self.grid))
+        try:
+            if self.has_engines:
+                self._take_turns(arguments, split)
+            else:
+                self.main.invoke(self, 0, tuple(arguments), {})
+        except (LaunchLimitError, StuckError, SplitError):
+            raise
+        except TraceError as error:
+            placed = type(error)(self._placed(error))
+            vars(placed).update(vars(error))
+            raise placed from error
+        except Exception as error:
+            raise TraceError(self._unknown(error)) from error
+        races.end(self)
+        helpers.end_copies(self)
+        views.note_unwritten(self)
+
+    def _take_turns(self, arguments: list[Argument], split: frozenset[int]) -> None:
         """Run the kernel where its warps wait for each other, and for copies and products."""
         recording = self.ledger.recording and not self.ledger.pipeline
-        self.engines = Engines(self, split, not self.names.waits, seed, recording)
+        self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
         self.engines.teams.run(lambda: self.main.invoke(self, 0, tuple(arguments), {}))
         self.mask = self.waiting = self.all
         engines.end_engines(self)
@@ -179,11 +167,6 @@ class Executor(State):
             for view in _views(argument):
                 if isinstance(view.storage, Global):
                     view.storage.begin(self.log, isinstance(argument, tuple) or self.main.may_write(name, view.ndim))
-
-    def _end(self) -> None:
-        races.end(self)
-        helpers.end_copies(self)
-        views.note_unwritten(self)
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""
@@ -323,9 +306,7 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
-        if type(array) is View:
-            return array.load(self, index, line)
-        return array[index]
+        return array.load(self, index, line) if type(array) is View else array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
@@ -357,7 +338,7 @@ class Executor(State):
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
         result = function(a, b)
-        if self.ledger.recording:
+        if type(result) is not int and self.ledger.recording:
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
 

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Callable
 from typing import NamedTuple
 
-from common.trace import liveness
-
 _BINARY = {
     ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
     ast.Mod: "_mod", ast.Pow: "_power", ast.LShift: "_shift_left", ast.RShift: "_shift_right",
@@ -16,7 +14,6 @@ _BINARY = {
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
 _COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
 _SAME_OBJECT = ast.Is | ast.IsNot
-_PLAIN = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod  # what of Python's own is the same of its ints
 
 
 class UntranslatableError(ValueError):
@@ -27,30 +24,21 @@ class Known(NamedTuple):
     """What is known of a function before it is translated.
 
     ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is it in the step's
-    own file? Otherwise what it does is booked on the line that called it. ``ints`` and ``given``: free names and
-    parameters that are Python ints; ``counts``: free names that stand for ``range``.
+    own file? Otherwise what it does is booked on the line that called it.
     """
 
     pure: Callable[[str], bool]
     home: bool
-    ints: frozenset[str]
-    given: frozenset[str]
-    counts: frozenset[str]
 
 
 class Expressions:
-    """Translates expressions. ``local``: the function's own names; ``constants``: the floats that it names;
-    ``plain``: names of Python ints that are one for all threads, whose arithmetic stays Python's own."""
+    """Translates expressions. ``local``: the function's own names; ``constants``: the floats that it names."""
 
     def __init__(self, definition: ast.FunctionDef, known: Known) -> None:
-        self.pure, self.home, self.counts = known.pure, known.home, known.counts
+        self.pure, self.home = known
         self.constants: dict[str, float] = {}
         self.count = 0
-        stored = liveness.names(definition, ast.Store)
-        self.local = {argument.arg for argument in definition.args.args} | stored
-        self.assigned = liveness.assigned(definition)
-        self.plain = (known.ints - self.local) | (known.given - stored) | self.assigned.keys()
-        self.drop_plain(set())
+        self.local = {argument.arg for argument in definition.args.args} | names(definition, ast.Store)
 
     # --- pieces of translated code ---
 
@@ -136,13 +124,6 @@ class Expressions:
         if function is None:
             raise UntranslatableError(f"line {node.lineno}: {type(op).__name__} is not traced")
         operands = left if translated else self.expression(left), self.expression(right)
-        if isinstance(op, _PLAIN) and not translated and self.is_plain(left) and self.is_plain(right):
-            own = ast.BinOp(operands[0], op, operands[1])
-            if isinstance(op, ast.Add | ast.Sub | ast.Mult) or (isinstance(right, ast.Constant) and right.value):
-                return own
-            if isinstance(right, ast.Name):
-                by_zero = self.ask("divide", self.load(function), *operands, self.line(node))
-                return ast.IfExp(self.load(right.id), own, by_zero)
         fused = isinstance(op, ast.Add | ast.Sub) and any(
             isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
         )
@@ -153,14 +134,10 @@ class Expressions:
         return self.apply(function, *operands)
 
     def of_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:  # noqa: N802
-        if self.is_plain(node):
-            return ast.UnaryOp(node.op, self.expression(node.operand))
         return self.apply(_UNARY[type(node.op)], self.expression(node.operand))
 
     def of_Compare(self, node: ast.Compare) -> ast.expr:  # noqa: N802
         operands = [self.expression(operand) for operand in (node.left, *node.comparators)]
-        if self.compares_plain(node):
-            return ast.Compare(operands[0], node.ops, operands[1:])
         # 0 <= d < D: what stands in the middle is worked out once
         parts: list[ast.expr] = []
         left: ast.expr = operands[0]
@@ -200,8 +177,6 @@ class Expressions:
 
     def of_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802
         test, then, otherwise = (self.expression(part) for part in (node.test, node.body, node.orelse))
-        if self.is_plain(node):
-            return ast.IfExp(test, then, otherwise)
         if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
             return self.ask("select", test, self.later(then), self.later(otherwise))
         return self.apply("_choose", test, then, otherwise)
@@ -215,8 +190,6 @@ class Expressions:
         arguments = [self.expression(argument) for argument in node.args]
         keywords = [ast.keyword(keyword.arg, self.expression(keyword.value)) for keyword in node.keywords]
         function = self.expression(node.func)
-        if self.counts_plain(node):
-            return self.apply("_range", *arguments)
         if self.calls_pure(node):
             return ast.Call(function, arguments, keywords)
         spot = ast.Constant(node.lineno * 4096 + node.col_offset)
@@ -225,53 +198,11 @@ class Expressions:
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
 
-    def drop_plain(self, wrong: set[str]) -> None:
-        """These are not plain, nor is what is made of them."""
-        self.plain -= wrong
-        kept = self.plain & self.assigned.keys()
-        more = {name for name in kept if not all(map(self.is_plain, self.assigned[name]))}
-        if more:
-            self.drop_plain(more)
-
-    def counts_plain(self, node: ast.expr) -> bool:
-        """Is it a ``range`` of plain ints?"""
-        return (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in self.counts - self.local
-            and not node.keywords
-            and all(map(self.is_plain, node.args))
-        )
-
-    def compares_plain(self, node: ast.expr) -> bool:
-        return (
-            isinstance(node, ast.Compare)
-            and all(type(op) in _COMPARISONS for op in node.ops)
-            and all(map(self.is_plain, (node.left, *node.comparators)))
-        )
-
-    def is_plain(self, node: ast.expr) -> bool:
-        """Is it a Python int, one for all threads? A ``range`` is if its members are."""
-        match node:
-            case ast.Constant():
-                return type(node.value) is int
-            case ast.Name():
-                return node.id in self.plain
-            case ast.BinOp():
-                return isinstance(node.op, _PLAIN) and self.is_plain(node.left) and self.is_plain(node.right)
-            case ast.UnaryOp():
-                return isinstance(node.op, ast.USub | ast.UAdd) and self.is_plain(node.operand)
-            case ast.IfExp():
-                return self.compares_plain(node.test) and self.is_plain(node.body) and self.is_plain(node.orelse)
-            case ast.Subscript(ast.Attribute(_, "shape"), ast.Constant(number)):
-                return type(number) is int
-        return self.counts_plain(node)
-
     def is_pure(self, node: ast.expr) -> bool:
         """May it be worked out for lanes that do not need it? Not if it reads memory, divides by what may be zero,
         or asks what a value is, which nothing may have written."""
         for part in ast.walk(node):
-            if isinstance(part, ast.Compare) and not self.compares_plain(part):
+            if isinstance(part, ast.Compare):
                 return False
             if isinstance(part, ast.Subscript) and getattr(part.value, "attr", "") != "shape":
                 return False
@@ -281,3 +212,9 @@ class Expressions:
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod | ast.Div):
                 return False
         return True
+
+
+def names(node: ast.AST | None, context: type[ast.expr_context] = ast.Load) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))

@@ -16,7 +16,6 @@ import numpy as np
 
 from common.trace import (
     helpers,  # noqa: F401 - which registers itself
-    liveness,
     translate,
     values,
     views,
@@ -31,10 +30,6 @@ from common.trace.views import View
 
 Code = Callable[..., Any]
 
-_GRID = (
-    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
-    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
-)
 _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
@@ -43,8 +38,7 @@ _RUNTIME = {
     )
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
-_RUNTIME |= {"_slice": slice, "_range": range}
-_PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+_RUNTIME["_slice"] = slice
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
     "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
@@ -77,7 +71,7 @@ class Names:
         if isinstance(value, float):
             return np.float64(value)
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
-            return Module(self, value)
+            return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(vars(value))
             self.waits = self.waits or not engines.WAITS.isdisjoint(vars(value))
@@ -106,9 +100,9 @@ class Names:
     def _of_numba(self, value: Any) -> Any:
         from numba import cuda  # not in a process that only asks for a trace
 
+        if value is cuda.cg.this_grid:
+            return self.cuda.cg.this_grid
         name = next((name for name, one in vars(cuda).items() if one is value), "")
-        if name in _PLACES:
-            return _Place(self.cuda, name)
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
         return unknown(getattr(value, "__name__", name or type(value).__name__))
@@ -129,34 +123,29 @@ class Function:
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.namespace: dict[str, Any] | None = None
         self.parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
-        self._source: _Source | None = None
-        self._codes: dict[frozenset[str], Code] = {}  # by the parameters that are Python ints
+        self._translated: Code | None = None
         self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
         self._writes: dict[tuple[str, int], bool] = {}
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
         try:
-            self._source = _source(self.function, self.home)
-            found = _translation(self._source)
+            found = self._translation()
         except TraceError:
             return  # told when it is called
         self.shares = found.shares
+        if "this_grid" in self.function.__code__.co_names:
+            self.names.state.cooperative = True
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         builtins = {**_BUILTINS, "int": self.names.integer}
         self.namespace = {**builtins, **wrapped, **_RUNTIME, "_t": self.names.state}
+        scope = self.namespace | found.constants
+        exec(found.code, scope)
+        self._translated = scope[self.function.__code__.co_name]
 
-    def _code(self, ints: frozenset[str]) -> Code:
-        """The translated function where these parameters are Python ints."""
-        if ints not in self._codes:
-            assert self.namespace is not None
-            assert self._source is not None
-            found = _translation(self._source, ints)
-            namespace = self.namespace | found.constants
-            exec(found.code, namespace)
-            self._codes[ints] = namespace[self.function.__code__.co_name]
-        return self._codes[ints]
+    def _translation(self) -> _Translation:
+        return _translation(_source(self.function, self.home))
 
     def may_write(self, parameter: str, axes: int) -> bool:
         """May a call write to the array that is its parameter, with so many axes?"""
@@ -164,11 +153,11 @@ class Function:
         if key not in self._writes:
             self._writes[key] = False  # of a function that calls itself
             self._writes[key] = self.namespace is None or any(
-                self._may_write(use, axes) for use in _translation(_source(self.function, self.home)).uses[parameter]
+                self._may_write(use, axes) for use in self._translation().uses[parameter]
             )
         return self._writes[key]
 
-    def _may_write(self, use: liveness.Use, axes: int) -> bool:
+    def _may_write(self, use: Use, axes: int) -> bool:
         if not use.called:
             return use.indices != axes
         assert self.namespace is not None
@@ -181,36 +170,30 @@ class Function:
         return use.position >= len(given) or called.may_write(given[use.position], axes)
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self.namespace is None:
-            _translation(_source(self.function, self.home))  # says why
+        if self._translated is None:
+            self._translation()  # says why
             self.freeze()
-        ints = frozenset(
-            [name for name, value in zip(self.parameters, arguments, strict=False) if type(value) is int]
-        )
-        code = self._codes.get(ints) or self._code(ints)
+            assert self._translated is not None
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self.shares else [*path, self.function, state.spot]
         if not self.home:
             state.site = line
         try:
-            return code(*arguments, **options)
+            return self._translated(*arguments, **options)
         finally:
             state.depth -= 1
             state.call_path, state.site, state.mask = path, site, mask
 
 
 class _Source(NamedTuple):
-    """What a translation is made of: a function's code and text, its free names, and which of these are types, ints,
-    and ``unrolled``."""
+    """What a translation is made of: a function's code and text, its free names, and which of these are types."""
 
     code: CodeType
     text: str
     home: bool
     scope: frozenset[str]
     casts: frozenset[str]
-    ints: frozenset[str]
-    counts: frozenset[str]
 
 
 def _source(function: Code, home: bool) -> _Source:
@@ -222,9 +205,7 @@ def _source(function: Code, home: bool) -> _Source:
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
-    ints = frozenset(name for name, value in scope.items() if type(value) is int)
-    counts = frozenset(name for name, value in scope.items() if getattr(value, "__name__", "") == "unrolled")
-    return _Source(code, text, home, frozenset(scope), casts, ints, counts)
+    return _Source(code, text, home, frozenset(scope), casts)
 
 
 @dataclass(frozen=True)
@@ -234,25 +215,57 @@ class _Translation:
     code: CodeType
     constants: dict[str, Any]
     free: frozenset[str]
-    uses: dict[str, frozenset[liveness.Use]]
+    uses: dict[str, frozenset[Use]]
     shares: bool
 
 
 @lru_cache(maxsize=1024)
-def _translation(source: _Source, given: frozenset[str] = frozenset()) -> _Translation:
-    """``given``: parameters that are Python ints."""
-    code, text, home, scope, casts, ints, _ = source
+def _translation(source: _Source) -> _Translation:
+    code, text, home, scope, casts = source
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
-        counts = source.counts if "range" in free else source.counts | {"range"}
-        module, constants = translate.translate(definition, Known(pure, home, ints & free, given, counts))
+        module, constants = translate.translate(definition, Known(pure, home))
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
     floats = {name: np.float64(value) for name, value in constants.items()}
-    return _Translation(compile(module, code.co_filename, "exec"), floats, free, liveness.uses(definition), shares)
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, uses(definition), shares)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of a parameter: ``called`` with it at ``position``, or indexed with ``indices``, or unknown."""
+
+    indices: int = 0
+    called: str = ""
+    position: int = 0
+
+
+_HARMLESS = ("shape", "size", "ndim", "dtype", "strides", "nbytes", "itemsize")
+
+
+def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
+    """Of each parameter, what may write to the array that it is; a ``Use()`` if nobody knows."""
+    parents = {child: node for node in ast.walk(definition) for child in ast.iter_child_nodes(node)}
+    found: dict[str, set[Use]] = {argument.arg: set() for argument in definition.args.args}
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Name) or node.id not in found:
+            continue
+        parent, use = parents[node], Use()
+        if isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS:
+            continue
+        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
+            indices = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+            if parent.value is node and not any(isinstance(i, ast.Slice) for i in indices):
+                use = Use(indices=len(indices))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and node in parent.args:
+            use = Use(called=parent.func.id, position=parent.args.index(node))
+        elif isinstance(node.ctx, ast.Load) and isinstance(parent, ast.BinOp | ast.Compare | ast.BoolOp | ast.If):
+            continue  # a number
+        found[node.id].add(use)
+    return {name: frozenset(all_) for name, all_ in found.items()}
 
 
 def _scope(function: Code) -> dict[str, Any]:
@@ -295,16 +308,6 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
 
 
-class _Place:
-    """``threadIdx`` and the like, where a kernel knows them by these names alone."""
-
-    def __init__(self, cuda: Cuda, name: str) -> None:
-        self._cuda, self._name = cuda, name
-
-    def __getattr__(self, axis: str) -> Any:
-        return getattr(getattr(self._cuda, self._name), axis)
-
-
 class Module:
     """A module as translated code sees it: each attribute wrapped when asked for."""
 
@@ -314,8 +317,6 @@ class Module:
         self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda and name == "cg":
-            raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
@@ -328,7 +329,7 @@ class Module:
 
     def _read(self, name: str) -> Any:
         if self._module.__name__ == "math":
-            return getattr(values.MathModule(), name)
+            return values.of_math(name)
         found = getattr(self._module, name)
         if isinstance(found, np.ufunc):
             return values.function(name) or found

@@ -104,6 +104,14 @@ def dealt(rows: list[Value], lanes: int, transposed: bool = False) -> list[Value
     return found
 
 
+def gathered(elements: list[Value], lanes: int) -> list[Value]:
+    """The other way: each lane's row of four matrices that lanes hold as :func:`dealt` deals them, not transposed."""
+    held = np.array([spread(element, (lanes,)) for element in elements])
+    pairs = held.reshape(MATRICES, len(elements) // MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
+    rows = pairs.transpose(2, 0, 3, 4, 1).reshape(lanes, -1)
+    return list(rows.T.copy())
+
+
 def nearest_tf32(value: Value) -> Value:
     """float32 rounded to TF32: to the nearest, ties away from zero."""
     bits = np.asarray(value, FLOAT32).view(np.uint32)
@@ -370,6 +378,17 @@ def _loading_matrices(name: str, transposed: bool) -> None:
 
 _loading_matrices("ldmatrix4", transposed=False)
 _loading_matrices("ldmatrix4_transposed", transposed=True)
+
+
+@intrinsic
+def stmatrix4(state: State, line: int, tile: View, offset: Value, frag: View, i: Value) -> None:
+    _require_warps(state, line, "stmatrix4")
+    if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
+        raise state.error(line, f"{tile.name} is no float16 in shared memory, where stmatrix4 stores")
+    rows = gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers))
+    views.spread_taint(state)
+    place, wrong = tile.place_flat(state, offset, 8, line, "written")
+    tile.storage.write(state, tile, place, rows, wrong, line)
 
 
 @intrinsic

@@ -199,11 +199,13 @@ class Cuda:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.blockIdx = self.threadIdx = _point((0, 0, 0))
+        self.blockIdx, self.threadIdx = SimpleNamespace(), SimpleNamespace()
+        self.blockDim, self.gridDim = SimpleNamespace(), SimpleNamespace()
         for name, function in _FUNCTIONS.items():
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
+        self.cg = SimpleNamespace(this_grid=Intrinsic(this_grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
             **{name: Intrinsic(atomic(combine)) for name, combine in ATOMIC.items()},
@@ -215,8 +217,9 @@ class Cuda:
         """The blocks that run now, by axis."""
         state = self._state
         across = [b if type(b) is int else int(b[0]) if len(b) == 1 else b[state.block_number] for b in blocks]
-        self.blockIdx, self.threadIdx = _point(across), _point(state.thread_axes)
-        self.blockDim, self.gridDim = _point(state.block), _point(state.grid)
+        points = (self.blockIdx, across), (self.threadIdx, state.thread_axes), (self.blockDim, state.block)
+        for point, parts in (*points, (self.gridDim, state.grid)):
+            point.x, point.y, point.z = parts
         self.laneid = state.lane_numbers % WARP
 
     def grid(self, dimensions: int) -> Value:
@@ -231,10 +234,6 @@ class Cuda:
         state = self._state
         parts = [blocks * threads for blocks, threads in zip(state.grid, state.block, strict=True)]
         return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
-
-
-def _point(parts: Any) -> SimpleNamespace:
-    return SimpleNamespace(**dict(zip("xyz", parts, strict=True)))
 
 
 _EVERYBODY = 0xFFFFFFFF
@@ -271,6 +270,16 @@ def barrier(state: State, line: int) -> None:
         state.engines.barrier(line, False)
     else:
         races.pass_barrier(state, line)
+
+
+def this_grid(state: State, line: int) -> SimpleNamespace:
+    return SimpleNamespace(sync=Intrinsic(grid_barrier))
+
+
+def grid_barrier(state: State, line: int) -> None:
+    if state.has_engines:
+        raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
+    races.pass_grid_barrier(state, line)
 
 
 def _count(state: State, line: int, predicate: Value) -> Ints:

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.machine_code import summaries
 from common.run.messages import Message, Result, ShapeTask
 
 Point = tuple[int, int, int]
@@ -147,12 +146,12 @@ class Traced(Struct, omit_defaults=True):
 
     @property
     def main(self) -> TracedKernel:
-        """The main kernel."""
-        return summaries.main_kernel(self.kernels, lambda kernel: kernel.fma)
+        """The kernel that multiplies most, the first of several."""
+        return max(self.kernels, key=lambda kernel: kernel.fma)
 
 
-class TraceResult(Result, total=False):
-    trace: Traced
+class TraceResult(Result, frozen=True, kw_only=True):
+    trace: Traced | None = None
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):

@@ -307,6 +307,20 @@ def pass_barrier(state: State, line: int) -> None:
         absent = state.waiting.bits & ~state.mask.bits & present
         if absent.any():
             state.absent[line] = state.absent.get(line, state.none.bits) | absent
+    _pass(state, present)
+
+
+def pass_grid_barrier(state: State, line: int) -> None:
+    """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
+    absent = state.all.bits & ~state.mask.bits
+    if absent.any():
+        _skipped(state, line, absent, barrier="barrier of the whole grid")
+    _pass(state, None)
+    state.log = Log(state.lanes_per_block)  # it orders all that was done before
+
+
+def _pass(state: State, present: Bools | None) -> None:
+    """The blocks with the lanes ``present`` (None: all) have passed a barrier."""
     settle(state, present)
     passed = ((state.stamps >> BARRIER) + 1) << BARRIER
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
@@ -325,10 +339,10 @@ def end(state: State) -> None:
     settle(state, None)
     for line, lanes in state.absent.items():
         if lanes.any():
-            _skipped(state, line, lanes, "")
+            _skipped(state, line, lanes)
 
 
-def _skipped(state: State, line: int, lanes: Bools, where: str) -> None:
+def _skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
     count = int(np.count_nonzero(lanes))
-    text = f"{count} threads do not reach this barrier, which others wait at{where}"
+    text = f"{count} threads do not reach this {barrier}, which others wait at{where}"
     state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)

@@ -218,6 +218,7 @@ class State:
         self.site = 0  # the line of that file from which a helper of another file is called
         self.depth = 0  # of calls
         self.spot = 0  # of the call that is made: tells the calls in a function's text apart
+        self.cooperative = False  # does it have a barrier of the whole grid
         self.has_engines = False  # does it use what works beside its threads: wgmma, copies of boxes
         self.engines: Any = None  # then, of the blocks that run: a common.trace.hopper.engines.Engines
         self.shared_storage: Any = None  # the class of arrays in shared memory

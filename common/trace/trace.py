@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import catalog, device, lessontext
+from common.catalog import catalog, device, lessontext, limits
 from common.catalog.catalog import Step
 from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
@@ -32,7 +32,7 @@ from common.run.messages import at
 from common.trace import messages
 from common.trace.cost import MOST_PRINTED, Ints, Ledger
 from common.trace.device_arrays import DeviceArray, allocate, argument, kind
-from common.trace.executor import Executor
+from common.trace.executor import Executor, Order
 from common.trace.messages import Traced, TracedKernel
 from common.trace.result import report
 from common.trace.state import Point, TraceError
@@ -88,7 +88,7 @@ class Tracer:
     """
 
     def __init__(
-        self, order: str | int = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS
+        self, order: Order = "forward", recording: bool = False, multiprocessors: int = capture.MULTIPROCESSORS
     ) -> None:
         self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
         self.asked = False
@@ -136,33 +136,56 @@ class Tracer:
         ledgers = list(self.ledgers.values())
         return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
 
-    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> None:
-        """Carry a launch out, or some blocks of it. ``quiet``: without recording."""
+    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> bool:
+        """Carry a launch out, or some blocks of it: says whether it was all. ``quiet``: without recording.
+
+        Where a barrier of the whole grid waits for them, all blocks run, and at once.
+        """
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
         ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
         ledger.recording = self.recording and not quiet
         if not quiet:
             self._launched.setdefault(function, []).append((launch.grid, launch.block))
-        names = list(inspect.signature(function).parameters)
         back: list[tuple[Any, DeviceArray]] = []
+        executor, arguments = self._executor(launch, ledger, back)
+        ledger.in_turn = executor.has_engines
+        lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
+        at_once = max(1, lanes // (executor.lanes_per_block * executor.cluster))
+        if executor.cooperative:
+            self._require_resident(launch)
+            blocks, at_once = None, math.prod(launch.grid)
+        executor.run(arguments, blocks, at_once, self.order)
+        for host, copied in back:
+            np.copyto(host, np.asarray(copied))
+        return blocks is None
+
+    def _executor(
+        self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
+    ) -> tuple[Executor, list[Any]]:
+        """The kernel, compiled for these types of arguments, set up for the launch; and its arguments."""
+        function = launch.function
+        names = list(inspect.signature(function).parameters)
         arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
         if len(launch.arguments) != len(names):
             given = len(launch.arguments)
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
         key = (function, *map(kind, arguments))
-        executor = self._executors.get(key)
-        if executor is None:
-            executor = self._executors[key] = Executor(
-                function, launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
-            )
+        settings = launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
+        if key in self._executors:
+            self._executors[key].configure(*settings)
         else:
-            executor.configure(launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds)
-        ledger.in_turn = executor.has_engines
-        lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
-        executor.run(arguments, blocks, max(1, lanes // (executor.lanes_per_block * executor.cluster)), self.order)
-        for host, copied in back:
-            np.copyto(host, np.asarray(copied))
+            self._executors[key] = Executor(function, *settings)
+        return self._executors[key], arguments
+
+    def _require_resident(self, launch: Launch) -> None:
+        """Raise LaunchLimitError unless all blocks fit the GPU at once."""
+        architecture, threads = device.played() or device.USUAL_CARD, math.prod(launch.block)
+        each = limits.occupancy(architecture, threads, 0, launch.shared_bytes).blocks
+        blocks, most = math.prod(launch.grid), each * self.multiprocessors
+        if blocks > most:
+            said = f"a barrier of the whole grid needs all {blocks} blocks resident at once"
+            raise limits.LaunchLimitError(f"{said}: {self.multiprocessors} multiprocessors hold at most {most}")
 
 
 def run(
@@ -174,11 +197,10 @@ def run(
     watched: Iterable[str] = (),
     merged: dict[str, int] | None = None,
     kept: int = 0,
-    seed: int = 0,
-    order: str | int = "forward",
+    order: Order = "forward",
     recording: bool = True,
 ) -> Traced:
-    """Trace a step on integers drawn with ``seed``.
+    """Trace a step on integers.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
     cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
@@ -189,40 +211,40 @@ def run(
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
-    x, weight = inputs.integers(problem, seed)
-    a, b = allocate(x.shape, x.dtype, x), allocate(weight.shape, weight.dtype, weight)
-    y = allocate(problem.output_shape, x.dtype)
+    a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
+    output = allocate(problem.output_shape, a.dtype)
     if every:
         with tracer:
-            BoundStep(module, problem, tile).run(a, b, y)
-        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(y))
+            BoundStep(module, problem, tile).run(a, b, output)
+        return Traced(problem.ladder, problem.shape(), tracer.reports(), np.asarray(output))
     launches: list[Launch] = []
     with in_place_of_the_device(launches.append):
-        BoundStep(module, problem, tile).run(a, b, y)
+        BoundStep(module, problem, tile).run(a, b, output)
     if block is not None and not any(_inside(block, launch.grid) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
         raise TraceError(
             f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
         )
-    traced: dict[Callable[..., Any], Point] = {}
+    traced: dict[Callable[..., Any], tuple[Point, int]] = {}  # by kernel: the first block, and how many
     for number, launch in enumerate(launches):
         others = np.arange(math.prod(launch.grid))
         if launch.function not in traced:
-            chosen = block if block and _inside(block, launch.grid) else _middle(launch.grid)
-            traced[launch.function] = chosen
-            at = chosen[0] + launch.grid[0] * (chosen[1] + launch.grid[1] * chosen[2])
-            at -= at % launch.cluster  # blocks of a cluster run together
-            tracer.run(launch, others[at : at + launch.cluster])
-            others = np.delete(others, slice(at, at + launch.cluster))
+            x, y, z = block if block and _inside(block, launch.grid) else _middle(launch.grid)
+            x -= x % launch.cluster  # blocks of a cluster run together
+            at = x + launch.grid[0] * (y + launch.grid[1] * z)
+            own = slice(at, at + launch.cluster)
+            if tracer.run(launch, others[own]):
+                traced[launch.function] = (0, 0, 0), len(others)
+                continue
+            traced[launch.function] = (x, y, z), launch.cluster
+            others = np.delete(others, own)
         if any(later.function not in traced for later in launches[number + 1 :]):
             tracer.run(launch, others, quiet=True)
     kernels = tracer.reports()
-    for kernel, (function, chosen) in zip(kernels, traced.items(), strict=True):
-        times = sum(launch.function is function for launch in launches)
-        width = next(launch.cluster for launch in launches if launch.function is function)
-        first = chosen[0] - chosen[0] % width, *chosen[1:]
-        kernel.launches, kernel.blocks, kernel.first_block = times, width, first
-    return Traced(problem.ladder, problem.shape(), kernels, np.asarray(y))
+    for kernel, (function, (first, count)) in zip(kernels, traced.items(), strict=True):
+        kernel.launches = sum(launch.function is function for launch in launches)
+        kernel.first_block, kernel.blocks = first, count
+    return Traced(problem.ladder, problem.shape(), kernels, np.asarray(output))
 
 
 def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> messages.Trace:
@@ -233,10 +255,10 @@ def task(step: Step, problem: Problem, file: Path | None = None, **options: Any)
 def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
     """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
     for task_, (_, result) in zip(tasks, isolate.run(tasks, True, SECONDS), strict=False):
-        if "trace" not in result:
-            message = str(result["message"]).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
+        if result.trace is None:
+            message = str(result.message).removeprefix(f"{task_.step}: ")  # a kernel may be named as its step
             raise TraceError(f"{task_.step}: {message}")
-        yield result["trace"]
+        yield result.trace
 
 
 def reduced(problem: Problem) -> Problem:
@@ -259,7 +281,7 @@ def _middle(grid: Point) -> Point:
 
 @contextmanager
 def in_place_of_the_device(
-    carry_out: Callable[[Launch], None], multiprocessors: int = capture.MULTIPROCESSORS
+    carry_out: Callable[[Launch], object], multiprocessors: int = capture.MULTIPROCESSORS
 ) -> Iterator[capture.Device]:
     """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
 

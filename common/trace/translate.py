@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from common.trace import liveness
-from common.trace.expressions import Expressions, Known, UntranslatableError
+from common.trace.expressions import Expressions, Known, UntranslatableError, names
 
 
 def translate(definition: ast.FunctionDef, known: Known) -> tuple[ast.Module, dict[str, float]]:
@@ -57,21 +57,18 @@ class _Translator(Expressions):
             definition = _Asserted().visit(copy.deepcopy(definition))
         super().__init__(definition, known)
         self.definition = definition
-        self.flow = liveness.analyse(definition.body)
+        self.flow = analyse(definition.body)
         self.scopes: list[_Scope] = []
         self.loops: list[_Loop] = []
         self.merged: set[str] = set()
         body = definition.body
         # a single return at the very end leaves nobody behind
-        self.early = any(liveness.returns(statement) for statement in body[:-1]) or (
-            bool(body) and liveness.returns(body[-1]) and not isinstance(body[-1], ast.Return)
+        self.early = any(may_return(statement) for statement in body[:-1]) or (
+            bool(body) and may_return(body[-1]) and not isinstance(body[-1], ast.Return)
         )
 
     def module(self) -> ast.Module:
         body = self.block(self.definition.body)
-        while self.plain & self.merged:  # these may come to differ between threads
-            self.drop_plain(self.merged)
-            body = self.block(self.definition.body)
         start = [self.assign_plain("_m0", self.executor("mask"))]
         end: list[ast.stmt] = []
         if self.early:
@@ -109,7 +106,7 @@ class _Translator(Expressions):
         for i, statement in enumerate(statements):
             for written in self.statement(statement):
                 out.append(ast.copy_location(written, statement))
-            if i + 1 < len(statements) and liveness.leaves(statement):
+            if i + 1 < len(statements) and may_leave(statement):
                 rest = self.unless_none(self.executor("mask"), self.block(statements[i + 1 :]))
                 out.append(ast.copy_location(rest, statements[i + 1]))
                 break
@@ -209,7 +206,7 @@ class _Translator(Expressions):
             self.scopes.append(_Scope(before, live))
             out.append(self.unless_none(self.load(left), [self.set_mask(self.load(left)), *self.block(node.orelse)]))
             self.scopes.pop()
-        if liveness.leaves(node):
+        if may_leave(node):
             out.append(self.rejoined(before, self.loops[-1] if self.loops else None))
         else:
             out.append(self.set_mask(self.load(before)))
@@ -217,21 +214,19 @@ class _Translator(Expressions):
 
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
         before, item = self.fresh("_m"), self.fresh("_v")
-        leaves = any(liveness.leaves(statement) for statement in node.body)
-        turns = self.expression(node.iter)
-        if leaves or not self.counts_plain(node.iter):
-            turns = self.ask("iterate", turns, self.line(node), ast.Constant(leaves))
-        body, start, loop = self.loop_body(node, before, leaves, item)
+        leaves = any(may_leave(statement) for statement in node.body)
+        turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
+        body, start, _ = self.loop_body(node, before, leaves, item)
         return [
             self.assign_plain(before, self.executor("mask")),
             *start,
             ast.For(ast.Name(item, ast.Store()), turns, body, [], None),
-            *self.after_loop(node, before, loop),
+            self.after_loop(node, before),
         ]
 
     def do_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
         before, taken = self.fresh("_m"), self.fresh("_c")
-        leaves = any(liveness.leaves(statement) for statement in node.body)
+        leaves = any(may_leave(statement) for statement in node.body)
         body, start, loop = self.loop_body(node, before, leaves)
         if loop:
             again = self.set_mask(self.ask("without", self.load(taken), *self.gone(loop)[:1], *self.gone(None)))
@@ -249,19 +244,14 @@ class _Translator(Expressions):
             self.assign_plain(before, self.executor("mask")),
             *start,
             ast.While(ast.Constant(True), turn, []),
-            *self.after_loop(node, before, loop),
+            self.after_loop(node, before),
         ]
 
-    def after_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> list[ast.stmt]:
-        """``else``, for those who did not leave by ``break``; then all go on."""
-        if not node.orelse:
-            return [self.rejoined(before, None) if liveness.returns(node) else self.set_mask(self.load(before))]
-        broken = [self.load(loop.broken)] if loop else []
-        self.scopes.append(_Scope(before, self.flow.after[node]))
-        rest = self.unless_none(self.executor("mask"), self.block(node.orelse))
-        self.scopes.pop()
-        stay = self.ask("without", self.load(before), *broken, *self.gone(None))
-        return [self.set_mask(stay), rest, self.rejoined(before, self.loops[-1] if self.loops else None)]
+    def after_loop(self, node: ast.For | ast.While, before: str) -> ast.stmt:
+        """All go on but for those who have returned."""
+        if node.orelse:
+            raise UntranslatableError(f"line {node.lineno}: the else of a loop is not traced")
+        return self.rejoined(before, None) if may_return(node) else self.set_mask(self.load(before))
 
     def loop_body(
         self, node: ast.For | ast.While, before: str, leaves: bool, item: str = ""
@@ -307,3 +297,83 @@ class _Translator(Expressions):
             self.assign_plain("_r", self.ask("leave", self.load("_r"))),
             self.set_mask(self.executor("none")),
         ]
+
+
+# --- which variables may be read later, and who leaves a loop or a function ---
+
+
+@dataclass
+class Flow:
+    """Live variables of statements, as far as the translation needs them."""
+
+    after: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
+    head: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
+    other: dict[ast.stmt, frozenset[str]] = field(default_factory=dict)
+
+
+def analyse(body: list[ast.stmt]) -> Flow:
+    """Backward liveness over structured code."""
+    flow = Flow()
+    nothing: frozenset[str] = frozenset()
+
+    def block(
+        statements: list[ast.stmt], out: frozenset[str], leave: frozenset[str], again: frozenset[str]
+    ) -> frozenset[str]:
+        for statement in reversed(statements):
+            flow.after[statement] = out
+            out = one(statement, out, leave, again)
+        return out
+
+    def one(node: ast.stmt, out: frozenset[str], leave: frozenset[str], again: frozenset[str]) -> frozenset[str]:
+        if isinstance(node, ast.If):
+            flow.other[node] = block(node.orelse, out, leave, again)
+            return block(node.body, out, leave, again) | flow.other[node] | names(node.test)
+        if isinstance(node, ast.For | ast.While):
+            test = node.iter if isinstance(node, ast.For) else node.test
+            bound = names(node.target, ast.Store) if isinstance(node, ast.For) else nothing
+            head = out | (nothing if isinstance(node, ast.For) else names(test))
+            while True:
+                wider = head | (block(node.body, head, out, head) - bound)
+                if wider == head:
+                    break
+                head = wider
+            flow.head[node] = head
+            return head | names(test)
+        if isinstance(node, ast.Break):
+            return leave
+        if isinstance(node, ast.Continue):
+            return again
+        if isinstance(node, ast.Return):
+            return names(node.value)
+        if isinstance(node, ast.AugAssign):
+            return out | names(node) | names(node.target, ast.Store)
+        if isinstance(node, ast.Assign):
+            stored = frozenset(t.id for target in node.targets for t in _targets(target) if isinstance(t, ast.Name))
+            return (out - stored) | names(node)
+        return out | names(node)
+
+    block(body, nothing, nothing, nothing)
+    return flow
+
+
+def _targets(node: ast.expr) -> Iterable[ast.expr]:
+    if isinstance(node, ast.Tuple | ast.List):
+        for element in node.elts:
+            yield from _targets(element)
+    else:
+        yield node
+
+
+def may_leave(node: ast.AST, inside: bool = False) -> bool:
+    """May a lane leave by break, continue or return what encloses this statement?"""
+    if isinstance(node, ast.Return | ast.Raise):
+        return True
+    if isinstance(node, ast.Break | ast.Continue):
+        return not inside
+    if isinstance(node, ast.For | ast.While):
+        return any(may_leave(child, True) for child in node.body)
+    return any(may_leave(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+
+
+def may_return(node: ast.AST) -> bool:
+    return any(isinstance(child, ast.Return | ast.Raise) for child in ast.walk(node))

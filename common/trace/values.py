@@ -82,7 +82,7 @@ def _as_float64(value: Value) -> Value:
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
         left, right = type(a), type(b)
-        if left is int or left is np.int64:  # the usual pairs first
+        if left is int:  # the usual pairs first
             if right is int or (right is np.ndarray and b.dtype is INT64):
                 return compute(a, b)
         elif left is np.ndarray:
@@ -272,17 +272,15 @@ def function(name: str) -> Callable[..., Value] | None:
     return known and (lambda *values: known(*(_as_float(value) for value in values)))
 
 
-class MathModule:
-    """Stands in for ``math``: its functions on lanes, its constants as float64."""
-
-    def __getattr__(self, name: str) -> Any:
-        found = function(name)
-        if found is not None:
-            return found
-        constant = getattr(math, name)
-        if not isinstance(constant, float):
-            raise AttributeError(f"math.{name} is not known to the tracer")
-        return np.float64(constant)
+def of_math(name: str) -> Any:
+    """What ``math`` has: a function on lanes, or a constant as float64. Raises AttributeError."""
+    found = function(name)
+    if found is not None:
+        return found
+    constant = getattr(math, name)
+    if not isinstance(constant, float):
+        raise AttributeError(f"math.{name} is not known to the tracer")
+    return np.float64(constant)
 
 
 def _as_float(value: Value) -> Value:

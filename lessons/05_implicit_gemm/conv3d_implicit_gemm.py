@@ -4,7 +4,8 @@ Previous step: conv3d_direct_tiled
 New idea: once a convolution is read as a matrix product, everything that made the GEMM fast applies: block, warp and
     thread tiles, 128-bit loads along the channels, two pairs of tiles in shared memory, copies that no thread waits
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
-    number, and zeros where the window hangs over the edge.
+    number, and zeros where the window hangs over the edge. What says where elements lie is an *iterator*, a few
+    device functions; the kernel takes any.
     The kernel is gemm_tuned's (lesson 04) with other lanes. There a 128-bit read brings four rows of one k, as A is
     transposed on its way. An asynchronous copy cannot transpose: four channels land side by side, so here a read
     brings four k of one row. To read from different banks, neighbouring lanes take neighbouring rows, so a thread
@@ -18,8 +19,9 @@ Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm
 
 from functools import lru_cache
 from math import gcd
+from typing import NamedTuple
 
-from numba import cuda, float32, int32, int64, uint32
+from numba import boolean, cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import add_up, choose, jit, partial_outputs
 from lessons.toolkit.memory import (
@@ -69,9 +71,97 @@ def shipped(problem):
     return plan(problem.N * problem.O * problem.P * problem.Q, problem.K, problem.reduction, problem.C)
 
 
+# --- the iterator: where the elements lie that a block copies ---
+
+
+class Layer(NamedTuple):
+    """What an iterator is told of a layer."""
+
+    x: object
+    filt: object
+    outputs: tuple  # O, P, Q
+    geometry: object
+    extra: object  # what a `launch` has for its own iterator
+
+
+class Iterator(NamedTuple):
+    """Device functions, and how much they may remember.
+
+    A block has `rows`, words of shared memory, which `begin_row` and `begin_filter` fill once, for each row of
+    a_tile and of b_tile. A thread has `here`, words in registers, which `begin_tile` fills for each pair of tiles.
+    """
+
+    begin_row: object  # (rows, row, gemm_m, layer)
+    begin_filter: object  # (rows, row, gemm_n, layer)
+    begin_tile: object  # (here, gemm_k, layer)
+    of_x: object  # (rows, row, here, gemm_m, layer): the offset in x, and whether the element is inside
+    of_filt: object  # (rows, row, here, gemm_n, gemm_k, layer): the same in filt
+    ROWS: int
+    HERE: int
+
+
+@inlined
+def digits(number, first, second, third):
+    """The number's digits in a mixed base, lowest first."""
+    high = uint32(number // uint32(first))
+    higher = uint32(high // uint32(second))
+    highest = uint32(higher // uint32(third))
+    low, middle, upper = number - high * first, high - higher * second, higher - highest * third
+    return int32(low), int32(middle), int32(upper), int32(highest)
+
+
+@inlined
+def nothing(rows, row, number, layer):
+    pass  # this iterator remembers no rows
+
+
+@inlined
+def begin_tile(here, gemm_k, layer):
+    C, S, R = layer.x.shape[4], layer.filt.shape[3], layer.filt.shape[2]
+    here[0], here[1], here[2], here[3] = digits(uint32(gemm_k), C, S, R)
+
+
+@inlined
+def of_x(rows, row, here, gemm_m, layer):
+    x, filt, outputs, geometry, _ = layer
+    N, D, H, W, C = x.shape
+    O, P, Q = outputs
+    c, s, r, t = int32(here[0]), int32(here[1]), int32(here[2]), int32(here[3])
+    q, p, o, n = digits(gemm_m, Q, P, O)
+    d = o * geometry.stride_d - geometry.pad_d + t * geometry.dilation_d
+    h = p * geometry.stride_h - geometry.pad_h + r * geometry.dilation_h
+    w = q * geometry.stride_w - geometry.pad_w + s * geometry.dilation_w
+    inside = n < N and t < filt.shape[1] and 0 <= d < D and 0 <= h < H and 0 <= w < W
+    return uint32((((n * D + d) * H + h) * W + w) * C + c), inside
+
+
+@inlined
+def of_filt(rows, row, here, k, gemm_k, layer):
+    K, T, R, S, C = layer.filt.shape
+    c, s, r, t = int32(here[0]), int32(here[1]), int32(here[2]), int32(here[3])
+    return uint32((((k * T + t) * R + r) * S + s) * C + c), k < K and t < T
+
+
+ANALYTIC = Iterator(nothing, nothing, begin_tile, of_x, of_filt, ROWS=0, HERE=4)
+
+
+# --- the kernel, over any iterator ---
+
+
+@inlined
+def keep(acc, m, n, GEMM_M, GEMM_N, operands):
+    pass  # nothing follows the convolution
+
+
 @lru_cache
-def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M):
-    """Build the kernel; `wide` and `wide_y` promise 128-bit access to x and filt, and to y."""
+def specialise(
+    iterator, wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M,
+    finish=keep, store4=store4, rounded=float32,
+):  # fmt: skip
+    """Build the kernel; `wide` and `wide_y` promise 128-bit access to x and filt, and to y.
+
+    `finish` works on a thread's sums and may read `operands`; `store4` and `rounded` are of y's type.
+    """
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
@@ -93,20 +183,15 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
     STRIDE = BLOCK_K + VECTOR  # padded: rows start on 16-byte boundaries, neighbours in different banks
     A_SIZE, SIZE = BLOCK_M * STRIDE, (BLOCK_M + BLOCK_N) * STRIDE
     BOTH = 2 * SIZE
-    needed = 4 * BOTH
+    needed = 4 * (BOTH + iterator.ROWS)
     if needed > SHARED_BYTES:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: two pairs of tiles take {needed} bytes, {SHARED_BYTES=}")
+        raise ValueError(
+            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: tiles and what is remembered take {needed} bytes, {SHARED_BYTES=}"
+        )
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
+    REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
-
-    @inlined
-    def digits(number, first, second, third):
-        """The number's digits in a mixed base, lowest first."""
-        high = uint32(number // uint32(first))
-        higher = uint32(high // uint32(second))
-        highest = uint32(higher // uint32(third))
-        low, middle, upper = number - high * first, high - higher * second, higher - highest * third
-        return int32(low), int32(middle), int32(upper), int32(highest)
+    begin_row, begin_filter, begin_tile, of_x, of_filt, _, _ = iterator
 
     @inlined
     def filter_of(row):
@@ -122,27 +207,28 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
 
     @inlined
     @unroll
-    def copy_part(part, x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, start):
+    def copy_part(part, layer, rows, here, m0, n0, gemm_k, tiles, start):
         """A part of the next pair of tiles, on its way without waiting; what lies outside becomes zero."""
-        N, D, H, W, C = x.shape
-        K, T, R, S, _ = filt.shape
-        O, P, Q = outputs
+        x, filt, _, _, _ = layer
+        x_at, x_inside = cuda.local.array(A_TURNS, uint32), cuda.local.array(A_TURNS, boolean)
+        filt_at, filt_inside = cuda.local.array(B_TURNS, uint32), cuda.local.array(B_TURNS, boolean)
         row = copied_row(uint32(cuda.threadIdx.x))
         to = start + row * STRIDE + uint32(cuda.threadIdx.x) % COLUMNS * PIECE
+        # addresses first: the compiler does not move reads of shared memory past copies
         for turn in unrolled(A_TURNS):
             if turn % PARTS == part:
-                q, p, o, n = digits(uint32(m0 + row + turn * ROWS), Q, P, O)
-                d = o * geometry.stride_d - geometry.pad_d + t * geometry.dilation_d
-                h = p * geometry.stride_h - geometry.pad_h + r * geometry.dilation_h
-                w = q * geometry.stride_w - geometry.pad_w + s * geometry.dilation_w
-                inside = n < N and t < T and 0 <= d < D and 0 <= h < H and 0 <= w < W
-                copy_or_zero(tiles, to + turn * ROWS * STRIDE, x, (((n * D + d) * H + h) * W + w) * C + c, inside)
+                of_row = row + turn * ROWS
+                x_at[turn], x_inside[turn] = of_x(rows, of_row, here, uint32(m0 + of_row), layer)
         for turn in unrolled(B_TURNS):
             if turn % PARTS == part:
-                k = n0 + filter_of(row + turn * ROWS)
-                inside = k < K and t < T
-                to_b = to + A_SIZE + turn * ROWS * STRIDE
-                copy_or_zero(tiles, to_b, filt, (((k * T + t) * R + r) * S + s) * C + c, inside)
+                of_row = row + turn * ROWS
+                filt_at[turn], filt_inside[turn] = of_filt(rows, of_row, here, n0 + filter_of(of_row), gemm_k, layer)
+        for turn in unrolled(A_TURNS):
+            if turn % PARTS == part:
+                copy_or_zero(tiles, to + turn * ROWS * STRIDE, x, int64(x_at[turn]), x_inside[turn])
+        for turn in unrolled(B_TURNS):
+            if turn % PARTS == part:
+                copy_or_zero(tiles, to + A_SIZE + turn * ROWS * STRIDE, filt, int64(filt_at[turn]), filt_inside[turn])
 
     @inlined
     @unroll
@@ -158,16 +244,17 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def conv3d_implicit_gemm(x, filt, y, outputs, geometry, tiles_k):
+    def conv3d_implicit_gemm(x, filt, y, outputs, geometry, extra, tiles_k, operands):
         tiles = shared_array(BOTH)
         origin = cuda.shared.array(3, uint32)
+        rows = cuda.shared.array(REMEMBERED, uint32)
+        here = cuda.local.array(HERE, uint32)
         a_frag = cuda.local.array(VECTOR, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        N, D, H, W, C = x.shape
-        K, T, R, S, _ = filt.shape
-        O, P, Q = outputs
+        N, (O, P, Q), K = x.shape[0], outputs, filt.shape[0]
         GEMM_M, GEMM_N = uint32(N * O * P * Q), uint32(K)
+        layer = Layer(x, filt, outputs, geometry, extra)
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
@@ -184,6 +271,11 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
         thread_n = warp % WARPS_N * WARP_N + lane // 2 % LANES_N
         gemm_k = uint32(split * tiles_k * BLOCK_K + thread % COLUMNS * PIECE)
 
+        # locate: what the iterator remembers of the block's rows
+        for row in range(thread, BLOCK_M, THREADS):
+            begin_row(rows, row, uint32(m0 + row), layer)
+        for row in range(thread, BLOCK_N, THREADS):
+            begin_filter(rows, row, n0 + filter_of(row), layer)
         if thread == 0:  # what only the store needs takes no registers meanwhile
             origin[0], origin[1], origin[2] = split, m0, n0
         cuda.syncthreads()
@@ -193,21 +285,22 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
 
         # stage: the first pair of tiles
         start = int64(0)
-        c, s, r, t = digits(gemm_k, C, S, R)
+        begin_tile(here, int64(gemm_k), layer)
         for part in unrolled(PARTS):  # int64(part), as for a literal Numba would compile copy_part once more
-            copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, start)
+            copy_part(int64(part), layer, rows, here, m0, n0, gemm_k, tiles, start)
+        begin_tile(here, gemm_k + BLOCK_K, layer)
         wait_async()
         cuda.syncthreads()
 
         for _ in range(int32(tiles_k)):
             gemm_k = uint32(gemm_k + BLOCK_K)
-            c, s, r, t = digits(gemm_k, C, S, R)
             for part in unrolled(PARTS):
                 # stage: a part of the next pair; all of it at once would hold up the reads of this one
-                copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, SIZE - start)
+                copy_part(int64(part), layer, rows, here, m0, n0, gemm_k, tiles, SIZE - start)
 
                 # multiply: four k
                 multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
+            begin_tile(here, gemm_k + BLOCK_K, layer)  # of the pair after the next: a table takes its time
 
             # stage: the next pair is complete once all threads have it in shared memory
             wait_async()
@@ -217,6 +310,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
         # store: SPLIT_K partial outputs, one after another
         split, m0, n0 = origin[0], origin[1], origin[2]
         n = n0 + filter_of(thread_n)
+        finish(acc, m0 + thread_m, n, GEMM_M, GEMM_N, operands)
         for i in unrolled(THREAD_M):
             m = m0 + thread_m + i * LANES_M
             at = (int64(split) * GEMM_M + m) * GEMM_N + n
@@ -227,9 +321,44 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
                 else:
                     for v in range(VECTOR):
                         if m < GEMM_M and n + j * LANES_N + v < GEMM_N:
-                            y[at + j * LANES_N + v] = acc[i * THREAD_N + j + v]
+                            y[at + j * LANES_N + v] = rounded(acc[i * THREAD_N + j + v])
 
     return conv3d_implicit_gemm, THREADS
+
+
+def multiply(iterator, x, filt, y, geometry, extra, partials, finish=None, *, SPLIT_K, **tile):
+    """y = the convolution, through partial outputs where SPLIT_K is more than 1.
+
+    A `finish` works on sums before they are stored: `hooks(y, **sums_of_a_thread)` and `stores(y)` are what
+    `specialise` gets of it. `complete(partials, y)` follows the kernel; if that wrote y, there are no partials.
+    """
+    N, O, P, Q, K = y.shape
+    C, GEMM_M, GEMM_K = x.shape[4], N * O * P * Q, filt.size // K
+    largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
+    if largest >= 2**32:
+        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
+    wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
+    hooks, operands, sums = {}, (), y.reshape(y.size)
+    if finish is not None:
+        hooks, operands = {**finish.hooks(y, **sums_of_a_thread(**tile)), **finish.stores(y)}, finish.operands
+    if SPLIT_K > 1:
+        hooks, operands, sums = {}, (), partials
+    kernel, THREADS = specialise(iterator, wide, aligned(y.reshape(GEMM_M, K)), **tile, **hooks)
+    blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"]) * SPLIT_K
+    tiles_k = -(-GEMM_K // (tile["BLOCK_K"] * SPLIT_K))
+    kernel[blocks, THREADS](x, filt, sums, (O, P, Q), geometry, extra, tiles_k, operands)
+    if finish is not None:
+        finish.complete(partials if SPLIT_K > 1 else None, y)
+    elif SPLIT_K > 1:
+        add_up(partials, y.reshape(y.size))
+
+
+def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):
+    """Where in a block's tile the sums of a thread lie, as a `finish` is told. Rows and groups are a step apart."""
+    return {
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": THREAD_M, "ROW_STEP": LANES_M,
+        "GROUPS": THREAD_N // VECTOR, "GROUP_STEP": VECTOR * LANES_N, "WIDTH": VECTOR, "TOGETHER": 1,
+    }  # fmt: skip
 
 
 def workspace(problem, **tile):
@@ -238,19 +367,6 @@ def workspace(problem, **tile):
 
 
 def launch(x, filt, y, geometry, partials=None, **tile):
-    N, O, P, Q, K = y.shape
-    GEMM_M, GEMM_K = N * O * P * Q, filt.size // K
-    tile = {**plan(GEMM_M, K, GEMM_K, x.shape[4]), **tile}
-    splits = tile.pop("SPLIT_K")
-    largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
-    if largest >= 2**32:
-        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
-    wide = aligned(x.reshape(x.size // x.shape[4], x.shape[4]), filt.reshape(K * GEMM_K // x.shape[4], x.shape[4]))
-    kernel, THREADS = specialise(wide, aligned(y.reshape(GEMM_M, K)), **tile)
-    blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
-    tiles_k = -(-GEMM_K // (tile["BLOCK_K"] * splits))
-    flat = y.reshape(y.size)
-    sums = partials if splits > 1 else flat
-    kernel[blocks * splits, THREADS](x, filt, sums, (O, P, Q), geometry, tiles_k)
-    if splits > 1:
-        add_up(partials, flat)
+    K, C = y.shape[4], x.shape[4]
+    tile = {**plan(y.size // K, K, filt.size // K, C), **tile}
+    multiply(ANALYTIC, x, filt, y, geometry, (), partials, **tile)

@@ -107,7 +107,7 @@ def keep(acc, m, n, GEMM_M, GEMM_N, operands):
 def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep):
     """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries.
 
-    An epilogue brings `finish`, which works on a thread's sums before they are rounded, and may read `operands`.
+    `finish` works on a thread's sums before they are rounded, and may read `operands`.
     """
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or STAGES < 2:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {STAGES=} at least 2")
@@ -296,7 +296,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
 
 
 def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
-    """Where in a block's tile the sums of a thread lie, as an epilogue is told; rows and groups are a step apart."""
+    """Where in a block's tile the sums of a thread lie, as a `finish` is told; rows and groups are a step apart."""
     return {
         "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": 2 * ROWS, "ROW_STEP": MMA_M // 2,
         "GROUPS": COLUMNS, "GROUP_STEP": MMA_N, "WIDTH": 2, "TOGETHER": 2,
@@ -310,8 +310,8 @@ def prepare(filt, problem):
     return filt, window_table(problem, beyond)
 
 
-def launch(x, prepared, y, geometry, epilogue=None):
-    """y = the convolution; an `epilogue` follows before sums are rounded: see lesson 05's launch."""
+def launch(x, prepared, y, geometry, finish=None):
+    """y = the convolution; a `finish` works on sums before they are rounded: see lesson 05's `multiply`."""
     filt, table = prepared
     N, D, H, W, C = x.shape
     O, P, Q, K = y.shape[1:]
@@ -324,14 +324,13 @@ def launch(x, prepared, y, geometry, epilogue=None):
     rows = y.reshape(GEMM_M, K)
     wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
     hooks, operands = {}, ()
-    if epilogue is not None:
-        epilogue.check(y)
-        hooks, operands = epilogue.hooks(**sums_of_a_thread(**tile)), epilogue.operands
+    if finish is not None:
+        hooks, operands = finish.hooks(y, **sums_of_a_thread(**tile)), finish.operands
     kernel, threads, shared_bytes = specialise(words, wide, **tile, **hooks)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)
     kernel[blocks, threads, 0, shared_bytes](
         *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned(rows), operands
     )
-    if epilogue is not None:
-        epilogue.complete(None, y)
+    if finish is not None:
+        finish.complete(None, y)

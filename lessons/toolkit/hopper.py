@@ -144,91 +144,97 @@ def _wgmma(shape, modifiers, registers=0):
     """
 
     def words(context, builder, signature, args, n, count, kind):
-        """The addresses of `count` values from array n, index n + 1 of the arguments on."""
+        """Pointers to `count` values from array n, index n + 1 of the arguments on."""
         index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
-        data = builder.gep(ptx.data(context, builder, signature.args[n], args[n]), [index])
-        data = builder.bitcast(data, kind.as_pointer())
-        return [builder.gep(data, [WORD(m)]) for m in range(count)]
+        return ptx.words(builder, ptx.pointer(context, builder, signature.args[n], args[n], index, kind), count)
 
-    def typed(*types_given):
-        columns = ptx.literal(types_given[-1])
+    def typed(add, *given):
+        """The signature and the code; `add`: the type of the last argument, or True where the call has none."""
+        columns = ptx.literal(given[-1])
         if columns is None:
             return None
-        count = columns // 2
+        count, b_at = columns // 2, len(given) - 2
 
         def generate(context, builder, signature, args):
             sums = words(context, builder, signature, args, 0, count, FLOAT)
-            names = ", ".join(f"${n}" for n in range(count))
             if registers:
                 left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
-                a = ", ".join(f"${count + n}" for n in range(registers))
-                a, kinds = f"{{{a}}}", ["r"] * registers
             else:
-                left, a, kinds = [args[-3]], f"${count}", ["l"]
-            text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} "
-            text += f"{{{names}}}, {a}, ${count + len(left)}, 1, 1, 1{modifiers};"
-            constraints = ["=f"] * count + kinds + ["l"] + [str(n) for n in range(count)] + ["~{memory}"]
-            operands = [*left, args[-2], *(builder.load(one) for one in sums)]
-            result = ir.LiteralStructType([FLOAT] * count)
-            found = ptx.assembly(builder, result, text, ",".join(constraints), operands)
+                left = [args[b_at - 1]]
+            flag = [] if add is True else [builder.zext(args[-1], WORD)]
+            names = [f"${n}" for n in range(count + len(left) + 1)]
+            a = names[count : count + len(left)]
+            text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
+            text += f"{{{', '.join(a)}}}" if registers else a[0]
+            text += f", {names[-1]}, {'add' if flag else 1}, 1, 1{modifiers};"
+            if flag:
+                text = f"{{ .reg .pred add; setp.ne.u32 add, ${2 * count + len(left) + 1}, 0; {text} }}"
+            constraints = ["=f"] * count + ["r" if registers else "l"] * len(left) + ["l"]
+            constraints += [*map(str, range(count)), *("r" for _ in flag), "~{memory}"]
+            operands = [*left, args[b_at], *(builder.load(one) for one in sums), *flag]
+            found = ptx.assembly(
+                builder, ir.LiteralStructType([FLOAT] * count), text, ",".join(constraints), operands
+            )
             for n, one in enumerate(sums):
                 builder.store(builder.extract_value(found, n), one)
             return context.get_dummy_value()
 
-        descriptors = [types.uint64] if registers else [types.uint64] * 2
-        return types.void(*types_given[: -1 - len(descriptors)], *descriptors, types_given[-1]), generate
+        kinds = list(given)
+        kinds[b_at if registers else b_at - 1 : b_at + 1] = [types.uint64] * (1 if registers else 2)
+        return types.void(*kinds, types.literal(True) if add is True else types.boolean), generate
 
     return typed
 
 
 @intrinsic
-def wgmma_f16(typing_context, acc, i, tiles, a, b, N):
+def wgmma_f16(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
 
     N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
     acc[i + 4j + e] = C[16 w + l // 4 + 8 (e // 2), 8 j + 2 (l % 4) + e % 2]. wgmma_fence comes before,
     wgmma_commit after; until wgmma_wait the sums, and the tiles, belong to the matrix unit. `tiles`, where the
-    operands lie, is there for the tracer.
+    operands lie, is there for the tracer. `add`, one for the whole warpgroup: where it is false the product takes the
+    sums' place, whatever they were; without it, it is added.
     """
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(acc, i, tiles, a, b, N)
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
-def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N):
+def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N, add=True):
     """wgmma_f16 with B row-major in memory: rows run along n."""
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(acc, i, tiles, a, b, N)
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
-def wgmma_tf32(typing_context, acc, i, tiles, a, b, N):
+def wgmma_tf32(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
-    return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(acc, i, tiles, a, b, N)
+    return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
-def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
+def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
     columns to the right.
     """
-    return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
+    return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
 @intrinsic
-def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
+def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
     then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
     """
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(acc, i, frag, j, tiles, b, N)
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
 @intrinsic
-def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
+def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
-    return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(acc, i, frag, j, tiles, b, N)
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(add, acc, i, frag, j, tiles, b, N)
 
 
 @intrinsic

@@ -173,12 +173,12 @@ def _copied(form, to, size, conditional=False, narrow=False):
         if not _copies_async():
             wide = [*args[:3], builder.zext(offset, LONG) if narrow else offset, *args[4:]]
             return _copied_now(context, builder, signature, wide, to, size, conditional)
-        target = ptx.pointer(context, builder, shared_type, shared, i, to)
-        operands = [builder.ptrtoint(builder.addrspacecast(target, to.as_pointer(SHARED)), WORD)]
         if narrow:
-            operands += [offset, ptx.data(context, builder, array_type, array)]
+            source = [offset, ptx.data(context, builder, array_type, array)]
         else:
-            operands.append(ptx.pointer(context, builder, array_type, array, offset, to))
+            source = [ptx.pointer(context, builder, array_type, array, offset, to)]
+        target = ptx.pointer(context, builder, shared_type, shared, i, to)
+        operands = [builder.ptrtoint(builder.addrspacecast(target, to.as_pointer(SHARED)), WORD), *source]
         if conditional:  # what is not read is filled with zeros
             operands.append(builder.select(args[4], WORD(size), WORD(0)))
         ptx.assembly(builder, ir.VoidType(), text, constraints, operands)
@@ -187,7 +187,7 @@ def _copied(form, to, size, conditional=False, narrow=False):
     return generate
 
 
-BY_L1, PAST_L1, PAST_L1_128 = "ca.shared.global", "cg.shared.global", "cg.shared.global.L2::128B"
+BY_L1, PAST_L1 = "ca.shared.global", "cg.shared.global"
 
 
 @intrinsic
@@ -205,7 +205,8 @@ def copy4_async(typing_context, shared, i, array, offset):
 @intrinsic
 def copy8_async(typing_context, shared, i, array, offset):
     """Start shared[i:i+8] = array[offset:offset+8], float16, both on 16-byte boundaries."""
-    return types.void(shared, i, array, offset), _copied(PAST_L1_128, WORD4, 16)
+    code = ptx.instruction("cp.async.cg.shared.global.L2::128B [$0], [$1], 16;", "sg")
+    return types.void(shared, i, array, offset), code
 
 
 @intrinsic
@@ -223,7 +224,8 @@ def copy4_or_zero(typing_context, shared, i, array, offset, inside):
 @intrinsic
 def copy8_or_zero(typing_context, shared, i, array, offset, inside):
     """copy8_async, or shared[i:i+8] = 0 without reading the array where not `inside`."""
-    return types.void(shared, i, array, offset, types.boolean), _copied(PAST_L1_128, WORD4, 16, conditional=True)
+    code = ptx.instruction("cp.async.cg.shared.global.L2::128B [$0], [$1], 16, $2;", "sgz")
+    return types.void(shared, i, array, offset, types.boolean), code
 
 
 @intrinsic

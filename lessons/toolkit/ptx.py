@@ -45,9 +45,11 @@ def instruction(text, kinds=""):
     """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
 
     s: an array and an index, for an address in shared memory; g: an array and an index, for one in global memory;
-    p: an array, for the address of its first element; r: 32 bits; h: 16 bits; ``-``: none.
+    p: an array, for the address of its first element; r: 32 bits; h: 16 bits; z: a condition, for 16 or for 0; ``-``:
+    none.
     """
-    constraints = ",".join([*({"s": "r", "g": "l", "p": "l"}.get(k, k) for k in kinds if k != "-"), "~{memory}"])
+    of = {"s": "r", "g": "l", "p": "l", "z": "r"}
+    constraints = ",".join([*(of.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
 
     def generate(context, builder, signature, args):
         given, operands = iter(zip(args, signature.args, strict=True)), []
@@ -59,6 +61,8 @@ def instruction(text, kinds=""):
                 operands.append(pointer(context, builder, its_type, value, next(given)[0], WORD))
             elif kind == "p":
                 operands.append(builder.ptrtoint(data(context, builder, its_type, value), LONG))
+            elif kind == "z":
+                operands.append(builder.select(value, WORD(16), WORD(0)))
             elif kind in "rh":
                 operands.append(context.cast(builder, value, its_type, types.uint32 if kind == "r" else types.uint16))
         assembly(builder, ir.VoidType(), text, constraints, operands)

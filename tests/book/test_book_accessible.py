@@ -16,7 +16,7 @@ PAGES = [
     "lessons/02_shared_tiling/gemm_shared_tile.code.html",
     "story.html",
     "search.html?q=swizzle",
-    "explore/gemm_shared_tile-gemm_register_blocked.html",
+    "explore/gemm_rectangular_tiles-gemm_register_blocked.html",
 ]
 SMALLEST = 12  # px: Lighthouse calls what is smaller illegible
 # preload: a page from disk may not read its style
@@ -50,7 +50,7 @@ def opened(book, visit, name):
     # One change of the story stands for all: axe takes a minute for their coloured words.
     page.evaluate("document.querySelectorAll('.diff').forEach((fold, i) => { fold.open = i === 1; })")
     if name.startswith("search"):
-        page.wait_for_selector("#search-results .context")
+        page.wait_for_selector("#search-results li")
     return page
 
 

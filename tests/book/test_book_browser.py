@@ -1,6 +1,5 @@
 """The book and the microscope in a real browser: scripts, keyboard, a phone."""
 
-import mutants
 import pytest
 
 from common.book import costs, explorer
@@ -61,9 +60,8 @@ def test_a_reader_gets_from_a_lesson_to_the_pair(book, visit):
     page = visit(book[0] / "lessons/04_register_blocking/gemm_register_blocked.code.html")
     page.locator("article").get_by_text("What each line costs", exact=True).click()
     with page.expect_navigation():
-        page.get_by_text("beside gemm_shared_tile").click()
-    assert page.locator("h1").text_content() == "gemm_shared_tile and gemm_register_blocked"
-    assert "it waits for shared memory" in page.locator(".said").first.text_content()
+        page.get_by_text("beside gemm_rectangular_tiles").click()
+    assert page.locator("h1").text_content() == "gemm_rectangular_tiles and gemm_register_blocked"
     assert page.locator(".source").count() == 2
 
 
@@ -128,29 +126,6 @@ def test_the_keyboard_alone_is_enough(made, visit):
     before = page.locator("output").text_content()
     page.keyboard.press("ArrowRight")
     assert page.locator("output").text_content() != before
-
-
-def test_a_fault_is_shown_first(tmp_path, visit, root):
-    from common.trace import trace
-
-    step, file = catalog.find("gemm_shared_tile"), mutants.path("gemm_missing_barrier")
-    (found,) = trace.results([trace.task(step, traces.problem(step), file, kept=traces.KEPT)])
-    path = tmp_path / "page.html"
-    path.write_text(explorer.page([costs.Shown(step, traces.of(found, traces.problem(step)), file)]))
-    page = visit(path)
-    fault = found.kernels[0].faults[0]
-    assert page.locator("button.row[aria-pressed=true]").get_attribute("data-line") == str(fault.line)
-    assert page.locator(".panel .bad-text").first.text_content().startswith(f"line {fault.line}: ")
-    assert page.locator(".said .bad-text").nth(1).text_content().startswith(f"line {fault.line}: ")
-
-
-def test_an_asynchronous_step_shows_its_pipeline(made, visit):
-    page = visit(made("hgemm_specialised"))
-    spans = traces.load(catalog.find("hgemm_specialised")).chief.pipeline
-    assert page.locator(".pipeline rect").count() == len(spans) > 4
-    filled = [span.stage for span in spans if span.state == "filling"]
-    assert min(filled.count(stage) for stage in filled) >= 2
-    assert page.locator(".pipeline text").first.text_content() == "stage 0 filled"
 
 
 @pytest.mark.parametrize("names", [["hgemm_specialised"], ["gemm_shared_tile", "gemm_register_blocked"]], ids=len)

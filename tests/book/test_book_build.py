@@ -28,10 +28,9 @@ def test_every_step_has_its_pages(book):
         page = (book[0] / step.path.relative_to(catalog.ROOT).with_suffix(".code.html")).read_text()
         assert f'explore/{step.name}.html">What each line costs' in page
         assert (book[0] / "explore" / f"{step.name}.html").is_file()
-        for other in explorer.before(step, catalog.steps(), kept):
+        if other := explorer.before(step, kept):
             assert (book[0] / "explore" / f"{other}-{step.name}.html").is_file()
-        if explorer.before(step, catalog.steps(), kept):
-            assert ">beside " in page
+            assert f">beside {other}</a>" in page
     index = (book[0] / "explore" / "index.html").read_text()
     assert all(f'href="{step.name}.html"' in index for step in catalog.steps())
 
@@ -40,7 +39,12 @@ def test_lessons_lead_to_code_traces_and_terms(book):
     page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
     assert 'href="gemm_shared_tile.code.html"' in page
     assert 'href="../../explore/gemm_shared_tile.html"' in page
-    assert re.search(r'class="term reference internal" href="../GLOSSARY.html#[\w-]+"', page)
+    terms = re.findall(r'class="term reference internal" href="../GLOSSARY.html#([\w-]+)"', page)
+    assert len(set(terms)) == len(terms) > 3  # each where it is first said
+    traces = re.findall(r'class="microscope reference[^"]*" href="([^"]*)"', page)
+    assert len(set(traces)) == len(traces) > 1
+    for head in re.findall(r"<thead>.*?</thead>", page, re.DOTALL):
+        assert "<a " not in head
 
 
 def test_pictures_load_late_and_keep_their_place(book):

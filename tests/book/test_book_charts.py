@@ -1,11 +1,10 @@
 """Charts that answer, tables that sort, the story's chart: what a browser makes of them, on a made page."""
 
 import json
-import re
 
 import pytest
 
-from common.book import STATIC, scripts
+from common.book import STATIC, sources
 from common.catalog import problems
 from common.records import records
 
@@ -42,10 +41,11 @@ def made(tmp_path):
         for name, _, _, step in ROWS
         if step
     )
-    style, script = ((STATIC / f"book.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    files = ("book.css", "elements.js", "book.js")
+    style, elements, script = ((STATIC / name).read_text(encoding="utf-8") for name in files)
     (tmp_path / "book.html").write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>made</title><style>{style}</style>"
-        f"<script>window.WORKBOOK_RECORDS = {json.dumps([card, other])};</script><script>{script}</script>"
+        f"<script>window.WORKBOOK_RECORDS = {json.dumps([card, other])};</script><script>{elements}{script}</script>"
         '<article><p><img alt="times"></p><div class="ladder-chart" data-card="card" data-preset="gemm-4096"></div>'
         f"<table><thead><tr><th>step</th><th>ms</th><th>more</th></tr></thead><tbody>{cells}</tbody></table>"
         f'<div class="story" data-card="card" data-preset="gemm-4096"><aside class="grows"><img alt="times"></aside>'
@@ -60,7 +60,7 @@ def _values(page):
 
 
 def test_the_record_of_each_card_is_in_the_script():
-    text = scripts.records_script(records.all_records())
+    text = sources.records_script(records.all_records())
     cards = json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))
     assert [card["slug"] for card in cards] == [record.slug for record in records.all_records()]
     for card in cards:
@@ -150,10 +150,3 @@ def test_the_story_s_chart_grows(made, visit):
     )
     assert page.locator(".grows .later").count() == 0
     assert "cuBLAS TF32" not in page.locator(".grows svg").text_content()
-
-
-def test_on_a_phone_each_chapter_has_its_chart(made, visit):
-    page = visit(made, width=390)
-    assert not page.locator(".grows").is_visible()
-    labels = [one.get_attribute("aria-label") for one in page.locator(".narrow svg").all() if one.is_visible()]
-    assert [re.sub(".* ", "", label) for label in labels] == [name for name, _, _, step in ROWS if step]

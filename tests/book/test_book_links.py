@@ -33,9 +33,8 @@ def test_whole_links_are_said_nothing_of(folder):
         ("b%20c.html", "no such file"),
     ],
 )
-@pytest.mark.parametrize("attribute", ["a href", "video poster"])
-def test_broken_links_are_named(folder, target, why, attribute):
-    (folder / "c.html").write_text(f'<p>\n\n<{attribute}="{target}">')
+def test_broken_links_are_named(folder, target, why):
+    (folder / "c.html").write_text(f'<p>\n\n<a href="{target}">')
     assert book.broken_links(folder) == [f"c.html: {target}: {why}"]
 
 

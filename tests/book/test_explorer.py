@@ -66,7 +66,10 @@ def test_a_pair_says_why_one_is_slower():
         f"gemm_register_blocked needs {now:.3g} clocks of shared memory for them: fewer than its arithmetic."
         in clocks
     )
-    assert said[-1].startswith("The time fell by less than that: something else now limits gemm_register_blocked.")
+    if all(one.recorded_ms for one in shown(*PAIR)):  # of the code as it is
+        assert said[-1].startswith(
+            "The time fell by less than that: something else now limits gemm_register_blocked."
+        )
 
 
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
@@ -114,17 +117,17 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     found = {path.name for path in (tmp_path / "explore").iterdir()}
     assert found == {
         "index.html", "gemm_naive.html", "gemm_shared_tile.html", "gemm_coarsened.html",
-        "gemm_naive-gemm_shared_tile.html", "gemm_naive-gemm_coarsened.html", "gemm_shared_tile-gemm_coarsened.html",
+        "gemm_naive-gemm_shared_tile.html", "gemm_shared_tile-gemm_coarsened.html",
         "gemm_naive.js", "gemm_shared_tile.js", "gemm_coarsened.js",
     }  # fmt: skip
-    text = (tmp_path / "explore" / "gemm_coarsened.html").read_text()
-    assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_shared_tile</a>' in text
-    assert '<a href="../lessons/03_coarsening/gemm_coarsened.code.html">' in text
-    assert re.findall(r'<script src="([^"]*)"', text) == ["gemm_coarsened.js", "../_static/explore.js"]
-    first = (tmp_path / "explore" / "gemm_naive.html").read_text()
-    assert '<a href="gemm_naive-gemm_coarsened.html">beside gemm_coarsened</a>' in first
-    pair = (tmp_path / "explore" / "gemm_naive-gemm_coarsened.html").read_text()
-    assert re.findall(r'<script src="([^"]*)"', pair)[:2] == ["gemm_naive.js", "gemm_coarsened.js"]
+    text = (tmp_path / "explore" / "gemm_shared_tile.html").read_text()
+    assert '<a href="gemm_naive-gemm_shared_tile.html">beside gemm_naive</a>' in text
+    assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_coarsened</a>' in text
+    assert '<a href="../lessons/02_shared_tiling/gemm_shared_tile.code.html">' in text
+    scripts = ["gemm_shared_tile.js", "../_static/elements.js", "../_static/explore.js"]
+    assert re.findall(r'<script src="([^"]*)"', text) == scripts
+    pair = (tmp_path / "explore" / "gemm_shared_tile-gemm_coarsened.html").read_text()
+    assert re.findall(r'<script src="([^"]*)"', pair)[:2] == ["gemm_shared_tile.js", "gemm_coarsened.js"]
     data = (tmp_path / "explore" / "gemm_naive.js").read_text()
     assert json.loads(data.partition("push(...")[2].rpartition(")")[0]) == script_data(
         explorer.page(shown("gemm_naive"))

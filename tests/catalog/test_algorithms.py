@@ -86,10 +86,10 @@ def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
     problem = kinds.UNEVEN
     for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
-        assert verdict(name, problem, None)["status"] == "right", name
+        assert verdict(name, problem, None).status == "right", name
     name = "dgrad_minimal_filtering"
-    assert verdict(name, problem, catalog.find(name).algorithm)["status"] == "right"
-    (finding,) = verdict(name, problem, None)["findings"]
+    assert verdict(name, problem, catalog.find(name).algorithm).status == "right"
+    (finding,) = verdict(name, problem, None).findings
     assert finding.kind == "imprecise"
     assert "times the float32 bound" in finding.message
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.catalog import cache, catalog, problems
 from common.jobs import compiling, unchanged
-from common.report import drawing
+from common.report import tasks
 from common.report.tasks import Draw
 
 NAIVE = catalog.find("gemm_naive")
@@ -20,9 +20,9 @@ def own_folder(monkeypatch, tmp_path):
 
 
 KEYS = {
-    "check": lambda: unchanged.Outcomes("check", "simulator")._key(NAIVE),
+    "check": lambda: unchanged.Outcomes("check", "tracer")._key(NAIVE),
     "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
-    "chart": lambda: drawing._key(Draw(what="code", name="machine code")),
+    "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
 }
 
 

@@ -135,15 +135,6 @@ def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
     assert re.search(told, device.silent())
 
 
-@pytest.mark.parametrize("driver", [None, Driver(cuInit=999), Driver(cuInit=100)])
-def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeypatch):
-    monkeypatch.setattr(device, "loaded", lambda: driver)
-    assert not device.ready()
-    with pytest.raises(device.NoGpuError, match="timing needs an NVIDIA GPU") as raised:
-        device.require_gpu("timing")
-    assert device.silent() in str(raised.value)
-
-
 @pytest.mark.parametrize("words", [["check", "gemm_naive"], ["all"], ["bench"], ["grade", "01"]])
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
@@ -156,7 +147,7 @@ def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, cap
 
 def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(device, "loaded", lambda: Driver(cuInit=804))
-    assert arguments.simulator(False, None)
+    assert arguments.without_gpu(False, None)
     assert capsys.readouterr().err.count("error 804") == 1
-    assert arguments.simulator(True, None)  # --sim asks nothing
+    assert arguments.without_gpu(True, None)  # --sim asks nothing
     assert capsys.readouterr().err == ""

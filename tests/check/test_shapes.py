@@ -94,5 +94,5 @@ def test_a_finding_on_a_small_card_says_so(monkeypatch):
     for small in (False, True):
         case = plan.Case(problem, "traced", small=small)
         found = check_task(Check(path=str(path), ladder="conv3d", shape=problem.shape(), **case.fields(), repeats=1))
-        messages = [one.message for one in found["findings"]]
+        messages = [one.message for one in found.findings]
         assert [message.endswith("(on a card of 4 multiprocessors)") for message in messages] == [True] * small

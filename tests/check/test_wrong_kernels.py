@@ -86,9 +86,9 @@ def findings(kernel, problem, repeats=1):
 
 def answer(result):
     """A child's result as findings."""
-    if result["status"] in ("right", "wrong"):
-        return [(finding.kind, finding.message) for finding in result["findings"]]
-    return [(result["status"], result["message"])]
+    if result.status in ("right", "wrong"):
+        return [(finding.kind, finding.message) for finding in result.findings]
+    return [(result.status, result.message)]
 
 
 def with_kind(*kinds):
@@ -179,7 +179,7 @@ def test_an_endless_kernel_is_stopped_and_the_rest_goes_on():
     limit = 3 + 4 * (time.monotonic() - start)
     (_, stopped), (_, last) = isolate.run([endless, other], True, limit)
     require(answer(stopped), traced(kernel))
-    assert first["status"] == last["status"] == "unusable"
+    assert first.status == last.status == "unusable"
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_json_stands_alone_on_standard_output(write):
     code, out, err = outside("check", "gemm_naive", "--file", str(noisy), "--json", *TINY)
     assert code == RIGHT, err
     answer = json.loads(out)
-    assert (answer["device"], answer["right"]) == ("simulator", True)
+    assert (answer["device"], answer["right"]) == ("tracer", True)
     ((result),) = answer["results"]
     assert result["step"] == "gemm_naive"
     assert result["shape"] == {"M": 3, "N": 5, "K": 2}

@@ -92,7 +92,10 @@ def test_of_times(printed, monkeypatch):
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(measuring, "measure_device", lambda: (card, Ceilings(copy_gbs=1000.0, fma_gflops=10_000.0)))
     other = catalog.find("gemm_shared_tile")
-    outcomes = [Outcome(one, problem, "gemm-2048", result) for one, result in ((step, right), (other, refused))]
+    outcomes = [
+        Outcome(step=one, problem=problem, preset="gemm-2048", **result)
+        for one, result in ((step, right), (other, refused))
+    ]
     monkeypatch.setattr(measuring, "time_steps", lambda *_: iter(outcomes))
     found = printed("time", "gemm_naive")
     assert keys(found) == "ceilings gpu results slug"

@@ -19,6 +19,7 @@ from common.commands import arguments, bench, edits, exercising, lessons, parts,
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.jobs import compiling, measuring, run, unchanged
+from common.jobs.messages import TunablesResult
 from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point, Sweep
@@ -71,8 +72,8 @@ CASES = {
     "check gemm_naive 01.1 gemm_naive": lambda s: names(s.check_steps.steps) == ["gemm_naive", FIRST],
     "check gemm_naive --file {file} --json": lambda s: s.check_steps.file == s.folder / "mine.py" and s.json,
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
-    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.simulator and s.check_steps.seed == 7,
-    "check gemm_naive --record": lambda s: s.check_steps.simulator and not s.check_steps.compiled,
+    "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
+    "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.Bench.pairs) > 50 and not s.Bench.fresh and not s.Bench.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
@@ -117,7 +118,7 @@ CASES = {
     "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
     "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
-        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.simulator
+        names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
     ),
     f"{LESSON} conv2d_layer_dispatch --watch": lambda s: (
         names(s.watch.steps) == ["conv2d_layer_dispatch"] and s.watch.at_once
@@ -181,7 +182,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         yield from ()
 
     def compiled(steps, **_):
-        return iter([Outcome(step, SMALL, None, {"status": "right", "kernels": []}) for step in steps])
+        return iter([Outcome(step=step, problem=SMALL, status="right") for step in steps])
 
     def keep(kind, *_):
         seen.asked.setdefault(f"keep {kind}", []).append({})
@@ -209,7 +210,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
     note(measuring, "explain", "because")
-    note(measuring, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
+    note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
     note(measuring, "sweep", nothing)
 
     def clean(steps):
@@ -324,7 +325,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
 
 
 def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypatch):
-    wrong = Outcome(catalog.find("gemm_naive"), SMALL, None, {"status": "crashed", "message": "no"})
+    wrong = Outcome(step=catalog.find("gemm_naive"), problem=SMALL, status="crashed", message="no")
     monkeypatch.setattr(compiling, "compile_steps", lambda *_, **__: iter([wrong]))
     seen = ask("inspect gemm_naive --record")
     assert seen.code == 1

@@ -23,6 +23,7 @@ from common import cli
 from common.catalog import catalog, device, problems, sources
 from common.commands import lessons
 from common.jobs import compiling, measuring, run
+from common.jobs.messages import StepResult, TunablesResult
 from common.jobs.run import Outcome
 from common.timing import ceilings, peers, timing
 
@@ -34,9 +35,9 @@ def right(step, preset):
     result = {
         "status": "right", "timing": took, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
         "elements_compared": 5, "shape": problem.shape(), **to_builtins(sources.provenance(step.path)),
-        "imports": to_builtins(sources.imported_steps(step.path)),
+        "imports": sources.imported_steps(step.path),
     }
-    return Outcome(step, problem, preset, result)
+    return Outcome(step=step, problem=problem, preset=preset, **result)
 
 def measure(pairs, file=None, libraries=(), ceilings=False, quick=False):
     if ceilings:
@@ -53,8 +54,8 @@ measuring.measure = measure
 run.compile_ahead = lambda pairs: None
 compiling.summaries = lambda *_: iter([])
 run.check_steps = lambda steps, *_, **__: (right(step, "gemm-2048") for step in steps)
-measuring.tunables = lambda *_: {"tunables": {"PAD": [0, 1]}, "shipped": {"PAD": 1}}
-measuring.sweep = lambda step, preset, tiles: ((tile, {"status": "right", "timing": took}) for tile in tiles)
+measuring.tunables = lambda *_: TunablesResult(tunables={"PAD": [0, 1]}, shipped={"PAD": 1})
+measuring.sweep = lambda step, preset, tiles: ((tile, StepResult(status="right", timing=took)) for tile in tiles)
 for words in json.loads(sys.argv[1]):
     code = cli.lesson_main(words[0], words[1:]) if words[0][0] == "0" else cli.main(words)
     assert code == 0, (words, code)

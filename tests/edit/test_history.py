@@ -90,20 +90,20 @@ def test_edit_reset_restore_gives_the_bytes_back(call, lessons, git):
 def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
     helper = lessons / "toolkit" / "memory.py"
     original = helper.read_bytes()
-    edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
+    edited = edit(helper, "VECTOR, HALVES = 4, 8", "VECTOR, HALVES = 2, 8")
     code, said = call("reset", "03")
     assert (code, helper.read_bytes()) == (RIGHT, edited)  # it is not lesson 03's alone
     assert "lessons/toolkit/memory.py is edited" in said
-    assert "python -m common reset wide" in " ".join(said.split())
+    assert "python -m common reset memory" in " ".join(said.split())
     assert "unroll.py" not in said
-    assert call("reset", "wide")[0] == RIGHT
+    assert call("reset", "memory")[0] == RIGHT
     assert helper.read_bytes() == original
-    assert "saved" in call("history", "wide")[1]
-    assert call("restore", "wide")[0] == RIGHT
+    assert "saved" in call("history", "memory")[1]
+    assert call("restore", "memory")[0] == RIGHT
     assert helper.read_bytes() == edited
     helper.unlink()
     assert "lessons/toolkit/memory.py is edited" in call("reset", "03")[1]
-    call("reset", "wide")
+    call("reset", "memory")
     assert helper.read_bytes() == original
 
 
@@ -114,10 +114,10 @@ def test_what_is_noted_as_shipped_is_so():
     assert [path.name for path in files.values() if shipped.edited(path)] == []
 
 
-@pytest.mark.parametrize("name", ["wide", STEP])
+@pytest.mark.parametrize("name", ["memory", STEP])
 def test_without_git_a_deleted_file_comes_back(call, lessons, name):
     shipped.keep_copies()
-    path = next(lessons.rglob(f"{name}.py")) if name == "wide" else next(
+    path = next(lessons.rglob(f"{name}.py")) if name == "memory" else next(
         path for path in lessons.rglob(f"{name}.py") if path.parent.name != "solutions")  # fmt: skip
     original = path.read_bytes()
     path.unlink()

@@ -16,7 +16,7 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs.messages import Check, Compile, Pair
+from common.jobs.messages import Check, Compile, Pair, StepResult
 from common.run import isolate
 from common.timing import timing
 
@@ -53,7 +53,7 @@ def told(this):
 
 def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     stages = list(this.stages())
     assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.CODE]
     assert not any(stage.failed for stage in stages)
@@ -82,7 +82,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
 def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
     monkeypatch.setattr(history, "add", lambda event: (_ for _ in ()).throw(history.HistoryError("no space")))
     edit(step, "if m < M and n < N:", "if m < M:")
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     (stage,) = this.stages()
     assert stage.name == loop.FIRST
     (outcome,) = stage.failed
@@ -95,9 +95,9 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch
     assert this.warnings == ["this run is not kept: no space"]  # and the run went on
 
 
-def test_what_does_not_compile_is_told_before_what_the_simulator_made_of_it(step):
+def test_what_does_not_compile_is_told_before_what_the_tracer_made_of_it(step):
     edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
-    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=True).stages()
     (outcome,) = stage.failed
     assert outcome.faults[0].kind == "shape-not-constant"
     assert words.complaint(outcome).startswith("gemm_naive, compiled for M=")
@@ -107,7 +107,7 @@ def test_a_refusal_is_called_one(step):
     step.path.write_text(
         step.path.read_text() + "\ndef prepare(b, problem):\n    raise ValueError('TILE=3: not today')\n"
     )
-    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (stage,) = loop.Run(step, "gemm-2048", without_gpu=True).stages()
     (outcome,) = stage.failed
     said = words.complaint(outcome)
     assert "at M=18 N=36 K=36" in said
@@ -117,7 +117,7 @@ def test_a_refusal_is_called_one(step):
 
 
 def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
-    this = loop.Run(step, "gemm-2048", simulator=True)
+    this = loop.Run(step, "gemm-2048", without_gpu=True)
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
     stages = this.stages()
     ran = threading.Thread(target=lambda: list(stages))
@@ -138,27 +138,27 @@ def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
 
 
 def right(**more):
-    return {"status": "right", "right": True, "findings": [], "elements_compared": 1, **more}
+    return StepResult(status="right", right=True, findings=[], elements_compared=1, **more)
 
 
 class Gpu:
     """In place of the child processes: what each kind of task is answered."""
 
     def __init__(self, monkeypatch):
-        self.check, self.first, self.simulated = right(), right(), right()
+        self.check, self.first, self.traced = right(), right(), right()
         self.pair = right(pairs={"shipped": PAIR}, gpu="NVIDIA Test 9")
-        self.compiled = {"status": "crashed", "message": "ptxas was not found"}
+        self.compiled = StepResult(status="crashed", message="ptxas was not found")
         self.asked = []
         monkeypatch.setattr(isolate, "run", self.run)
 
-    def run(self, tasks, simulator, seconds, stop=None):
+    def run(self, tasks, without_gpu, seconds, stop=None):
         for task in tasks:
-            self.asked.append((task.kind, simulator))
+            self.asked.append((task.kind, without_gpu))
             if isinstance(task, Check):
-                kind = "simulated" if simulator else "check" if task.seconds is None else "first"
+                kind = "traced" if without_gpu else "check" if task.seconds is None else "first"
             else:
                 kind = {Pair: "pair", Compile: "compiled"}[type(task)]
-            yield task, {**getattr(self, kind)}
+            yield task, getattr(self, kind)
             if stop and stop.is_set():
                 return
 
@@ -169,7 +169,7 @@ def gpu(monkeypatch):
 
 
 def on_gpu(step, preset="gemm-4096"):
-    return loop.Run(step, preset, simulator=False)
+    return loop.Run(step, preset, without_gpu=False)
 
 
 def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
@@ -189,7 +189,8 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     list(on_gpu(step).stages())
     best = step.path.read_bytes()
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    gpu.pair["pairs"] = {"shipped": PAIR, "best": structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)}
+    best_pair = structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)
+    gpu.pair = structs.replace(gpu.pair, pairs={"shipped": PAIR, "best": best_pair})
     rivals = []
     ask = gpu.run
     isolate.run = lambda tasks, *rest: (
@@ -230,22 +231,22 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     def read(helpers):
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
 
-    assert all(read(task.helpers) == {"wide": present} for task in tasks)
+    assert all(read(task.helpers) == {"memory": present} for task in tasks)
     (pair,) = [task for task in tasks if isinstance(task, Pair)]
     assert set(pair.against) == {"shipped"}
-    assert read(pair.against["shipped"].helpers) == {"wide": helper}
+    assert read(pair.against["shipped"].helpers) == {"memory": helper}
     # the same file on another helper is the student's own best, and was timed with that helper
     (event,) = history.events("gemm_wide_loads")
-    assert event.helpers == {"wide": history.sha(present)}
-    (kept,) = history.events("wide")
+    assert event.helpers == {"memory": history.sha(present)}
+    (kept,) = history.events("memory")
     assert (kept.what, history.stored("memory.py", kept.source)) == ("saved", present)
     best = history.keep(b"faster = True\n", "memory.py").parent.name
     figures = Figures(preset="gemm-4096", ratio=9.0)
-    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
+    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"memory": best}))
     tasks.clear()
     told(on_gpu(step))
     (pair,) = [task for task in tasks if isinstance(task, Pair)]
-    assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
+    assert read(pair.against["best"].helpers) == {"memory": b"faster = True\n"}
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02])
@@ -256,18 +257,19 @@ def test_what_cannot_be_told_apart_is_said(spread):
 
 def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
     fault = Fault("negative-index", "a[-1]", 3)
-    gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
+    gpu.traced = StepResult(status="crashed", message="IndexError", faults=[fault])
     assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
     assert history.events("gemm_naive")[0].reason == "a[-1]"
     # what the tracer does not know is no fault
-    gpu.simulated = {"status": "unjudged", "engine": "traced", "message": "line 3: cg is not known to the tracer"}
+    said = "line 3: cg is not known to the tracer"
+    gpu.traced = StepResult(status="unjudged", engine="traced", message=said)
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
 
 
 def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     driver = Fault("illegal-address", "x", 40)
-    gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
-    gpu.simulated = {"status": "crashed", "faults": [Fault("outside", "a[9]", 20)]}
+    gpu.first = StepResult(status="crashed", message="CUDA_ERROR_ILLEGAL_ADDRESS", faults=[driver])
+    gpu.traced = StepResult(status="crashed", faults=[Fault("outside", "a[9]", 20)])
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
@@ -331,7 +333,7 @@ def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
 def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monkeypatch):
     stops = []
 
-    def run_edited(step, preset, simulator, stop):
+    def run_edited(step, preset, without_gpu, stop):
         stops.append(stop.wait(0.5 if stops else 30))
 
     monkeypatch.setattr(edits, "run_edited", run_edited)
@@ -365,8 +367,8 @@ def test_a_save_is_seen_once_its_writing_has_come_to_rest(write):
 
 
 def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):
-    gpu.check = gpu.first = gpu.simulated = {"status": "unjudged", "message": "cuda.popc is not known"}
-    gpu.pair = {"status": "unjudged", "message": "late"}
+    gpu.check = gpu.first = gpu.traced = StepResult(status="unjudged", message="cuda.popc is not known")
+    gpu.pair = StepResult(status="unjudged", message="late")
     list(on_gpu(step).stages())
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.reason) == ("unjudged", "cuda.popc is not known")

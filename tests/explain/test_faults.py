@@ -12,7 +12,7 @@ from common.catalog import catalog, problems, store
 from common.edit import words
 from common.explain import errors, faults
 from common.jobs import run
-from common.jobs.messages import Check, Compile
+from common.jobs.messages import Check, Compile, StepResult
 from common.run import child, isolate
 from common.trace.messages import Trace
 
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 3.0
-COUNT = 69  # so that none goes missing unnoticed
+COUNT = 63  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Fixture:
         return kind(**{"ladder": "gemm", "path": str(path), "shape": SHAPE.shape(), **more})
 
     def require(self, result):
-        found = result.get("faults", [])
+        found = result.faults
         assert found, result
         fault = found[0]
         assert fault.kind == self.kind, found
@@ -108,14 +108,14 @@ def compiled(folder):
 @each(TRACED)
 def test_a_trace_shows_it(fixture, traced):
     result = traced[fixture.name]
-    assert result["status"] in ("wrong", "crashed", "timed_out", "unusable")
+    assert result.status in ("wrong", "crashed", "timed_out", "unusable")
     fixture.require(result)
 
 
 @each(COMPILED)
 def test_the_compiler_shows_it(fixture, compiled):
     result = compiled[fixture.name]
-    assert (result["status"] == "right") == (fixture.kind == "float64")
+    assert (result.status == "right") == (fixture.kind == "float64")
     fixture.require(result)
 
 
@@ -160,7 +160,7 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
     assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")
     assert fault.look_at.startswith("line 2 of gemm_helper_of_test.py")
-    assert child.failure(raised.value, path)["message"].startswith(f"{helper.name}:2: syntax error, ")
+    assert child.failure(raised.value, path).message.startswith(f"{helper.name}:2: syntax error, ")
 
 
 def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
@@ -171,8 +171,8 @@ def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
     start = time.process_time()
     told = child.failure(refusal.value, path)
     assert time.process_time() - start < 5  # no pattern begins anew at each letter
-    assert told["status"] == "refused"
-    assert len(told["message"]) < 700
+    assert told.status == "refused"
+    assert len(told.message) < 700
 
 
 def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write):
@@ -231,32 +231,32 @@ def test_what_a_file_prints_is_told_and_is_no_float64(write):
     indent, index, value = stored.groups()
     path = write("gemm_x.py", RIGHT.replace(stored[0], f"\n{indent}print('at', {index}, {value}){stored[0]}"))
     (result,) = checked(path, SHAPE, repeats=1)
-    assert (result["status"], len(result["printed"])) == ("right", 10)
-    assert re.fullmatch(r"at 0 0 -?\d+\.000000", result["printed"][0])
-    assert words.printed([run.Outcome(catalog.find("gemm_naive"), SHAPE, None, result)]) == [
-        f"gemm_naive prints at {SHAPE}:", *(f"  {line}" for line in result["printed"]),
-        f"  ... {result['prints'] - 10} more",
+    assert (result.status, len(result.printed)) == ("right", 10)
+    assert re.fullmatch(r"at 0 0 -?\d+\.000000", result.printed[0])
+    assert words.printed([run.Outcome.of(catalog.find("gemm_naive"), SHAPE, None, result)]) == [
+        f"gemm_naive prints at {SHAPE}:", *(f"  {line}" for line in result.printed),
+        f"  ... {result.prints - 10} more",
     ]  # fmt: skip
     (traced,) = checked(path, SHAPE, kind=Trace)
     (kernel,) = traced["trace"].kernels
     assert kernel.printed[0].startswith("at ")
     (compiled,) = checked(path, SHAPE, kind=Compile, architectures=["9.0"])
-    assert (compiled["status"], compiled.get("faults", [])) == ("right", [])
+    assert (compiled.status, list(compiled.faults)) == ("right", [])
 
 
 def test_an_ordinary_shape_that_is_refused_is_wrong_with_its_line(write):
     text = RIGHT.replace("def launch(a, b, c):\n", "def launch(a, b, c):\n    raise ValueError('not today')\n")
     path = write("gemm_x.py", text)
     (result,) = checked(path, SHAPE)
-    assert result["status"] == "refused"
+    assert result.status == "refused"
     told = run.judged(SHAPE, result, True)
-    assert (told["status"], told["findings"][0].kind) == ("wrong", "refused")
-    assert told["faults"][0].code == "raise ValueError('not today')"
+    assert (told.status, told.findings[0].kind) == ("wrong", "refused")
+    assert told.faults[0].code == "raise ValueError('not today')"
 
 
 def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(traced):
-    assert "each thread's own" in traced["local_for_shared"]["faults"][0].look_at
-    finding = traced["output_read"]["findings"][0]
+    assert "each thread's own" in traced["local_for_shared"].faults[0].look_at
+    finding = traced["output_read"].findings[0]
     assert finding.kind == "nan"
     assert "the kernel reads c, which holds nothing yet" in finding.message
 
@@ -266,15 +266,13 @@ def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(trac
 
 def test_a_traced_fault_comes_before_the_drivers():
     driver = faults.Fault("illegal-address", "x", 30)
-    seen = {"faults": [faults.Fault("outside", "a[9]", 20)]}
-    result = {"status": "crashed", "faults": [driver]}
-    assert run.wants_trace(result)
-    run.add_faults(result, seen, SHAPE)
-    assert [fault.kind for fault in result["faults"]] == ["outside"]
-    assert result["faults"][0].what == f"traced at {SHAPE}: a[9]"
-    result = {"status": "crashed", "faults": [driver]}
-    run.add_faults(result, {"status": "right"}, SHAPE)
-    assert result["faults"] == [driver]
+    seen = StepResult(status="crashed", faults=[faults.Fault("outside", "a[9]", 20)])
+    failed = StepResult(status="crashed", faults=[driver])
+    assert run.wants_trace(failed)
+    result = run.with_faults(failed, seen, SHAPE)
+    assert [fault.kind for fault in result.faults] == ["outside"]
+    assert result.faults[0].what == f"traced at {SHAPE}: a[9]"
+    assert run.with_faults(failed, StepResult(status="right"), SHAPE).faults == [driver]
 
 
 def test_a_loop_that_may_have_no_end_is_the_while_around(write):
@@ -285,14 +283,11 @@ def test_a_loop_that_may_have_no_end_is_the_while_around(write):
 
 def test_what_names_its_line_already_is_not_run_again(monkeypatch):
     monkeypatch.setattr(run.isolate, "run", None)
-    typing = {
-        "status": "crashed",
-        "faults": [faults.Fault("two-types", "x", 1)],
-    }
+    typing = StepResult(status="crashed", faults=[faults.Fault("two-types", "x", 1)])
     run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, typing)
-    assert not run.wants_trace({"status": "right"})
-    assert run.wants_trace({"status": "timed_out"})
-    assert run.wants_trace({"status": "crashed", "message": "who knows"})
+    assert not run.wants_trace(StepResult(status="right"))
+    assert run.wants_trace(StepResult(status="timed_out"))
+    assert run.wants_trace(StepResult(status="crashed", message="who knows"))
 
 
 # what only the compiler shows is the same with a GPU and without: a few of them
@@ -318,11 +313,11 @@ def on_gpu(folder):
 @each(ON_GPU)
 def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
     result = on_gpu[fixture.name]
-    if result["status"] == "right" and fixture.kind in LUCKY:
+    if result.status == "right" and fixture.kind in LUCKY:
         return
-    assert result["status"] in ("wrong", "crashed", "timed_out", "unusable")
+    assert result.status in ("wrong", "crashed", "timed_out", "unusable")
     if fixture.kind == "two-types":  # the two types meet in one place or another, as Python's version has it
-        assert result["faults"][0].kind in ("two-types", "unsupported")
+        assert result.faults[0].kind in ("two-types", "unsupported")
     elif not run.wants_trace(result):
         fixture.require(result)
 
@@ -335,4 +330,4 @@ def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     assert run.wants_trace(result)
     run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, result)
     fixture.require(result)
-    assert result["faults"][0].what.startswith(f"traced at {SHAPE}: ")
+    assert result.faults[0].what.startswith(f"traced at {SHAPE}: ")

@@ -34,7 +34,7 @@ def told():
     asked = [Trace(**place(kernel), options=TraceOptions(every=True)) for kernel in KERNELS]
     traced = {}
     for kernel, (_, result) in zip(KERNELS, isolate.run(asked, True, PATIENCE), strict=True):
-        seen = result["trace"].faults if "trace" in result else []
+        seen = result.trace.faults if result.trace is not None else []
         if seen:
             traced[kernel.name] = min(seen, key=telling)
     kernels = [kernel for kernel in KERNELS if kernel.name in traced]
@@ -42,7 +42,7 @@ def told():
     found = {}
     for kernel, (_, result) in zip(kernels, isolate.run(asked, True, PATIENCE), strict=True):
         step = next(one for one in catalog.steps() if one.ladder == kernel.ladder)
-        (outcome,) = run._agreed(step, [run.Outcome(step, problem_of(kernel), None, result)], True, kernel.path)
+        (outcome,) = run._agreed(step, [run.Outcome.of(step, problem_of(kernel), None, result)], True, kernel.path)
         found[kernel.name] = outcome, traced[kernel.name]
     return found
 

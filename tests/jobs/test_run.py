@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace as result_with
 
 from common.catalog import catalog, device, problems
 from common.check import check, plan
@@ -11,7 +12,7 @@ from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
 from common.jobs import compiling, loading, measuring, run
-from common.jobs.messages import Check, Compile, Time
+from common.jobs.messages import Check, Compile, StepResult, Time
 from common.run import isolate
 from common.run.messages import at
 from common.timing import timing
@@ -55,18 +56,18 @@ def asked(path, engine, depth="once"):
 def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write):
     path = write("gemm_raising.py", text(after='if m == 3:\n            raise ValueError("no row 3")'))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
-    assert result["status"] == "wrong"
-    assert [finding.kind for finding in result["findings"]] == ["unsound", "unwritten"]
-    assert result["findings"][0].message.startswith("ValueError('no row 3') is raised")
+    assert result.status == "wrong"
+    assert [finding.kind for finding in result.findings] == ["unsound", "unwritten"]
+    assert result.findings[0].message.startswith("ValueError('no row 3') is raised")
     line = path.read_text().splitlines().index('            raise ValueError("no row 3")') + 1
-    assert [(fault.kind, fault.line) for fault in result["faults"]][:1] == [("raises", line)]
+    assert [(fault.kind, fault.line) for fault in result.faults][:1] == [("raises", line)]
 
 
 def test_what_does_not_compile_is_not_tried_any_further(write):
     # each launch takes its time, so that all cases together would take minutes
     path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(0.5)"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path))
-    assert outcomes[0].result.get("only_compiled"), outcomes[0]
+    assert outcomes[0].only_compiled, outcomes[0]
     assert outcomes[0].status == "crashed"
     assert len(outcomes) < 10 < len({case.problem for case in plan.cases("gemm", False, 0)})
 
@@ -85,7 +86,7 @@ def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_
     assert {one.status for one in outcomes} == {"unjudged"}
     assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "complex" in one)
-    assert f"line {line}" in outcomes[0].result["message"]
+    assert f"line {line}" in outcomes[0].message
     assert verdicts.exit_code(outcomes, asked=False) != RIGHT
 
 
@@ -93,7 +94,7 @@ def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
     path = write("gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0"))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
-    assert (result["status"], result["faults"][0].line) == ("crashed", line)
+    assert (result.status, result.faults[0].line) == ("crashed", line)
 
 
 @pytest.fixture
@@ -104,8 +105,8 @@ def of_hopper(monkeypatch):
     def answer(given, *_):
         for task in given:
             tasks.append(task)
-            engine = {"engine": task.engine} if isinstance(task, Check) else {}
-            yield task, {"status": "right", "findings": [], **engine}
+            engine = task.engine if isinstance(task, Check) else None
+            yield task, StepResult(status="right", findings=[], engine=engine)
 
     monkeypatch.setattr(isolate, "run", answer)
     monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
@@ -131,11 +132,11 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     found = [outcome for _, outcome in measuring.measure([(step, "gemm-4096"), (other, "gemm-4096")])]
     assert [outcome.step.name for outcome in found] == ["gemm_shared_tile", "gemm_naive"]
     assert found[-1].status == "refused"
-    assert found[-1].result["message"] == "requires compute capability 9.0a: this GPU has 8.6"
+    assert found[-1].message == "requires compute capability 9.0a: this GPU has 8.6"
     assert not any(getattr(task, "step", "") == step.name for task in tasks)
     assert [outcome.elsewhere for outcome in found] == [False, True]
     assert verdicts.exit_code(found, asked=True) == RIGHT  # it is no failure
-    refused = run.Outcome(step, FIRST, None, {"status": "refused", "message": "this shape"})
+    refused = run.Outcome(step=step, problem=FIRST, status="refused", message="this shape")
     assert verdicts.exit_code([refused], asked=True) != RIGHT
 
 
@@ -159,16 +160,18 @@ def small_card(monkeypatch):
     """A GPU that answers as it is told to, and in which order it was asked."""
     asked, full = [], set()
 
-    def answer(given, simulated, *_):
+    def answer(given, without_gpu, *_):
         for task in given:
             if isinstance(task, Check):
                 asked.append(task)
             shape = getattr(task, "shape", None)
             if getattr(task, "engine", "") == "gpu" and (task.depth == "large" or str(shape) in full):
                 full.discard(str(shape))
-                yield task, {"status": "unjudged", "message": "full", "needed_bytes": 11 << 30, "free_bytes": 7 << 30}
+                room = {"needed_bytes": 11 << 30, "free_bytes": 7 << 30}
+                yield task, StepResult(status="unjudged", message="full", **room)
             else:
-                yield task, {"status": "right", "findings": [], "engine": getattr(task, "engine", None) or "gpu"}
+                engine = getattr(task, "engine", None) or "gpu"
+                yield task, StepResult(status="right", findings=[], engine=engine)
 
     monkeypatch.setattr(isolate, "run", answer)
     monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
@@ -202,10 +205,10 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
     def wrong(given, *rest):
         for task, result in ask(given, *rest):
             first = isinstance(task, Check) and task.shape == FIRST.shape()
-            yield task, {**result, "status": "wrong"} if first else result
+            yield task, result_with(result, status="wrong") if first else result
 
     monkeypatch.setattr(isolate, "run", wrong)
-    monkeypatch.setattr(run, "retell", lambda *_: None)
+    monkeypatch.setattr(run, "retell", lambda task, problem, result: result)
     list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
     assert not [task for task in asked if task.depth == "large"]
 
@@ -225,9 +228,9 @@ def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_muc
             loading.spared(full)(task)
         return
     result = loading.spared(full)(task)
-    assert (result["status"], result["free_bytes"]) == ("unjudged", free)
-    assert result["needed_bytes"] == int(1.75 * 3 * 4 * 4096**2)
-    assert result["message"] == "0.4 GB are needed, 0.0 are free"
+    assert (result.status, result.free_bytes) == ("unjudged", free)
+    assert result.needed_bytes == int(1.75 * 3 * 4 * 4096**2)
+    assert result.message == "0.4 GB are needed, 0.0 are free"
 
 
 # --- sizes, and rows that are timed again ---
@@ -276,12 +279,12 @@ def test_a_row_at_a_far_slower_clock_is_timed_again_once(of_hopper, monkeypatch)
             if isinstance(task, Time):
                 asked.append(task.step)
                 times = timing.Timing(1.0, 1.0, 1.0, 0.0, 10, next(clocks[task.step]), ())
-                yield task, {"status": "right", "shape": task.shape, "timing": times}
+                yield task, StepResult(status="right", shape=task.shape, timing=times)
             else:
-                yield task, {"status": "right"}
+                yield task, StepResult(status="right")
 
     monkeypatch.setattr(isolate, "run", answer)
     pairs = [(catalog.find(name), "gemm-4096") for name in clocks]
     found = [outcome for _, outcome in measuring.measure(pairs)]
     assert asked == [*clocks, "gemm_naive"]
-    assert [outcome.result["timing"].sm_mhz for outcome in measuring.latest(found)] == [1700, 1700, 1690]
+    assert [outcome.time.sm_mhz for outcome in measuring.latest(found)] == [1700, 1700, 1690]

@@ -10,11 +10,12 @@ from common.commands import bench as benches
 from common.commands import console, verdicts
 from common.commands import steps as stepping
 from common.jobs import measuring, run, unchanged
+from common.jobs.messages import PeerResult, StepResult
 from common.jobs.run import Outcome
 from common.records import current, entries, records
 from common.records.records import Record
-from common.report import drawing
-from common.report.tasks import Draw
+from common.report import tasks
+from common.report.tasks import Draw, DrawResult
 from common.timing import peers, timing, tools
 from common.timing.ceilings import Ceilings
 
@@ -51,11 +52,11 @@ def steps(monkeypatch, write, tmp_path):
 
 
 def result(step, shape):
-    return {
-        "status": "right", "timing": TIMES, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
-        "elements_compared": 5, "shape": shape, **to_builtins(sources.provenance(step.path)),
-        "imports": to_builtins(sources.imported_steps(step.path)),
-    }  # fmt: skip
+    code = sources.provenance(step.path)
+    return StepResult(
+        status="right", timing=TIMES, prepare_ms=None, first_launch_ms=1.0, workspace_bytes=0, elements_compared=5,
+        shape=shape, source=code.source, helpers=code.helpers, imports=sources.imported_steps(step.path),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def record(steps, tmp_path):
     key = record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
-        records.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
+        records.record_step(record, key, Outcome.of(step, problem, "gemm-2048", result(step, problem.shape())))
     return record
 
 
@@ -147,9 +148,9 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
         peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
-    records.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
+    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows[:1], shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is False
-    records.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
+    records.record_peers(record, key, "gemm-2048", PeerResult(status="right", rows=rows, shape=shape))
     assert current.libraries(record, "gemm-2048", ROOM) is True
     row = record.rows("gemm-2048")["cuBLAS TF32"]
     row.shape = {**shape, "M": 1024}
@@ -227,23 +228,23 @@ def test_what_is_measured_of_a_step_is_as_new_as_its_file_and_helpers(measured, 
 
 
 def outcomes(step, status="right"):
-    return [Outcome(step, problem, None, {"status": status}) for problem in problems.RAGGED["gemm"][:2]]
+    return [Outcome(step=step, problem=problem, status=status) for problem in problems.RAGGED["gemm"][:2]]
 
 
 def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
-        unchanged.Outcomes("check", "simulator").keep(outcomes(step))
-    assert unchanged.Outcomes("check", "simulator").known(steps) == {s.name: outcomes(s) for s in steps}
+        unchanged.Outcomes("check", "tracer").keep(outcomes(step))
+    assert unchanged.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
     write("lessons/aid.py", "SIZE = 8\n")
-    assert list(unchanged.Outcomes("check", "simulator").known(steps)) == ["gemm_plain"]
+    assert list(unchanged.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
     assert unchanged.Outcomes("check", "another engine").known(steps) == {}
-    assert unchanged.Outcomes("check", "simulator", fresh=True).known(steps) == {}
+    assert unchanged.Outcomes("check", "tracer", fresh=True).known(steps) == {}
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     checked = []
 
-    def check_steps(given, simulator, **options):
+    def check_steps(given, without_gpu, **options):
         checked.append([step.name for step in given])
         for step in given:
             yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
@@ -252,7 +253,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = stepping._check_changed(steps, unchanged.Outcomes("check", "simulator"), {}, 0, True)
+        found = stepping._check_changed(steps, unchanged.Outcomes("check", "tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -278,7 +279,7 @@ def bench(record, monkeypatch):
             for step, preset in pairs:
                 measured.append(step.name)
                 problem = problems.preset(preset)
-                yield "step", Outcome(step, problem, preset, result(step, problem.shape()))
+                yield "step", Outcome.of(step, problem, preset, result(step, problem.shape()))
 
         monkeypatch.setattr(measuring, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
@@ -312,18 +313,18 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 @pytest.mark.parametrize("shipped", [True, False])
 def test_what_is_drawn_is_current_until_something_changes(monkeypatch, write, shipped):
     picture, keys = write("picture.png", "one"), ["one"]
-    monkeypatch.setattr(drawing, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
-    monkeypatch.setattr(drawing, "_key", lambda unit: keys[-1] + unit.what)
-    drawn = {"status": "right", "files": [str(picture)]}
-    monkeypatch.setattr(drawing.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
-    assert len(drawing.stale(shipped)) == 1
-    list(drawing.draw(drawing.stale(shipped)))
-    assert drawing.stale(shipped) == []
-    assert len(drawing.stale(not shipped)) == 1
-    assert len(drawing.stale(shipped, fresh=True)) == 1
+    monkeypatch.setattr(tasks, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
+    monkeypatch.setattr(tasks, "_key", lambda unit: keys[-1] + unit.what)
+    drawn = DrawResult(status="right", files=[str(picture)])
+    monkeypatch.setattr(tasks.isolate, "run_groups", lambda groups, *_: [(group[0], drawn) for group in groups])
+    assert len(tasks.stale(shipped)) == 1
+    list(tasks.draw(tasks.stale(shipped)))
+    assert tasks.stale(shipped) == []
+    assert len(tasks.stale(not shipped)) == 1
+    assert len(tasks.stale(shipped, fresh=True)) == 1
     keys.append("two")
-    assert len(drawing.stale(shipped)) == 1
+    assert len(tasks.stale(shipped)) == 1
     keys.pop()
-    assert drawing.stale(shipped) == []
+    assert tasks.stale(shipped) == []
     picture.write_text("another")
-    assert len(drawing.stale(shipped)) == 1
+    assert len(tasks.stale(shipped)) == 1

@@ -51,7 +51,7 @@ class Layer:
         y = cuda.to_device(np.full(self.sums.shape, np.nan, dtype or self.dtype))
         weights = self.step.prepare(self.filt, self.problem, **tile)
         scratch = [self.step.workspace(self.problem, **tile)] if hasattr(self.step, "workspace") else []
-        self.step.launch(self.x, weights, y, self.problem.geometry, *scratch, epilogue=epilogue, **tile)
+        self.step.launch(self.x, weights, y, self.problem.geometry, *scratch, finish=epilogue, **tile)
         return y.copy_to_host()
 
     def bound(self, kind):

@@ -98,7 +98,7 @@ def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
 
     def launch(x, weights, y, geometry, *scratch):
         bias, residual = cuda.to_device(layer.bias), cuda.to_device(layer.residual)
-        layer.step.launch(x, weights, y, geometry, *scratch, epilogue=epilogues.bias_residual_relu(bias, residual))
+        layer.step.launch(x, weights, y, geometry, *scratch, finish=epilogues.bias_residual_relu(bias, residual))
 
     fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
     if hasattr(layer.step, "workspace"):

@@ -254,10 +254,7 @@ def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
 @pytest.mark.parametrize(("words", "said"), [
     (("--epochs", "0"), "--epochs 0: must be at least 1"),
     (("--batch", "7"), "--batch 7: must be at most 6, the digits there are"),
-    (("--rate", "-1"), "--rate -1.0: must be above 0 and below 1e+06"),
-    (("--rate", "1e6"), "--rate 1000000.0: must be above 0 and below 1e+06"),
     (("--rate", "nan"), "--rate nan: must be above 0 and below 1e+06"),
-    (("--seed", "-1"), "--seed -1: must be at least 0"),
     (("--seed", str(2**63)), f"--seed {2**63}: must be at most {2**63 - 1}"),
     (("--kernels", "magic"), "--kernels 'magic': must be one of fused, layered"),
     (("--resume", "nowhere.npz"), "nowhere.npz: cannot be read: No such file or directory"),
@@ -302,10 +299,7 @@ def said_of(path, change):
 @pytest.mark.parametrize(("change", "says"), [
     (lambda said, _: said["plan"].update(batch="x"), "plan.batch must be an integer, is 'x': name another"),
     (lambda said, _: said["state"].pop("step"), "state.step is missing"),
-    (lambda said, _: said["state"].update(step=3), "step is 3, must be at most 2"),
     (lambda said, _: said["state"].update(digits=[6, 4]), "digits, learned and held out; here are (6, 3)"),
-    (lambda said, _: said["state"].update(history=[{"loss": "low"}]), "state.history[0].loss must be a number"),
-    (lambda _, arrays: arrays.update(losses=np.zeros(5, np.float32)), "losses: 5, must be 6"),
     (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint ("),
 ])  # fmt: skip
 def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, change, says):

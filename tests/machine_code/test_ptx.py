@@ -45,7 +45,7 @@ def compiled(step):
     card = run.allowed(step, [run.CODE_ARCHITECTURE])
     last = Compile(**file, shape=problem.shape(), architectures=card, machine_code=True)
     *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
-    if "ToolMissingError" in code.get("message", ""):
+    if "ToolMissingError" in (code.message or ""):
         ((_, code),) = isolate.run([replace(last, machine_code=False)], False, SECONDS)
     return ptx, code
 
@@ -61,9 +61,9 @@ def test_compiles_without_float64_stack_or_spills(step):
 
     built = {}
     for result in (*ptx, code):
-        assert result["status"] == "right", result.get("message")
-        assert result["source"] == sources.source_hash(step.path)
-        for kernel in result["kernels"]:
+        assert result.status == "right", result.message
+        assert result.source == sources.source_hash(step.path)
+        for kernel in result.kernels:
             built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
             if step.name == ON_PURPOSE:
                 assert any("add" in line or "fma" in line for line in kernel["float64"]), "the search finds nothing"
@@ -73,20 +73,18 @@ def test_compiles_without_float64_stack_or_spills(step):
     for name, found in built.items():
         assert set(found) == set(architectures(step)), name
 
-    if "registers" not in code["kernels"][0]:
+    if "registers" not in code.kernels[0]:
         pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
-    for kernel in code["kernels"]:
+    for kernel in code.kernels:
         assert kernel["stack_bytes"] == 0, kernel["kernel"]
         assert kernel["spill_bytes"] == 0, kernel["kernel"]
         assert 8 <= kernel["registers"] <= 255
         assert sum(kernel["instructions"].values()) > 20
     if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
-        assert any(
-            name.startswith(("HMMA", "HGMMA")) for kernel in code["kernels"] for name in kernel["instructions"]
-        )
+        assert any(name.startswith(("HMMA", "HGMMA")) for kernel in code.kernels for name in kernel["instructions"])
         return
     # one kernel of the step multiplies and adds in a loop
-    loops = [HotLoop.recorded(schema.read(kernel, Kernel)) for kernel in code["kernels"]]
+    loops = [HotLoop.recorded(schema.read(kernel, Kernel)) for kernel in code.kernels]
     assert any((loop.per_multiply_add() or 0) >= 1 for loop in loops)
 
 

@@ -8,11 +8,12 @@ from made import GPU
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, problems, schema, sources, store
+from common.catalog import catalog, problems, schema, sources
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
 from common.jobs import run
+from common.jobs.messages import StepResult
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -58,14 +59,23 @@ def files(folder):
 
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
-    ran = {**to_builtins(row(1.0)), **to_builtins(sources.provenance(step.path))}
-    result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
-    records.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    code = sources.provenance(step.path)
+    ran = {
+        "shape": row(1.0).shape,
+        "timing": row(1.0).timing,
+        "source": code.source,
+        "helpers": code.helpers,
+        "workspace_bytes": 0,
+    }
+    result = StepResult(
+        status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
+    )
+    records.record_step(record, key, run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert found.is_of(step.path)
     assert set(found.helpers) == {"grid", "wide"}
     assert (found.first_launch_ms, found.run) == (9.0, key)
-    assert "other" not in to_builtins(found)
+    assert "free_bytes" not in to_builtins(found)
 
 
 def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, monkeypatch):
@@ -79,8 +89,8 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
     before = StepCode(source=old.source, helpers=old.helpers, kernels=[], digest="a" * 64)
     for digest, holds in (("a" * 64, True), ("b" * 64, False)):
         records.save_code(MachineCode(steps={step.name: before, "gemm_tuned": other, "gemm_lost": other}))
-        result = {"status": "right", **now, "kernels": [], "digest": digest}
-        records.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
+        result = StepResult(status="right", **now, kernels=[], digest=digest)
+        records.record_code([run.Outcome.of(step, problems.preset("gemm-2048"), "gemm-2048", result)])
         found = records.load_code().steps
         assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
         assert found[step.name].earlier == ([old] if holds else [])
@@ -128,23 +138,6 @@ def test_runs_nothing_refers_to_are_dropped(record):
     record.set_ceilings(MEASURED, keys[2])
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[2])
     assert list(record.data.runs) == [keys[2]]
-
-
-@pytest.mark.parametrize("stage", ["replace", "fsync"])
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, monkeypatch, stage):
-    key = record.start_run()
-    record.put("gemm-2048", "gemm_naive", row(2.0), key)
-    before = record.path.read_bytes()
-
-    def fail(*_args, **_kwargs):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(store.os, stage, fail)
-    with pytest.raises(OSError, match="disk full"):
-        record.put("gemm-2048", "gemm_new", row(1.0), key)
-    monkeypatch.undo()
-    assert record.path.read_bytes() == before
-    assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
 # --- reading ---

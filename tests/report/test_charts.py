@@ -13,7 +13,7 @@ from common.catalog import catalog, problems, sources
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
-from common.report import charts, pages, speeds, table
+from common.report import charts, pages, table
 
 OLDER = "measured on an older version of the file"
 
@@ -48,7 +48,6 @@ def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, dr
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
     expected = [preset for ladder in ladders for preset in problems.timed_presets(ladder)]
     expected += [f"sweep-{preset}-{name}" for preset, names in shipped.data.sweeps.items() for name in names]
-    expected += [f"layers-{ladder}" for ladder in speeds.CHARTED if ladder in ladders]
     expected += [f"roofline-{ladder}" for ladder in ladders]
     assert sorted(drawn) == sorted(expected)
     for name, svg in drawn.items():

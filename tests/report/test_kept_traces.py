@@ -1,6 +1,5 @@
 """The traces that the book shows: compact, whole, of the steps as they are."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, schema, store
+from common.catalog import catalog
 from common.report import traces
 from common.trace import trace
 
@@ -55,16 +54,3 @@ def test_a_changed_step_is_not_shown_by_its_old_lines(taken, monkeypatch, tmp_pa
     assert traces.fitting(folder) == {}
     (folder / "conv2d_naive.json").unlink()
     assert traces.fitting(folder) == {}
-
-
-def test_a_trace_that_is_none_is_named(taken):
-    folder, step = taken
-    path = folder / "conv2d_naive.json"
-    data = json.loads(path.read_text())
-    data["kernels"][0]["fma"] = -1
-    path.write_text(json.dumps(data))
-    with pytest.raises(schema.SchemaError, match=r"kernels\[0\]\.fma must be an integer >= 0, is -1"):
-        traces.load(step, folder)
-    path.write_text("")
-    with pytest.raises(store.StoreError, match=r"conv2d_naive\.json: not readable as JSON: it is empty"):
-        traces.load(step, folder)

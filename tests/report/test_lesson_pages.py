@@ -90,7 +90,7 @@ def test_excerpts_are_lines_of_the_lesson_s_files(lesson, least):
         sections = [part for part in sections if re.match(r"\d+\. `", part)]
     for block in re.findall(r"^```python\n(.*?)^```$", "\n".join(sections), re.DOTALL | re.MULTILINE):
         for line in block.splitlines():
-            if ">>>" in block or "epilogue=after" in line or plain(line).startswith("after="):
+            if ">>>" in block or "finish=after" in line or plain(line).startswith("after="):
                 continue
             seen += 1
             assert all(part.strip(",") in source for part in plain(line).split("...")), line

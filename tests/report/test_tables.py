@@ -4,8 +4,7 @@ import math
 import re
 
 import pytest
-from made import GPU, kernel, of_now
-from made import code as made_code
+from made import GPU, of_now
 
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
@@ -87,23 +86,6 @@ def test_a_ladder_table(own):
     assert first == ["`gemm_naive`", "17.2", "17.2–17.2", "1.00", "1.00", "1,000", "3", "10.0"]
     assert fp32 == ["*cuBLAS FP32* (row-major)", "3.44", "3.44–3.44", "5.00", "", "5,000", "15", "50.0"]
     assert (tf32[3], tf32[-1]) == ("34.36", "")  # the FP32 floor does not bind the tensor cores
-
-
-def test_an_experiments_table_compares_with_the_step(own):
-    header, _, *rows = cells("experiments gemm-2048 gemm_naive", own)
-    assert header[3] == "× gemm_naive"
-    assert [row[0] for row in rows] == ["`gemm_naive`", "`gemm_naive_unsigned`"]
-    assert rows[1][1:4] == ["8.59", "8.59–8.59", "2.00"]
-
-
-def test_times_stand_side_by_side_each_line_against_the_one_above(own):
-    found = cells("times gemm-2048 gemm-4096 gemm_naive gemm_naive_unsigned", own)
-    names = ["step", ":--", "`gemm_naive`", "`gemm_naive_unsigned`", "*cuBLAS FP32*", "*floor*"]
-    assert [line[0] for line in found] == names
-    assert found[0][1:3] == ["`gemm-2048`, ms", "times as fast"]
-    assert [line[1:3] for line in found[2:5]] == [["17.2", ""], ["8.59", "2.00"], ["3.44", "2.50"]]
-    assert (found[2][4], found[3][4:]) == ("137", ["", "", ""])
-    assert found[4][4:6] == ["27.5", "5.00"]  # where the second step was not timed
 
 
 def test_a_layers_table(own):
@@ -191,19 +173,6 @@ def test_milliseconds_have_three_digits(value, text):
     assert figures.milliseconds(value) == text
 
 
-def test_a_mix_table_and_its_figures():
-    loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
-    code = made_code(**{TILED: [kernel("transpose", "kernel"), kernel("k", loop=loop)]})
-    _, _, ours, lost = cells(f"mix {TILED} conv3d_lost", None, code)
-    assert ours == ["`k`", "8", "0.375", "0.500", "0.250"]
-    assert lost[1:] == ["not compiled yet"] * 4
-    for words, text in ((f"{TILED} integer", "0.500"), ("conv3d_lost integer", "?")):
-        assert f"-->{text}<" in pages.rendered(f"<!--= kindfma {words} -->x<!--/-->", None, code)
-    known = "kinds of instructions are multiply-adds, memory, integer, other"
-    with pytest.raises(ValueError, match=f"'integers' is unknown: {known}"):
-        pages.rendered(f"<!--= kindfma {TILED} integers -->x<!--/-->", None, code)
-
-
 figures.load_kinds()
 
 
@@ -240,12 +209,6 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(ow
     assert "‡" not in page("code gemm_naive", own)
 
 
-def test_the_shipped_steps_have_the_sign_of_their_precision():
-    for step in catalog.everything():
-        expected = "‡" if step.ladder in ("hgemm", "hconv3d") else {"tf32": "†", "tf32x3": "§"}.get(step.precision)
-        assert table.signs().get(step.name) == expected, step.name
-
-
 def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(own, tmp_path, no_pixels):
     charts.save(charts.speedups(own, "hgemm-4096"), tmp_path / "chart")
     text = re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
@@ -256,7 +219,7 @@ def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(own, tmp_path,
 
 def outcome(name, preset="hgemm-4096", status="right", ms=1.0, **fields):
     result = {"status": status, "timing": timed(ms), "prepare_ms": None, **fields}
-    return Outcome(catalog.find(name), problems.preset(preset), preset, result)
+    return Outcome(step=catalog.find(name), problem=problems.preset(preset), preset=preset, **result)
 
 
 def shown(found):

@@ -16,7 +16,6 @@ from common.report import figures, pages
 from common.timing.timing import Timing
 
 training = import_module("lessons.08_training.network.record")
-trainingcharts = import_module("lessons.08_training.figures.charts")
 Compared, Epoch, Mistake = training.Compared, training.Epoch, training.Mistake
 Speed, Trained = training.Speed, training.Trained
 GPU = Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")

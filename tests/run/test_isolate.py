@@ -111,13 +111,13 @@ def test_ways_to_end_a_process_and_the_tasks_after_them(task):
         task("good_again", GOOD),
     ]
     results = run(tasks)
-    assert [result["status"] for result in results] == [
+    assert [result.status for result in results] == [
         "right", "crashed", "crashed", "crashed", "crashed", "right", "crashed", "right",
     ]  # fmt: skip
-    assert "exit code 0 and no result" in results[1]["message"]
-    assert "exit code 3 and no result" in results[2]["message"]
-    assert "SystemExit at leaves.py:1" in results[3]["message"]
-    assert "SystemExit at leaves_late.py:3" in results[4]["message"]
+    assert "exit code 0 and no result" in results[1].message
+    assert "exit code 3 and no result" in results[2].message
+    assert "SystemExit at leaves.py:1" in results[3].message
+    assert "SystemExit at leaves_late.py:3" in results[4].message
 
 
 @POSIX
@@ -129,10 +129,10 @@ def test_a_signal_is_named_and_its_last_words_are_kept(task):
         task("no_launch", "x = 1\n"),
     ]  # fmt: skip
     killed, faulted, unusable = run(tasks)
-    assert (killed["status"], faulted["status"], unusable["status"]) == ("crashed", "crashed", "unusable")
-    assert killed["message"].startswith("the process died of SIGKILL")
-    assert faulted["message"].startswith("the process died of SIGSEGV; its last words: about to fault")
-    assert "no_launch.py: launch is missing" in unusable["message"]
+    assert (killed.status, faulted.status, unusable.status) == ("crashed", "crashed", "unusable")
+    assert killed.message.startswith("the process died of SIGKILL")
+    assert faulted.message.startswith("the process died of SIGSEGV; its last words: about to fault")
+    assert "no_launch.py: launch is missing" in unusable.message
 
 
 def test_an_error_and_a_refusal_are_told_apart(task):
@@ -141,19 +141,19 @@ def test_an_error_and_a_refusal_are_told_apart(task):
     refusal = "def prepare(b, problem):\n    raise ValueError('K=2: too small')\n" + LAUNCH + "pass\n"
     files = {"error": error, "syntax": syntax, "refusal": refusal, "good": GOOD}
     results = run([task(name, text) for name, text in files.items()])
-    assert [result["status"] for result in results] == ["crashed", "unusable", "refused", "right"]
-    assert "NameError at error.py:2" in results[0]["message"]
-    assert results[1]["message"].startswith("syntax.py:1: syntax error, ")
-    assert results[2]["message"] == "K=2: too small"
+    assert [result.status for result in results] == ["crashed", "unusable", "refused", "right"]
+    assert "NameError at error.py:2" in results[0].message
+    assert results[1].message.startswith("syntax.py:1: syntax error, ")
+    assert results[2].message == "K=2: too small"
 
 
 def test_a_file_that_ends_its_process_twice_is_not_tried_again(task):
     quits, good = task("quits", "import os\nos._exit(3)\n"), task("good", GOOD)
     results = run([quits, quits, quits, quits, good])
-    untried = [result.get("message", "").startswith("not tried: ") for result in results[:4]]
+    untried = [result.message.startswith("not tried: ") for result in results[:4]]
     assert untried == [False, False, True, True]
-    assert "ended its process 2 times in a row" in results[2]["message"]
-    assert results[4]["status"] == "right"
+    assert "ended its process 2 times in a row" in results[2].message
+    assert results[4].status == "right"
 
 
 # --- hangs ---
@@ -170,10 +170,10 @@ while True:
     time.sleep(0.05)
 """
     stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=4.0)
-    assert stopped["status"] == "timed_out"
-    assert stopped["seconds"] > 0
-    assert stopped["message"].startswith("the import was not done after 4 s: an endless loop?; it was in endless.py:")
-    assert unusable["status"] == "unusable"
+    assert stopped.status == "timed_out"
+    assert stopped.seconds > 0
+    assert stopped.message.startswith("the import was not done after 4 s: an endless loop?; it was in endless.py:")
+    assert unusable.status == "unusable"
     for pid in map(int, pids.read_text().split()):
         wait_for(lambda pid=pid: ended(pid), 20)
 
@@ -183,8 +183,8 @@ def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch
     monkeypatch.setattr(process, "on_wait", lambda subject, seconds: told.append((subject, seconds)))
     hangs, good = task("hangs", "import time\ntime.sleep(600)\n"), task("good", GOOD)
     results = run([hangs, hangs, hangs, good, hangs], seconds=4.0)
-    assert [result["status"] for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
-    assert results[1]["message"] == "not tried: it gave no result in time at M=2 N=3 K=2"
+    assert [result.status for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
+    assert results[1].message == "not tried: it gave no result in time at M=2 N=3 K=2"
     assert told[0] == ("hangs", 4.0)
 
 
@@ -194,8 +194,8 @@ def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch
 @LINUX
 def test_memory_that_is_refused_is_a_fault_with_its_line(task):
     (result,) = run([task("greedy", GOOD.replace("    product[", "    bytearray(1 << 42)\n    product["))])
-    assert result["status"] == "crashed"
-    assert (result["faults"][0].kind, result["faults"][0].code) == ("memory", "bytearray(1 << 42)")
+    assert result.status == "crashed"
+    assert (result.faults[0].kind, result.faults[0].code) == ("memory", "bytearray(1 << 42)")
 
 
 @POSIX
@@ -203,8 +203,8 @@ def test_a_file_grows_to_its_limit_and_no_further(task, monkeypatch):
     monkeypatch.setattr(process, "FILE_BYTES", 1 << 20)
     writes = "import os\nwith open('big', 'wb') as file:\n    file.write(bytes(1 << 21))\n    file.flush()\n"
     big, good = run([task("big", writes), task("good", GOOD)])
-    assert (big["status"], good["status"]) == ("crashed", "right")
-    assert "File too large" in big["message"]
+    assert (big.status, good.status) == ("crashed", "right")
+    assert "File too large" in big.message
 
 
 # --- nothing is left, nothing is forged ---
@@ -240,7 +240,7 @@ def test_groups_keep_their_order_whoever_ends_first(task):
     ]
     answered = list(isolate.run_groups(groups, False, PATIENCE, workers=2))
     assert [given for given, _ in answered] == [one for group in groups for one in group]
-    assert [result["status"] for _, result in answered] == [
+    assert [result.status for _, result in answered] == [
         "unusable", "unusable", "unusable", "crashed", "unusable",
     ]  # fmt: skip
 
@@ -276,8 +276,8 @@ def test_the_environment_is_this_processs_however_the_child_starts(method, task,
     tell = "import os, sys\nraise RuntimeError(f\"{os.environ['WORD']} {os.environ.get('NUMBA_ENABLE_CUDASIM')}\")\n"
     tasks = [task("tell", tell), task("good", GOOD)]
     told, good = run(tasks)
-    assert told["message"].endswith("seen None")
-    assert good["status"] == "right"
+    assert told.message.endswith("seen None")
+    assert good.status == "right"
 
 
 # --- under a tool ---
@@ -288,7 +288,7 @@ def test_watched_runs_under_the_command_and_returns_its_output(task):
     tell = "import os\nprint('seen', os.environ.get('WATCHER'))\nx = 1\n"
     results, output = isolate.watched([task("tell", tell), task("quits", "import os\nos._exit(0)\n")],
                                       ["env", "WATCHER=here"], PATIENCE)  # fmt: skip
-    assert [result["status"] for result in results] == ["unusable"]  # the second ended the process
+    assert [result.status for result in results] == ["unusable"]  # the second ended the process
     assert "seen here" in output
 
 
@@ -298,7 +298,7 @@ PID = "raise ValueError(f'pid {os.getpid()}')"
 
 
 def pids(results):
-    return [result["message"].rpartition("pid ")[2] for result in results]
+    return [result.message.rpartition("pid ")[2] for result in results]
 
 
 def test_one_process_owns_the_gpu_for_all_who_ask(on_gpu):
@@ -317,7 +317,7 @@ def test_what_failed_shares_its_process_with_itself_alone(on_gpu):
 
 def test_the_owner_that_dies_is_replaced_and_the_rest_goes_on(on_gpu):
     results = run([on_gpu("a", PID), on_gpu("dies", "os._exit(1)"), on_gpu("c", PID)])
-    assert [result["status"] for result in results] == ["refused", "crashed", "refused"]
+    assert [result.status for result in results] == ["refused", "crashed", "refused"]
     first, _, last = pids(results)
     assert first != last
 
@@ -350,7 +350,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
             [messages.Check(**place, engine="gpu"), messages.Ask(function=timetasks.this_device)], False, PATIENCE
         )
     )
-    assert [result["status"] for _, result in found] == ["right", "right"]
+    assert [result.status for _, result in found] == ["right", "right"]
     assert isolate._owner is not None
     assert isolate._owner.waits
 
@@ -359,5 +359,5 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
 def test_one_operation_without_an_end_is_ended_from_outside(task):
     """It holds the interpreter, so that no thread of its process can tell."""
     (result,) = run([task("hangs", "digits = 7 ** (10 ** 9)\n" + GOOD)], seconds=3.0)
-    assert result["status"] == "timed_out"
-    assert result["message"] == "no sign of life: one operation that does not end?"
+    assert result.status == "timed_out"
+    assert result.message == "no sign of life: one operation that does not end?"

@@ -47,43 +47,43 @@ def after(monkeypatch):
 @pytest.mark.parametrize(("stage", "said"), [("compiler", "the compiler"), ("oracle", "the oracle")])
 def test_what_the_harness_does_too_long_is_named_and_accuses_nobody(after, stage, said):
     result, at = after(stage)
-    assert result["status"] == "unjudged"
-    assert result["message"] == f"{said} was not done after 30 s; values were not compared"
-    assert "faults" not in result
+    assert result.status == "unjudged"
+    assert result.message == f"{said} was not done after 30 s; values were not compared"
+    assert not result.faults
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 
 def test_a_kernel_that_ran_too_long_is_suspected(after):
     result, at = after("kernel")
-    assert result["status"] == "timed_out"
-    assert "the kernel was not done after 30 s: an endless loop, or a barrier" in result["message"]
+    assert result.status == "timed_out"
+    assert "the kernel was not done after 30 s: an endless loop, or a barrier" in result.message
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 
 def test_a_busy_machine_gives_more_time(after):
     assert after("kernel", share=0.1, seconds=290)[0] is None
     result, at = after("kernel", share=0.1)
-    assert result["status"] == "timed_out"
+    assert result.status == "timed_out"
     assert at == pytest.approx(10 * LIMIT, rel=0.05)
 
 
 def test_a_kernel_on_a_gpu_has_the_clock(after):
     result, at = after("kernel", share=0.0, gpu=True)
-    assert result["status"] == "timed_out"
+    assert result.status == "timed_out"
     assert at == pytest.approx(LIMIT, abs=1.0)
 
 
 def test_who_sleeps_has_the_clock_and_who_waits_for_others_has_not(after):
     result, at = after("check", share=0.0)
-    assert result["status"] == "unjudged"
+    assert result.status == "unjudged"
     assert at == pytest.approx(LIMIT, abs=3.0)
     assert after("waiting", share=0.0)[0] is None
 
 
 def test_blocks_that_are_done_one_after_the_other_are_no_endless_loop(after):
     result, at = after("kernel", signs=True)
-    assert result["status"] == "unjudged"
+    assert result.status == "unjudged"
     assert at == pytest.approx(4 * LIMIT, rel=0.05)
     result, at = after("kernel", signs=True, within=50.0)
-    assert (result["status"], result["late"]) == ("unjudged", True)
+    assert (result.status, result.late) == ("unjudged", True)
     assert at == pytest.approx(50.0, abs=1.0)

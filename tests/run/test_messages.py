@@ -25,9 +25,9 @@ GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
 )
 def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task, result, says):
     found = typed(task, {**({"status": "right"} if result else {}), **result})
-    assert found["status"] == "crashed"
-    assert found["message"].startswith(f"{task.kind} gave no result: ")
-    assert says in found["message"]
+    assert found.status == "crashed"
+    assert found.message.startswith(f"{task.kind} gave no result: ")
+    assert says in found.message
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---
@@ -46,8 +46,8 @@ def test_a_copy_has_its_own_helpers(write):
     home = str(catalog.LESSONS / "01_naive" / "gemm_helped.py")
     path = str(write("gemm_helped.py", HELPED))
     result = child.attempt(messages.Explain(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
-    assert result["status"] == "right", result
-    assert result["text"] == f"OWN {home}"
+    assert result.status == "right", result
+    assert result.text == f"OWN {home}"
 
 
 def test_what_a_function_returns_arrives_with_its_type(monkeypatch):

@@ -1,4 +1,4 @@
-"""Errors of products: over K, and of operands that a precision does not hold; tables of them from a record."""
+"""Errors of products: over K, and of operands that a precision does not hold."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -6,15 +6,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from common.catalog import catalog, sources
-from common.catalog.device import Gpu
-from common.jobs import messages
-from common.records import records
-from common.records.entries import MachineCode
-from common.records.records import Record
-from common.report import pages
+from common.catalog import catalog
 from common.timing import peers
-from tests.made import GPU
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 
@@ -72,42 +65,3 @@ def test_errors_are_over_the_root_mean_square_of_the_exact_results():
     half = accuracy.errors(np.array([[3.0, np.inf], [np.nan, 4.0]], np.float16), exact, 8)
     assert (half.rms, half.largest, half.lost) == (0, 0, 0.5)
     assert accuracy.errors(np.full((2, 2), np.inf), exact, 8) == peers.Errors(K=8, lost=1.0)
-
-
-# --- records and pages ---
-
-
-def point(depth, rms, lost=0.0):
-    return peers.Errors(K=depth, rms=rms, largest=None if rms is None else 5 * rms, lost=lost)
-
-
-@pytest.fixture
-def record(tmp_path):
-    record = Record.open(Gpu(**GPU), tmp_path)
-    code = sources.provenance(catalog.find("gemm_naive").path)
-    products = [
-        peers.Measured(product="gemm_naive", operands="normals", points=[point(256, 2.5e-7), point(512, 3.2e-7)]),
-        peers.Measured(
-            product="cuBLAS FP16",
-            operands="normals",
-            points=[point(256, 4.1e-4), point(512, 0.012)],
-            library="CUDA 13",
-        ),
-        peers.Measured(product="gemm_naive", operands="large", points=[point(4096, 2.5e-7)]),
-        peers.Measured(product="cuBLAS FP16", operands="large", points=[point(4096, None, 1.0)]),
-    ]
-    result: messages.AccuracyResult = {"status": "right", "products": products, "code": {"gemm_naive": code}}
-    records.record_accuracy(record, record.start_run(), result)
-    return Record.load(record.path)
-
-
-def test_pages_show_errors_over_k_and_what_float16_does_not_hold(record):
-    text = pages.rendered(
-        "<!-- table: accuracy -->\n<!-- end table -->\n<!-- table: unfit -->\n<!-- end table -->\n",
-        record, MachineCode(),
-    )  # fmt: skip
-    assert "| product | K = 256 | K = 512 |" in text
-    assert "| `gemm_naive` | 0.25, 1.2 | 0.32, 1.6 |" in text
-    assert "| *cuBLAS FP16* | 410, 2,000 | 12,000, 60,000 |" in text
-    assert "| *cuBLAS FP16* | 100% lost |" in text
-    assert f"*large*: {accuracy.KINDS['large'].said}" in text

@@ -1,4 +1,4 @@
-"""Epilogues timed three ways: what runs, what is compared, what the record and the pages say of it."""
+"""Epilogues timed three ways: what runs, and what is compared."""
 
 import importlib
 from types import SimpleNamespace
@@ -6,16 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, problems, sources
-from common.catalog.device import Gpu
-from common.jobs import messages
-from common.records import records
-from common.records.entries import MachineCode
-from common.records.records import Record
-from common.report import pages
+from common.catalog import catalog, problems
 from common.timing import peers
-from common.timing.timing import Fused, Paired, Timing
-from tests.made import GPU
+from common.timing.timing import Paired, Timing
 
 fusing = importlib.import_module("lessons.08_training.figures.fusing")
 
@@ -94,44 +87,3 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     with pytest.raises(RuntimeError, match="bias: fused it differs from a kernel of its own by up to"):
         fusing._require_same("bias", way, problem)
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
-
-
-# --- records and pages ---
-
-STEP, PRESET = "conv3d_implicit_gemm_precomputed", "c3d-conv3a"
-
-
-@pytest.fixture
-def record(tmp_path):
-    record = Record.open(Gpu(**GPU), tmp_path)
-    step = catalog.find(STEP)
-    result: messages.EpiloguesResult = {
-        "status": "right",
-        "shape": problems.preset(PRESET).shape(),
-        "found": [
-            Fused(
-                epilogue="bias_relu", saved_bytes=205_520_896, alone=paired(3.06, 3.0), separate=paired(3.2, 3.06),
-                eager=paired(4.0, 3.06), layout="NDHWC",
-            ),
-            Fused(
-                epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
-            ),
-        ],
-        "code": sources.provenance(step.path),
-        "ways": sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
-        "library": "cuDNN 9.1.2, PyTorch 2.11",
-    }  # fmt: skip
-    records.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
-    return Record.load(record.path)
-
-
-def rendered(record):
-    return pages.rendered(f"<!-- table: epilogues {STEP} {PRESET} -->\n<!-- end table -->", record, MachineCode())
-
-
-def test_a_page_counts_the_bytes_and_shows_the_times(record):
-    text = rendered(record)
-    assert "| epilogue | bytes saved | takes | convolution alone ms | fused ms | over alone |" in text
-    assert "| `bias_relu` | 206 MB |  | 3.00 | 3.06 | +2.0% | 3.20 | 4.00 |" in text
-    assert "| `column_sums` | 103 MB |  | 3.00 | 3.00 | +0.0% | 3.10 |  |" in text
-    assert "cuDNN 9.1.2, PyTorch 2.11, NDHWC." in text

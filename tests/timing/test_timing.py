@@ -187,29 +187,6 @@ def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
     assert (times.p20_ms, times.median_ms, times.p80_ms) == pytest.approx((0.03, 0.03, 0.03))
 
 
-@pytest.fixture
-def warm_up(machine, monkeypatch):
-    """Warming up takes ten 1024ths of a second of that machine's."""
-    machine.now = machine.free = 64.0
-    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 10 / 1024)
-    monkeypatch.setattr(timing, "SETTLED_BY_SECONDS", 100 / 1024)
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
-
-
-@pytest.mark.parametrize(("settles", "turns"), [(20, 30), (10**6, 95)])
-def test_warming_up_goes_on_until_the_clock_has_settled_but_not_for_ever(stopwatch, machine, warm_up, settles, turns):
-    """Launches grow slower until so many are done: two parts of the warm-up agree then, or the time is over."""
-    done = []
-
-    def launch():
-        done.append(1)
-        machine.work(0.0, (1 + min(len(done), settles) / 100) / 1024)
-
-    stopwatch._warm_up(launch)
-    assert len(done) == pytest.approx(turns, abs=40 if settles > 100 else 6)
-    assert machine.now - 64.0 < 110 / 1024
-
-
 def test_a_time_has_the_clock_under_load_and_what_held_it_down(stopwatch, machine):
     stopwatch._nvml = Nvml(timing.Clock(1500, ("power",)), timing.Clock(1400, ()), timing.Clock(1400, ("heat",)))
     found = stopwatch.measure(lambda: machine.work(1e-5, 1e-3), min_repeats=15, clock=machine)

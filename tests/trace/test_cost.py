@@ -183,7 +183,7 @@ def test_the_hardware_counts_these_wavefronts():
     module = catalog.load(PATTERNS, "gemm")
     task = Launch(path=str(PATTERNS), ladder="gemm", shape={"M": 4, "N": 8, "K": 1})
     results, output = isolate.watched([task], command, 300)
-    assert [result["status"] for result in results] == ["right"], (results, output)
+    assert [result.status for result in results] == ["right"], (results, output)
     counted = tools.parse(output, tools.COUNTED)
     assert len(counted) == len(module.PATTERNS)
     fill = module.SIZE // 32

@@ -37,7 +37,7 @@ def checked(path, problem=ONE_BLOCK, **options):
     tasks._kept.clear()  # the file is another one each time
     shape = problem.shape()
     result = child.attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
-    return result["status"], result.get("faults", [])
+    return result.status, result.faults
 
 
 def conv(ladder, **changes):

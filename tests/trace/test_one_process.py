@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda
 from numba.cuda import cg, syncthreads, threadIdx
+from numba.cuda.cg import this_grid
 from numba.cuda.extending import intrinsic
 
 from common.catalog import catalog, problems
@@ -41,7 +42,10 @@ def by_names_alone(a):
 
 @cuda.jit
 def cooperative(a):
-    cg.this_grid().sync()
+    a[31 - cuda.grid(1)] = cuda.grid(1)
+    this_grid().sync()
+    if cuda.grid(1) == 0:
+        cg.this_grid().sync()
 
 
 @cuda.jit
@@ -63,11 +67,16 @@ def test_what_is_imported_from_numba_by_name_is_known():
         a = cuda.to_device(np.zeros(32, np.float32))
         by_names_alone[1, 32](a)
         assert a.copy_to_host().tolist() == list(range(32))
+    with Tracer() as tracer:
+        a = cuda.to_device(np.zeros(32, np.float32))
+        cooperative[4, 8](a)
+        assert a.copy_to_host().tolist() == list(range(31, -1, -1))
+        assert [fault.kind for fault in tracer.faults()] == ["divergent-barrier"]
 
 
 @pytest.mark.parametrize(
     ("kernel", "what"),
-    [(cooperative, "this_grid"), (with_an_intrinsic, "of_ones_own"), (of_libdevice, "cuda.libdevice")],
+    [(with_an_intrinsic, "of_ones_own"), (of_libdevice, "cuda.libdevice")],
 )
 def test_what_the_tracer_does_not_know_is_named_with_its_line(kernel, what):
     with (

@@ -2,21 +2,23 @@
 
 import io
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from common.catalog import catalog, problems
 from common.edit import loop, words
 from common.jobs import run
+from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.report import tables
 
 STEP, SHAPE = catalog.find("gemm_naive"), problems.FIRST["gemm"]
-RIGHT = {"status": "right", "engine": "traced", "right": True, "findings": []}
-UNJUDGED = {"status": "unjudged", "message": "only the GPU ran it: shfl"}
+RIGHT = StepResult(status="right", engine="traced", right=True, findings=[])
+UNJUDGED = StepResult(status="unjudged", message="only the GPU ran it: shfl")
 
 
 def outcomes(*results):
-    return [Outcome(STEP, SHAPE, None, result) for result in results]
+    return [Outcome.of(STEP, SHAPE, None, result) for result in results]
 
 
 def agreed(*results):
@@ -31,16 +33,16 @@ def said(found):
 
 
 def test_of_one_shape_what_was_not_judged_is_told_before_what_is_right():
-    gpu = {**RIGHT, "engine": "gpu"}
+    gpu = replace(RIGHT, engine="gpu")
     assert agreed(gpu, UNJUDGED).status == agreed(UNJUDGED, gpu).status == "unjudged"
-    assert agreed(RIGHT, {"status": "wrong", "findings": []}, UNJUDGED).status == "wrong"
-    assert agreed({"status": "right", "only_compiled": True}, RIGHT).result["engine"] == "traced"
+    assert agreed(RIGHT, StepResult(status="wrong", findings=[]), UNJUDGED).status == "wrong"
+    assert agreed(StepResult(status="right", only_compiled=True), RIGHT).engine == "traced"
 
 
 def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
     other = problems.RAGGED["gemm"][0]
-    wrong = Outcome(STEP, SHAPE, None, {"status": "wrong", "engine": "traced", "findings": []})
-    compiled = Outcome(STEP, other, None, {"status": "right", "only_compiled": True})
+    wrong = Outcome(step=STEP, problem=SHAPE, status="wrong", engine="traced", findings=[])
+    compiled = Outcome(step=STEP, problem=other, status="right", only_compiled=True)
     assert [one.problem for one in run._agreed(STEP, [compiled, wrong], True, None)] == [SHAPE]
     assert [one.problem for one in run._agreed(STEP, [compiled], True, None)] == [other]
 

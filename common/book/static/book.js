@@ -1,22 +1,10 @@
 "use strict";
-// Charts that answer, tables that sort, a search that shows what it found. Without scripts the pages keep their pictures and tables as they are.
+// Charts that answer, tables that sort. Without scripts the pages keep their pictures and tables as they are.
 (() => {
   const cards = window.WORKBOOK_RECORDS || [];
-  const SVG = "http://www.w3.org/2000/svg";
+  const { make, draw } = window.WORKBOOK;
   const MEASURES = { speed: "times as fast as the first step", ms: "time, ms", share: "% of its floor" };
 
-  function make(tag, attributes = {}, ...children) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) if (value !== null) node.setAttribute(name, value);
-    node.append(...children);
-    return node;
-  }
-  function draw(tag, attributes = {}, text = null) {
-    const node = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    if (text !== null) node.textContent = text;
-    return node;
-  }
   const short = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3));
 
   const label = (row) => row.name + (row.older ? " ¶" : "");
@@ -223,50 +211,6 @@
     }
   }
 
-  // --- the search: what was found, below each result ---
-
-  // The passage with most of the words, a few words before the first of them; the words are marked.
-  function excerpt(text, words) {
-    const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.join("|")})[\\p{L}\\p{N}]*`, "giu");
-    const found = [...text.matchAll(pattern)].slice(0, 300);
-    const near = (match) => found.filter((other) => other.index >= match.index && other.index < match.index + 180);
-    const many = (match) => new Set(near(match).map((other) => other[1].toLowerCase())).size;
-    const best = found.reduce((most, match) => (!most || many(match) > many(most) ? match : most), null);
-    const from = best ? text.lastIndexOf(" ", Math.max(0, best.index - 60)) + 1 : 0;
-    const end = text.indexOf(" ", from + 240), to = end < 0 ? text.length : end;
-    const passage = make("p", { class: "context" }, from ? "… " : "");
-    let at = from;
-    for (const match of found.filter((one) => one.index >= from && one.index < to)) {
-      passage.append(text.slice(at, match.index), make("mark", {}, match[0]));
-      at = match.index + match[0].length;
-    }
-    passage.append(text.slice(at, Math.max(at, to)), to < text.length ? " …" : "");
-    return passage;
-  }
-
-  function search(place) {
-    place.before(make("h1", {}, "Search"));
-    const typed = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/[^\p{L}\p{N}_]+/u).filter(Boolean);
-    if (!typed.length) return;
-    const stemmer = new Stemmer(), words = [...new Set(typed.map((word) => stemmer.stemWord(word)))];
-    const root = new URL(document.documentElement.dataset.content_root || "./", location.href).href;
-    const show = () => {
-      for (const link of place.querySelectorAll("li > a:not([data-shown])")) {
-        link.dataset.shown = "";
-        const page = window.WORKBOOK_TEXTS[decodeURI(link.href.slice(root.length)).replace(/[?#].*/, "")];
-        if (!page) continue;
-        const [text, places] = page, name = decodeURIComponent(link.hash.slice(1));
-        link.after(excerpt(text.slice(places[name] || 0), words));
-      }
-    };
-    const script = make("script", { src: `${root}_static/texts.js` });
-    script.addEventListener("load", () => {
-      new MutationObserver(show).observe(place, { childList: true, subtree: true });
-      show();
-    });
-    document.head.append(script);
-  }
-
   // --- what the theme leaves out for readers by keyboard and by ear ---
 
   function complete() {
@@ -279,7 +223,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     complete();
-    document.querySelectorAll("#search-results").forEach(search);
+    document.querySelectorAll("#search-results").forEach((place) => place.before(make("h1", {}, "Search")));
     document.querySelectorAll(".ladder-chart").forEach(chart);
     document.querySelectorAll("article table").forEach(sortable);
     document.querySelectorAll(".story").forEach(story);

@@ -4,23 +4,7 @@
   const WARP = 32, BANKS = 32, SECTOR = 32, WORD = 4, LOST = 0.75;
   const data = window.WORKBOOK_TRACES || JSON.parse(document.getElementById("trace").textContent);
   const root = document.getElementById("explorer");
-  const SVG = "http://www.w3.org/2000/svg";
-
-  function make(tag, attributes = {}, ...children) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-      else if (value !== null && value !== undefined) node.setAttribute(name, value);
-    }
-    node.append(...children);
-    return node;
-  }
-  function draw(tag, attributes = {}, text = null) {
-    const node = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    if (text !== null) node.textContent = text;
-    return node;
-  }
+  const { make, draw } = window.WORKBOOK;
   const sum = (values) => [...values].reduce((total, value) => total + value, 0);
   const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
   const UNIT = { global: "sector", shared: "wavefront", constant: "read" };

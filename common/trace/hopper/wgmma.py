@@ -68,19 +68,21 @@ TF32_REGISTERS = TF32._replace(name="wgmma_tf32_registers", registers=True)
 class Sums:
     """What a warpgroup holds of the 64 x N sums, on its way: ``storage``'s registers from ``first`` on."""
 
-    def __init__(self, state: State, view: View, first: int, columns: int, lead: int, line: int) -> None:
+    def __init__(
+        self, state: State, view: View, first: int, columns: int, lead: int, line: int, held: bool
+    ) -> None:  # fmt: skip
+        """``held``: are the products added to what the registers hold? If not, that is not read."""
         self.view, self.storage, self.first, self.line = view, view.storage, first, line
         self.columns, self.count = columns, columns // 2
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
         self.lead, self.open = lead, 0
-        whole, state.mask = state.mask, self.mask
-        held = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
-        state.mask = whole
-        lanes = slice(lead, lead + WARPGROUP)
-        size = len(state.lane_numbers)
-        by_lane = np.array([spread(value, (size,))[lanes] for value in held])
-        self.matrix = np.empty((ROWS, columns), FLOAT32)
-        self.matrix[self.places()] = by_lane
+        self.matrix = np.zeros((ROWS, columns), FLOAT32)
+        if held:
+            whole, state.mask = state.mask, self.mask
+            values = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
+            state.mask = whole
+            lanes, size = slice(lead, lead + WARPGROUP), len(state.lane_numbers)
+            self.matrix[self.places()] = np.array([spread(value, (size,))[lanes] for value in values])
         for r in range(first, first + self.count):
             lacking = view.storage.lacking.get(r)
             view.storage.lacking[r] = self.mask.bits if lacking is None else lacking | self.mask.bits
@@ -124,6 +126,7 @@ class Product:
     b: Ints
     fragment: _Fragment | None
     line: int
+    add: bool = True  # or does it take the place of the sums?
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
     def carry_out(self, state: State) -> None:
@@ -133,6 +136,8 @@ class Product:
         if self.form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         matrix = self.sums.matrix
+        if not self.add:
+            matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
         matrix[:] = matrix + np.matmul(left.astype(np.float64), right.astype(np.float64))
         self.sums.open -= 1
@@ -197,13 +202,13 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
     return found
 
 
-def _same(state: State, line: int, name: str, value: Value, lead: int) -> int:
-    """A descriptor, which all threads of the warpgroup must agree on."""
+def _same(state: State, line: int, name: str, value: Value, lead: int, what: str = "descriptors") -> int:
+    """A number that all threads of the warpgroup must agree on."""
     if np.ndim(value) == 0:
         return int(value)
     own = value[lead : lead + WARPGROUP]
     if (own != own[0]).any():
-        text = f"{name}: threads of a warpgroup name different descriptors"
+        text = f"{name}: threads of a warpgroup name different {what}"
         state.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
     return int(own[0])
 
@@ -239,9 +244,12 @@ def _operand(
 
 def _start(
     state: State, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
-    j: Value = 0,
+    add: Value, j: Value = 0,
 ) -> None:  # fmt: skip
-    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on."""
+    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on.
+
+    Where not ``add``, the product takes the sums' place.
+    """
     columns, first, count = int(columns), as_offset(i), int(columns) // 2
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != FLOAT32:
         raise state.error(line, f"{form.name} takes float32 registers at an index known when compiling")
@@ -263,8 +271,9 @@ def _start(
         if right is None or (left is None and fragment is None):
             continue
         _fenced(state, line, acc, first, count, lead)
-        sums = _sums(state, acc, first, columns, lead, line)
-        product = Product(form, sums, tiles.storage, left, right, fragment, line)
+        adds = bool(_same(state, line, form.name, add, lead, "answers to whether it adds"))
+        sums = _sums(state, acc, first, columns, lead, line, adds)
+        product = Product(form, sums, tiles.storage, left, right, fragment, line, adds)
         _begin(state, line, tiles, product, lead)
 
 
@@ -287,8 +296,8 @@ def _begin(state: State, line: int, tiles: View, product: Product, lead: int) ->
     queue.products.append((queue.committed + 1, product))
 
 
-def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int) -> Sums:
-    """The sums that are on their way already, or those that the registers hold."""
+def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int, held: bool) -> Sums:
+    """The sums that are on their way already, or those that the registers hold, or none."""
     under_way: list[Sums] = acc.storage.flight
     for sums in under_way:
         if sums.lead == lead and sums.first < first + columns // 2 and first < sums.first + sums.count:
@@ -300,7 +309,7 @@ def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: in
                 state.engines.queues[lead].wait(state, lead, 0)
                 sums.open = 0
             break
-    return Sums(state, acc, first, columns, lead, line)
+    return Sums(state, acc, first, columns, lead, line, held)
 
 
 def _fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
@@ -360,14 +369,15 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
 
 def _register(form: Form) -> None:
     def of_tiles(
-        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int
+        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int, add: Value = True
     ) -> None:  # fmt: skip
-        _start(state, line, form, acc, i, tiles, a, b, N)
+        _start(state, line, form, acc, i, tiles, a, b, N, add)
 
     def of_registers(
-        state: State, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
+        state: State, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int,
+        add: Value = True,
     ) -> None:  # fmt: skip
-        _start(state, line, form, acc, i, tiles, frag, b, N, j)
+        _start(state, line, form, acc, i, tiles, frag, b, N, add, j)
 
     intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
 

@@ -15,13 +15,13 @@ from common.report.canvas import MUTED, headings, new_figure, save
 TRACED_STRIDE = 10
 
 
-def draw(step, simulator, device_name, folder):
+def draw(step, without_gpu, device_name, folder):
     """Run ``step`` on the photograph, draw input, filters and feature maps into ``folder``; returns the PNG's path.
 
     Raises ValueError if the step fails or exceeds the error bound of its precision anywhere.
     """
     image = photograph()
-    if simulator:
+    if without_gpu:
         image = np.ascontiguousarray(image[::TRACED_STRIDE, ::TRACED_STRIDE])
     bank = filter_bank()
     x = image[None, None]
@@ -30,7 +30,7 @@ def draw(step, simulator, device_name, folder):
         files = [Path(place, f"{name}.npy") for name in ("x", "filt", "y")]
         np.save(files[0], x)
         np.save(files[1], filt)
-        outcome = measuring.convolve(step, files[0], files[1], files[2], simulator)
+        outcome = measuring.convolve(step, files[0], files[1], files[2], without_gpu)
         if outcome.status != "right":
             raise ValueError(f"{step.name} on the photograph: {'; '.join(outcome.reasons)}")
         y = np.load(files[2])

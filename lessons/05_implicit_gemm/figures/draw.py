@@ -396,7 +396,7 @@ def masks():
 
 def lanes():
     """Which rows of the two tiles a lane reads, and which filter a row of b_tile holds."""
-    lanes_m, lanes_n, thread_n = step.LANES_M, step.LANES_N, 8
+    lanes_m, lanes_n, thread_n = analytic.LANES_M, analytic.LANES_N, 8
     figure, (left, right) = canvas.new_figure(9.6, 3.9, columns=2)
     shades = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
     chosen = 5
@@ -491,7 +491,9 @@ def _places(tile):
 
 def _threads(tile):
     warps = (
-        tile["BLOCK_M"] // (step.LANES_M * tile["THREAD_M"]) * (tile["BLOCK_N"] // (step.LANES_N * tile["THREAD_N"]))
+        tile["BLOCK_M"]
+        // (analytic.LANES_M * tile["THREAD_M"])
+        * (tile["BLOCK_N"] // (analytic.LANES_N * tile["THREAD_N"]))
     )
     return warps * WARP
 

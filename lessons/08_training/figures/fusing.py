@@ -36,7 +36,7 @@ def measure(
     x, y, bound = _ready(module, problem)
 
     def launch(to: Any, epilogue: Any) -> None:
-        module.launch(*bound.arguments(x, to), epilogue=epilogue)
+        module.launch(*bound.arguments(x, to), finish=epilogue)
 
     def alone() -> None:
         launch(y, None)

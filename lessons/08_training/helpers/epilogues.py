@@ -8,8 +8,8 @@ An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M 
 
 `bias_relu(array)` ties it to what it reads. The same function goes into two kernels, neither of which knows it:
 
-    launch(x, prepared, y, geometry, partials, epilogue=bias_relu(array))  # lesson 05's, FP32
-    launch(x, prepared, y, geometry, epilogue=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
+    launch(x, prepared, y, geometry, partials, finish=bias_relu(array))  # lesson 05's, FP32
+    launch(x, prepared, y, geometry, finish=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
 
 The kernels call it for each sum of a thread before they round and store it. Where blocks share a tile of y (SPLIT_K),
 a block's sum is only a part: there it is called once the parts are added up, by the kernel that adds them.
@@ -145,8 +145,9 @@ class Elementwise:
                 raise ValueError(f"{self.made.name}: {field} is {value!r}; allowed: {NUMBER}, np.float32(...)")
         self.checked.add((shape, y.dtype))
 
-    def hooks(self, **where):
+    def hooks(self, y, **where):
         """For `specialise`: what is done to a thread's sums."""
+        self.check(y)
         return {"finish": over_sums(self.apply, self.reads(where["WIDTH"]), self.K % where["WIDTH"] == 0, **where)}
 
     def stores(self, y):
@@ -311,8 +312,9 @@ class ColumnSums:
         require("ColumnSums", "sums", self.sums, tuple(y.shape)[4:], [np.float32])
         require("ColumnSums", "partials", self.operands[0], (columns.workspace_size(tuple(y.shape)),), [np.float32])
 
-    def hooks(self, **where):
+    def hooks(self, y, **where):
         """For `specialise`: each thread's sums are added up, then those of the block."""
+        self.check(y)
         self.block_m = where["BLOCK_M"]
         return {"finish": over_columns(**where)}
 

@@ -53,7 +53,7 @@ class Convolution:
 
     def forward(self):
         """y = x * filt, with what follows."""
-        self._forward.module.launch(*self._forward.arguments(self.x, self.y), epilogue=self.after)
+        self._forward.module.launch(*self._forward.arguments(self.x, self.y), finish=self.after)
 
     def backward(self):
         """The gradients of the filter and the bias, and that of x if there is a ``dx``."""

@@ -57,7 +57,7 @@ def main():
         scratch = [kernel.workspace(layer)] if hasattr(kernel, "workspace") else []
         kernel.launch(
             cuda.to_device(x), kernel.prepare(cuda.to_device(filt), layer), y, layer.geometry, *scratch,
-            epilogue=bias_leaky_relu(cuda.to_device(bias)),
+            finish=bias_leaky_relu(cuda.to_device(bias)),
         )  # fmt: skip
         expected = in_numpy(reference.full(layer, x, filt), bias).astype(dtype)
         wrong = count_wrong(y.copy_to_host(), expected)

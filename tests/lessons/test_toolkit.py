@@ -1,0 +1,80 @@
+"""The toolkit: its page tells of every function, and what it tells is so."""
+
+import ast
+import re
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, problems
+from common.check import inputs
+from common.machine_code import codegen
+from common.trace import trace
+from common.trace.intrinsics import INTRINSICS
+
+FOLDER = catalog.LESSONS / catalog.TOOLKIT
+PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+(KERNEL,) = re.findall(r"```python\n(from numba .*?)```", PAGE, re.DOTALL)
+
+
+def intrinsics():
+    """The functions of the toolkit that are made of an instruction."""
+    functions = [
+        node
+        for path in sorted(FOLDER.glob("[a-z]*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return [node.name for node in functions if [ast.unparse(one) for one in node.decorator_list] == ["intrinsic"]]
+
+
+@pytest.mark.parametrize("name", intrinsics())
+def test_an_instruction_is_on_the_page_and_has_a_model(name):
+    told = [re.escape(span).replace("…", r"\w+") for span in re.findall(r"`([\w…]+)`", PAGE)]
+    assert any(re.fullmatch(pattern, name) for pattern in told)
+    assert name in INTRINSICS
+
+
+def test_the_page_is_short():
+    assert len(PAGE.replace(KERNEL, "").split()) <= 900
+    assert len(KERNEL.splitlines()) <= 60
+
+
+@pytest.mark.parametrize("shape", ["M=64 N=64 K=64", "M=72 N=136 K=200", "M=1 N=8 K=8"])
+def test_the_page_s_kernel_is_right_and_compiles(write, shape):
+    problem = problems.parse_shape("hgemm", shape)
+    module = catalog.load(write("hgemm_mine.py", KERNEL), "hgemm")
+    found = trace.run(module, problem, every=True)
+    assert [kernel.faults for kernel in found.kernels] == [[]]
+    a, b = inputs.integers(problem, 0)
+    np.testing.assert_array_equal(found.output, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16))
+    (launch,) = codegen.distinct(codegen.launches(module, problem))
+    assert "add, 1, 1, 0, 1;" in codegen.ptx(launch, ["9.0a"])["9.0a"]
+
+
+@pytest.mark.parametrize("name", [name for name in intrinsics() if re.match(r"wgmma_(f16|tf32)", name)])
+def test_wgmma_of_each_type_adds_or_not(write, name):
+    left = "frag, 0" if name.endswith("_registers") else "a"
+    calls = "\n    ".join(f"hopper.{name}(acc, 0, {{}}, a, 64{add})" for add in ("", ", k > 0"))
+    order = f"tiles, {left}" if left == "a" else f"{left}, tiles"
+    kind = "float16" if "f16" in name else "float32"
+    text = f"""
+from numba import cuda, float32
+from numba.types import float16
+from lessons.toolkit import hopper
+
+@cuda.jit
+def kernel(c, k):
+    tiles = cuda.shared.array(0, {kind}, alignment=1024)
+    frag, acc = cuda.local.array(8, {kind}), cuda.local.array(32, float32)
+    a = hopper.descriptor(tiles, 0, 0, 1024)
+    {calls.format(order, order)}
+    c[0, 0] = acc[0]
+
+def launch(a, b, c):
+    kernel[1, 128](c, 1)
+"""
+    module = catalog.load(write("gemm_mine.py", text), "gemm")
+    (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["gemm"]))
+    found = re.findall(r"wgmma.mma_async[^;]*?, (1|add), 1, 1", codegen.ptx(launch, ["9.0a"])["9.0a"])
+    assert found == ["1", "add"]
