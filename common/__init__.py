@@ -8,12 +8,11 @@
     book/          the book as a site, a trace as a page
     report/        charts, tables and pages
     records/       what was measured, on which GPU
-    jobs/          what child processes are asked for
-    trace/         the tracer
     timing/        how fast a kernel is
     check/         whether it is right
+    trace/         the tracer
+    run/           child processes: what they are asked, and what they answer
     machine_code/  what a kernel became
-    run/           child processes
     explain/       what went wrong, in words
     catalog/       lessons, problems, right answers, limits, files
 

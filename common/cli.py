@@ -15,6 +15,7 @@ from typing import Any
 from rich.markup import escape
 
 from common.catalog import device, stages
+from common.check import compiling, run
 from common.commands import (
     arguments,
     bench,
@@ -28,7 +29,6 @@ from common.commands import (
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
-from common.jobs import compiling, run
 from common.run import isolate, process
 from common.timing import tools
 from common.trace.state import TraceError

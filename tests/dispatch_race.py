@@ -51,7 +51,7 @@ def race(dispatch, problem, lock):
     import numpy as np
     from numba import cuda
 
-    from common.check import inputs
+    from common.catalog import inputs
 
     _, weights = inputs.normals(replace(problem, N=1), 0)
     filt = cuda.to_device(weights)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common.catalog import catalog, device, exercises
+from common.catalog import catalog, device, exercises, inputs
 from common.catalog.problems import Problem
-from common.check import inputs, plan, shapes
-from common.jobs import run
-from common.jobs.messages import Check, StepResult
+from common.check import plan, run, shapes
 from common.run import isolate
+from common.run.messages import Check
+from common.run.results import StepResult
 
 SECONDS = 120.0  # for one file at one shape
 

@@ -9,14 +9,13 @@ import pytest
 from sampling import some
 
 from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
-from common.check import plan
+from common.check import plan, run
 from common.edit import history, loop, shipped
-from common.jobs import measuring, run
-from common.jobs.messages import Check
 from common.records import records
 from common.records.records import Record
 from common.run import isolate
-from common.timing import ceilings, peers, timing
+from common.run.messages import Check
+from common.timing import ceilings, measuring, peers, timing
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -149,7 +148,7 @@ DRIVER = """
 import json, sys
 from numba import cuda
 from common.catalog import catalog, problems
-from common.jobs import run
+from common.check import run
 from common.machine_code import codegen
 
 found = []

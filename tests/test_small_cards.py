@@ -7,10 +7,10 @@ import played
 import pytest
 
 from common.catalog import catalog, device, problems
-from common.check import budget
+from common.check import budget, run
 from common.commands import verdicts
 from common.commands.console import RIGHT
-from common.jobs import measuring, run
+from common.timing import measuring
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
@@ -53,7 +53,8 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 
 SLOW = """
 from common.catalog import catalog, device, problems
-from common.jobs import loading, messages, tasks
+from common.check import loading, tasks
+from common.run import messages
 from common.run.messages import at
 
 step, clock = catalog.find("conv3d_direct"), loading.time.perf_counter

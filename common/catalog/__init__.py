@@ -8,6 +8,7 @@ Module by module:
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     algorithms    minimal filtering: where it is exact, and what it rounds
+    inputs        seeded operands whose sums are exact, and normals
     reference     the right answers, by NumPy in float64
     limits        what a block may take, and how many warps fit a multiprocessor
     device        is there a GPU, and which

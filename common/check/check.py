@@ -17,20 +17,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import reference, stages
+from common.catalog import inputs, reference, stages
 from common.catalog.problems import Problem
-from common.check import findings, inputs, oracle
+from common.check import findings, oracle
 from common.check.arrays import MARGIN, Guarded
 from common.check.findings import KINDS as KINDS
 from common.check.findings import AnyBench
-from common.check.findings import Finding as Finding
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
+from common.run.messages import REPEATS as REPEATS
+from common.run.results import Finding as Finding
 
 Array = NDArray[Any]
 
 SAMPLES = 20_000
-REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 # Launches of check_bench where repeats say nothing, and of check_thoroughly then.
 USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from common.catalog import algorithms, catalog, reference
 from common.catalog.problems import FLOAT16, Problem
 from common.check import arrays, oracle
 from common.explain import diagnose, letters
+from common.run.results import Finding
 
 Array = NDArray[Any]
 
@@ -45,14 +45,6 @@ _ADDED = (
 )
 _RACE = "a race, such as a missing barrier, or a read of memory that nothing wrote"
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is not right. ``kind`` is one of KINDS."""
-
-    kind: str
-    message: str
 
 
 class AnyBench(Protocol):

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, Problem
-from common.check import budget, check, findings, inputs
+from common.check import budget, check, findings
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
-from common.check.findings import Finding
 from common.explain import letters
+from common.run.results import Finding
 
 Array = NDArray[Any]
 

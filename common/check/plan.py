@@ -1,7 +1,7 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
-Which shapes, is data: ``shapes.toml``, chosen by ``tests/kill_matrix.py`` so that every wrong kernel that is known
-fails at one, and that each extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
+Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
+extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
 
 All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
 one shape, or one set of arrays, to the next shows. Two engines judge:
@@ -19,14 +19,13 @@ import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from common.catalog import problems, store
+from common.catalog import inputs, problems, store
 from common.catalog.problems import FLOAT16, Problem
-from common.check import inputs, shapes
+from common.check import shapes
+from common.run.results import Depth, Engine
 
-Engine = Literal["traced", "gpu"]
-Depth = Literal["once", "usual", "thorough", "large", "measured"]
 _DEPTHS: tuple[Depth, ...] = get_args(Depth)
 SHAPES = Path(__file__).with_name("shapes.toml")
 DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
@@ -50,7 +49,7 @@ _GROUP_SECONDS, _GROUP_SECONDS_EACH = 15.0, 0.02
 
 @dataclass(frozen=True)
 class Case:
-    """One shape for one engine. ``special``: operands of that kind of :data:`common.check.inputs.SPECIAL` besides
+    """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place.
 
     ``small``: the step is told that the card has few multiprocessors, :data:`common.check.shapes.FEW`.

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, exercises, limits, problems
 from common.catalog.catalog import Step
+from common.check import run
 from common.commands import console
-from common.jobs import run
 from common.records import records
 from common.records.records import Record
 

@@ -16,17 +16,16 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
+from common.check import run
 from common.commands import arguments, console, parts, verdicts
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import measuring, run
-from common.jobs.messages import StepResult, Tile
-from common.jobs.run import Outcome
 from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
-from common.timing import peers, timing, tools
+from common.run.results import Outcome, StepResult, Tile
+from common.timing import measuring, peers, timing, tools
 from common.trace.state import TraceError
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings

@@ -18,8 +18,8 @@ from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history, shipped
 from common.grade import folders, grade
-from common.jobs import measuring
 from common.report import tables
+from common.timing import measuring
 
 
 def commands(known: arguments.Commands) -> None:

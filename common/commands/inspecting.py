@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from common.catalog import device, problems, store
 from common.catalog.catalog import Step
+from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
-from common.jobs import compiling, run
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record

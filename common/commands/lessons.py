@@ -8,16 +8,16 @@ from rich.markup import escape
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.check import plan
+from common.check import compiling, plan, run, unchanged
 from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.edit import shipped
-from common.jobs import compiling, measuring, run, unchanged
-from common.jobs.run import Outcome
 from common.records import records
 from common.report import tables
 from common.run import isolate
+from common.run.results import Outcome
+from common.timing import measuring
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:

@@ -15,15 +15,15 @@ from rich.markup import escape
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.check import run
 from common.commands import arguments, console
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import measuring, run
 from common.records import current, records
 from common.records.entries import Profile
 from common.records.records import Record
 from common.report import agreement, pages, tables
-from common.timing import tools
+from common.timing import measuring, tools
 
 COMMAND_SECONDS = 600.0  # for a lesson's own command
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.markup import escape
 
 from common.catalog import cache, catalog, device, lessontext, stages, store
+from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
-from common.jobs import run
 from common.records import records
 from common.report import pages, tasks
 from common.report.tasks import Draw, DrawResult

@@ -8,16 +8,16 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, lessontext, sources
 from common.catalog.catalog import Step
-from common.check import plan
+from common.check import compiling, plan, run, unchanged
 from common.commands import arguments, console, edits, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.jobs import compiling, measuring, run, unchanged
-from common.jobs.run import Outcome
 from common.machine_code import codegen
 from common.records import records
 from common.report import tables
+from common.run.results import Outcome
 from common.timing import ceilings as measured
+from common.timing import measuring
 from common.timing.ceilings import Ceilings
 
 

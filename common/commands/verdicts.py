@@ -11,14 +11,13 @@ from typing import Any
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.check import budget
+from common.check import budget, unchanged
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
-from common.jobs import unchanged
-from common.jobs.run import Outcome
 from common.report import tables, tracetables
 from common.report.table import Table
+from common.run.results import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
@@ -98,7 +97,7 @@ def timed_line(outcome: Outcome) -> str:
 
 
 def measured_line(entry: tuple[str, Any]) -> str:
-    """A line for what :func:`common.jobs.run.measure` yields: of a step, a library or the ceilings."""
+    """A line for what :func:`common.check.run.measure` yields: of a step, a library or the ceilings."""
     kind, found = entry
     if kind == "step":
         return timed_line(found)

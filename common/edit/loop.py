@@ -22,16 +22,14 @@ from msgspec.structs import replace
 from common.catalog import problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import plan
+from common.check import plan, run
 from common.edit import history, shipped
 from common.edit.history import Figures
-from common.jobs import messages, run
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
-from common.run import isolate
+from common.run import isolate, messages
 from common.run.messages import Place, ShapeTask, at
+from common.run.results import Outcome, StepResult
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE

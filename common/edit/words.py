@@ -13,12 +13,10 @@ from common.edit import loop
 from common.edit.history import Event
 from common.edit.loop import Stage
 from common.explain.faults import Fault, cut
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome
 from common.machine_code import summaries
 from common.records import records
 from common.report import figures
-from common.timing.timing import Paired
+from common.run.results import Outcome, Paired, StepResult
 
 _HASH_DIGITS = 8
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence

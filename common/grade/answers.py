@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.catalog.exercises import Exercise
-from common.check.check import Finding
 from common.records import records
 from common.report import figures
+from common.run.results import Finding
 
 NEAR = 1.0  # percent, where a value is no whole number
 

@@ -30,17 +30,15 @@ from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
 from common.check import budget, check, shapes
-from common.check.check import Finding
 from common.edit import shipped
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame, limits
 from common.grade.folders import Submission, in_one_line, printable
 from common.grade.tasks import Count, Counted
-from common.jobs import messages
-from common.jobs.messages import StepResult
 from common.records import records
-from common.run import isolate
+from common.run import isolate, messages
 from common.run.messages import Task
+from common.run.results import Finding, StepResult
 from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 

@@ -15,10 +15,10 @@ import numpy as np
 from common.catalog.exercises import Exercise
 from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
-from common.check.check import Finding
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
+from common.run.results import Finding
 from common.trace import result as figures
 from common.trace.messages import Traced
 

@@ -11,9 +11,9 @@ from msgspec import field
 from msgspec.structs import replace
 
 from common.catalog import catalog, problems
-from common.check.check import Finding
 from common.grade import limits
-from common.run.messages import FileTask, Result
+from common.run.messages import FileTask
+from common.run.results import Finding, Result
 
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 NEEDED = (

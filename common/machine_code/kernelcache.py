@@ -192,10 +192,17 @@ class Cache:
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
+        """Keep a kernel that was compiled, unless it has no key or is of a kind that is not kept."""
         elapsed = 1e3 * (time.perf_counter() - self._began)
         SPENT.here_ms += elapsed
-        if self._key is not None:
-            store(self._folder, self._key, kernel, _current_capability(), elapsed)
+        library = kernel._codelibrary
+        special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
+        if self._key is None or special or kernel.shared_memory_carveout is not None or library.referenced_objects:
+            return
+        with _for_capability(_current_capability()):
+            code = library.get_cubin().code
+        header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, bytes=len(code))
+        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
 
 
 class Spent:
@@ -233,38 +240,17 @@ def install(folder: Path = FOLDER) -> None:
     dispatcher.CUDADispatcher.__init__ = constructed
 
 
-def compile_for(
-    dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability, folder: Path | None = None
-) -> bool:
-    """Compile a kernel for a compute capability and keep it, without a GPU; False if it cannot be kept.
+def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> None:
+    """Compile a kernel for a compute capability without a GPU, and keep it, after :func:`install`.
 
-    What compiling raises passes through.
+    One without a key is not compiled. What compiling raises passes through.
     """
-    folder = folder or FOLDER
-    found = key(dispatcher, argument_types, capability)
-    if found is None:
-        return False
-    if _read(folder / f"{found}.kernel") is not None:
-        return True
     from numba.cuda.dispatcher import _Kernel
 
-    began = time.perf_counter()
-    with _for_capability(capability):
-        kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
-        kernel._codelibrary.get_cubin()
-    return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
-
-
-def store(folder: Path, found: str, kernel: Any, capability: _Capability, compile_ms: float) -> bool:
-    """Keep a compiled kernel; False if it is of a kind that is not kept, or the folder cannot be written."""
-    if kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive:
-        return False
-    if kernel.shared_memory_carveout is not None or kernel._codelibrary.referenced_objects:
-        return False
-    with _for_capability(capability):
-        code = kernel._codelibrary.get_cubin().code
-    header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=compile_ms, bytes=len(code))
-    return cache.write_bytes(folder, f"{found}.kernel", msgspec.json.encode(header) + b"\n" + code)
+    if key(dispatcher, argument_types, capability) is None:
+        return
+    with _for_capability(capability), replaced(_Kernel, bind=lambda kernel: kernel._codelibrary.get_cubin()):
+        dispatcher.compile(argument_types)
 
 
 def _read(file: Path) -> tuple[_Header, bytes] | None:

@@ -15,11 +15,11 @@ from common.catalog.device import Gpu
 from common.catalog.problems import PRESETS
 from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
-from common.jobs.messages import Tile
 from common.machine_code.summaries import Kernel
+from common.run.results import Beside, Tile, Timing
 from common.timing import ceilings
-from common.timing.peers import Beside, Errors
-from common.timing.timing import Fused, Timing
+from common.timing.peers import Errors
+from common.timing.timing import Fused
 from common.timing.tools import Counters, Counts
 
 SCHEMA = "numba-cuda-workbook/1"

@@ -35,8 +35,8 @@ from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
-    from common.jobs.run import Outcome
+    from common.run.results import Outcome
+    from common.timing.tasks import AccuracyResult, EpiloguesResult, PeerResult
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's

@@ -12,12 +12,12 @@ from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
-from common.jobs import measuring, messages
 from common.records import current
 from common.records.entries import Agreement, Counted
 from common.report.table import Table
+from common.run import messages
 from common.run.messages import at
-from common.timing import tools
+from common.timing import measuring, tools
 from common.timing.tools import Counts
 from common.trace import trace
 from common.trace.messages import TracedKernel
@@ -61,11 +61,9 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result.kernels, launches, strict=True):
-            sums = kernels.setdefault(name, dict.fromkeys(tools.COUNTED, 0))
             products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
-            counters = {**launch.counters, "ffma_threads": products}
-            for key in sums:
-                sums[key] += counters[key] or 0
+            counters, before = {**launch.counters, "ffma_threads": products}, kernels.get(name, {})
+            kernels[name] = {key: before.get(key, 0) + (counters[key] or 0) for key in tools.COUNTED}
         found.append({name: Counts(**sums) for name, sums in kernels.items()})
     return found
 

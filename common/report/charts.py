@@ -13,7 +13,6 @@ import matplotlib.patches
 import numpy as np
 
 from common.catalog import catalog, problems
-from common.jobs.messages import Tile
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
@@ -37,6 +36,7 @@ from common.report.canvas import (
     save,
 )
 from common.report.table import OLDER, SIGNS, explained, signs
+from common.run.results import Tile
 from common.timing import ceilings as measured
 
 if TYPE_CHECKING:

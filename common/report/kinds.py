@@ -15,7 +15,7 @@ from common.catalog.problems import Problem
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow, Row
+from common.records.entries import Entry, MachineCode, PeerRow
 from common.records.records import Record
 from common.report import agreement, figures, speeds
 from common.report.figures import Figure, kind, with_preset
@@ -141,7 +141,8 @@ def summary(record: Record, root: str) -> list[Table]:
         rows += [[f"*{peer}*", *(cell_of(figures.time(record, p, peer)) for p in presets)] for peer in peers]
         rows.append(["*floor*", *(cell_of(figures.floor(record, preset)) for preset in presets)])
         found.append(Table([f"{name}, ms", *presets], rows))
-    shown = _rows(record, [preset for name in problems.LADDERS for preset in problems.timed_presets(name)])
+    timed = (preset for name in problems.LADDERS for preset in problems.timed_presets(name))
+    shown = [row for preset in timed for row in record.rows(preset).values()]
     if not shown:
         raise UnmeasuredError("any preset")
     note = f"Median times on one {machine(record, shown)}."
@@ -157,10 +158,11 @@ def across_layers(record: Record, step: str, *presets: str) -> Table:
     rows = []
     for layer in found:
         m, n, k = speeds.matrix(layer.problem)
+        rate, peer_rate = layer.tflops(layer.ms), layer.tflops(layer.peer_ms)
         rows.append([
             f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
-            aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(layer.tflops),
-            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(layer.peer_tflops),
+            aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(rate),
+            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(peer_rate),
             f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "", _one(layer.percent_of_floor),
             layer.peer_method,
         ])  # fmt: skip
@@ -420,11 +422,5 @@ def machine(record: Record, entries: Iterable[Entry]) -> str:
 
 def _medians(record: Record, presets: Iterable[str], names: Iterable[str]) -> str:
     """Where the rows of these names were timed; nothing without one."""
-    shown = _rows(record, presets, names)
+    shown = [row for preset in presets for name, row in record.rows(preset).items() if name in names]
     return f" Median on one {machine(record, shown)}." if shown else ""
-
-
-def _rows(record: Record, presets: Iterable[str], names: Iterable[str] | None = None) -> list[Row]:
-    """The record's rows of these presets, of steps and libraries by their names, or of all."""
-    found = [(name, row) for preset in presets for name, row in record.rows(preset).items()]
-    return [row for name, row in found if names is None or name in names]

@@ -14,8 +14,7 @@ from common.records import current, records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Derived, Record
 from common.report.figures import milliseconds
-from common.timing.peers import Beside
-from common.timing.timing import Timing
+from common.run.results import Beside, Timing
 
 SPREAD = "p20–p80"
 FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
@@ -135,7 +134,7 @@ def spoken(name: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured. Rates in TFLOP/s.
+    """A preset, a step's time on it and the library's; None is what has not been measured.
 
     ``in_turn``: the library's time over the step's where they were timed in turn. Is the step's code ``older``?
     """
@@ -149,13 +148,9 @@ class Layer:
     in_turn: float | None = None
     older: bool = False
 
-    @property
-    def tflops(self) -> float | None:
-        return self._rate(self.ms)
-
-    @property
-    def peer_tflops(self) -> float | None:
-        return self._rate(self.peer_ms)
+    def tflops(self, ms: float | None) -> float | None:
+        """The rate of a launch that takes so many milliseconds, in TFLOP/s."""
+        return self.problem.flops / ms / 1e9 if ms else None
 
     @property
     def percent_of_peer(self) -> float | None:
@@ -167,9 +162,6 @@ class Layer:
     @property
     def percent_of_floor(self) -> float | None:
         return 100 * self.floor_ms / self.ms if self.ms and self.floor_ms else None
-
-    def _rate(self, ms: float | None) -> float | None:
-        return self.problem.flops / ms / 1e9 if ms else None
 
 
 def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
@@ -218,22 +210,12 @@ def _layer(record: Record, preset: str, step: str) -> Layer:
     # a library's row does not say what bounds TF32
     derived = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None
     floor_ms = derived.floor_ms if derived else None
+    peer_ms = theirs.timing.median_ms if theirs else None
+    how = method((theirs.kernels if isinstance(theirs, PeerRow) else None) or ())
+    if peer_ms and floor_ms and peer_ms < floor_ms:
+        how = how or FEWER[-1]  # no kernel that does all multiply-adds is faster than the floor
     beside = ours.beside if isinstance(ours, StepRow) else None
-    return Layer(
-        preset,
-        record.problem(preset, known),
-        ours.timing.median_ms if ours else None,
-        theirs.timing.median_ms if theirs else None,
-        _peer_method(theirs, floor_ms),
-        floor_ms,
-        beside.ratio if beside and beside.peer == library else None,
-        current.older(ours, step),
-    )
-
-
-def _peer_method(theirs: Row | None, floor_ms: float | None) -> str:
-    if not isinstance(theirs, PeerRow):
-        return ""
-    below_floor = floor_ms is not None and theirs.timing.median_ms < floor_ms
-    # no kernel that does all multiply-adds is faster than the floor
-    return method(theirs.kernels or ()) or (FEWER[-1] if below_floor else "")
+    in_turn = beside.ratio if beside and beside.peer == library else None
+    ms = ours.timing.median_ms if ours else None
+    ran = record.problem(preset, known)
+    return Layer(preset, ran, ms, peer_ms, how, floor_ms, in_turn, current.older(ours, step))

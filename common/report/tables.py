@@ -15,8 +15,6 @@ from rich.text import Text
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
-from common.jobs.messages import Tile
-from common.jobs.run import Outcome
 from common.machine_code import sass, summaries
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import current, records
@@ -24,6 +22,7 @@ from common.records.entries import Point
 from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
+from common.run.results import Outcome, Tile
 from common.timing import ceilings as measured
 from common.timing import tools
 from common.timing.ceilings import Ceilings

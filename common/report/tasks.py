@@ -15,7 +15,8 @@ from common.catalog import cache, catalog, device, stages
 from common.records import records
 from common.records.records import Record
 from common.run import isolate
-from common.run.messages import Result, Task
+from common.run.messages import Task
+from common.run.results import Result
 
 SECONDS = 300.0
 _REPORT = Path(__file__).parent

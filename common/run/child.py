@@ -1,6 +1,6 @@
 """The process kernels run in: reads tasks, does them one by one, and answers each with its result.
 
-A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``.
+A task's name is a layer's and a function's: ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``.
 Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here.
 """
 
@@ -32,7 +32,8 @@ from msgspec.structs import replace
 from common.catalog import catalog, stages
 from common.explain import errors, faults
 from common.run import limits
-from common.run.messages import FileTask, Found, Result, Task, typed
+from common.run.messages import FileTask, Found, Task, typed
+from common.run.results import Result
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -56,11 +57,16 @@ def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
+def warm() -> None:
+    """Import what most tasks need."""
+    for layer in ("timing", "check"):
+        _tasks_of(layer).warm()
+
+
 def _ready() -> None:
     """Import what tasks need, and let kernels run as the workbook wants it."""
-    tasks = _tasks_of("jobs")
-    tasks.warm()
-    tasks.ready()
+    warm()
+    _tasks_of("check").ready()
 
 
 def main(line: Connection, options: Options) -> None:

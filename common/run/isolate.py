@@ -24,8 +24,9 @@ from msgspec.structs import replace
 from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, messages, process
-from common.run.messages import FileTask, Found, Result, ShapeTask, Task
+from common.run.messages import FileTask, Found, ShapeTask, Task
 from common.run.process import Stopped, close, end, obituary, reopen, warm
+from common.run.results import Result
 
 __all__ = ["Pool", "close", "cool", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
 

@@ -18,7 +18,8 @@ from types import FrameType
 
 from common.catalog import device, stages
 from common.explain import faults
-from common.run.messages import SIGN_SECONDS, Result
+from common.run.messages import SIGN_SECONDS
+from common.run.results import Result
 
 TICK_SECONDS = 0.1
 ALL = 4  # times a stage's limit: that of a task with all its stages

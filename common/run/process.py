@@ -1,7 +1,7 @@
 """A child process with its folder: started, given tasks one by one, ended.
 
 Children come from the standard library's fork server, which has imported what tasks need
-(:mod:`common.jobs.preload`); where there is none they are started from nothing. Each works in a folder of its own and
+(:mod:`common.run.preload`); where there is none they are started from nothing. Each works in a folder of its own and
 is the first of a process group, with which it ends.
 """
 
@@ -28,7 +28,8 @@ from typing import Any
 from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, limits
-from common.run.messages import Found, Result, Task, typed
+from common.run.messages import Found, Task, typed
+from common.run.results import Result
 
 START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
 SILENT = 10  # times a task's limit, of the clock, that a child may be silent
@@ -80,7 +81,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
     with _lock:
         if closed.is_set():
             raise InterruptedError
-        forkserver.set_forkserver_preload(["common.jobs.preload"])
+        forkserver.set_forkserver_preload(["common.run.preload"])
         before = dict(os.environ)
         try:
             os.environ.clear()

@@ -17,11 +17,12 @@ from msgspec import Struct
 
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Count, Positive
-from common.timing.timing import Stopwatch, Timing
+from common.run.results import Timing
+from common.timing.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written
 PIECE = 1 << 23  # float64 numbers sent at a time
-COPY_THREADS = 512
+COPY_THREADS, COPY_LOADS = 512, 4
 FMA_THREADS = 256
 FMA_BLOCKS_PER_MULTIPROCESSOR = 8
 FMA_ROUNDS = 2048
@@ -62,46 +63,45 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     wgmma_tf32: Timing | None = None
 
 
+def _toolkit(name: str) -> Any:
+    """The lessons' module of instructions, or of loops that are written out; it has no types, and imports Numba."""
+    return import_module(f"lessons.toolkit.{name}")
+
+
 def kernels() -> tuple[Any, Any]:
     """The copy and the multiply-add kernel; built on demand because Numba must not be imported too early."""
-    from numba import cuda, float32, uint32
+    from numba import cuda, float32, float64, uint32
+
+    loops = _toolkit("unroll")
+    unroll, unrolled = loops.unroll, loops.unrolled
 
     @cuda.jit
+    @unroll
     def copy(source: Any, target: Any) -> None:
-        # four 8-byte loads in flight per thread, each coalesced over the warp
-        i = uint32(cuda.blockIdx.x) * uint32(4 * COPY_THREADS) + uint32(cuda.threadIdx.x)
-        first = source[i]
-        second = source[i + uint32(COPY_THREADS)]
-        third = source[i + uint32(2 * COPY_THREADS)]
-        fourth = source[i + uint32(3 * COPY_THREADS)]
-        target[i] = first
-        target[i + uint32(COPY_THREADS)] = second
-        target[i + uint32(2 * COPY_THREADS)] = third
-        target[i + uint32(3 * COPY_THREADS)] = fourth
+        # loads in flight per thread, each coalesced over the warp
+        held = cuda.local.array(COPY_LOADS, float64)
+        i = uint32(cuda.blockIdx.x) * uint32(COPY_LOADS * COPY_THREADS) + uint32(cuda.threadIdx.x)
+        for part in unrolled(COPY_LOADS):
+            held[part] = source[i + uint32(part * COPY_THREADS)]
+        for part in unrolled(COPY_LOADS):
+            target[i + uint32(part * COPY_THREADS)] = held[part]
 
     @cuda.jit
+    @unroll
     def multiply_add(factor: Any, summand: Any, rounds: Any, out: Any) -> None:
-        # eight independent chains hide the latency of each multiply-add
+        # independent chains hide the latency of each multiply-add
         i = cuda.grid(1)
-        a0 = float32(i)
-        a1 = a0 + float32(1)
-        a2 = a0 + float32(2)
-        a3 = a0 + float32(3)
-        a4 = a0 + float32(4)
-        a5 = a0 + float32(5)
-        a6 = a0 + float32(6)
-        a7 = a0 + float32(7)
+        sums = cuda.local.array(FMA_CHAINS, float32)
+        for chain in unrolled(FMA_CHAINS):
+            sums[chain] = float32(i) + float32(chain)
         for _ in range(rounds):
             for _ in range(FMA_UNROLL):
-                a0 = a0 * factor + summand
-                a1 = a1 * factor + summand
-                a2 = a2 * factor + summand
-                a3 = a3 * factor + summand
-                a4 = a4 * factor + summand
-                a5 = a5 * factor + summand
-                a6 = a6 * factor + summand
-                a7 = a7 * factor + summand
-        out[i] = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7
+                for chain in unrolled(FMA_CHAINS):
+                    sums[chain] = sums[chain] * factor + summand
+        total = float32(0.0)
+        for chain in unrolled(FMA_CHAINS):
+            total += sums[chain]
+        out[i] = total
 
     return copy, multiply_add
 
@@ -146,7 +146,7 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 
     copy, multiply_add = kernels()
 
-    per_block = 4 * COPY_THREADS
+    per_block = COPY_LOADS * COPY_THREADS
     blocks = min(COPY_BYTES, room // 4) // 8 // per_block
     source = cuda.device_array(blocks * per_block, np.float64)
     numbers = cuda.to_device(np.arange(min(source.size, PIECE), dtype=np.float64))
@@ -256,16 +256,11 @@ def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
     return lambda: configured(*arguments)
 
 
-def _instructions(name: str) -> tuple[Any, Any, Any]:
-    """The toolkit's module of that name, and the two names by which loops are written out; they have no types."""
-    loops: Any = import_module("lessons.toolkit.unroll")
-    return import_module(f"lessons.toolkit.{name}"), loops.unroll, loops.unrolled
-
-
 def _mma(kind: Kind) -> Any:
     from numba import cuda, float32, uint32
 
-    cores, unroll, unrolled = _instructions("mma")
+    cores, loops = _toolkit("mma"), _toolkit("unroll")
+    unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
     multiply = cores.mma_m16n8k16 if kind.name == "f16" else cores.mma_m16n8k8
@@ -298,7 +293,8 @@ def _mma(kind: Kind) -> Any:
 def _wgmma(kind: Kind) -> Any:
     from numba import cuda, float32, uint32, uint64
 
-    hopper, unroll, unrolled = _instructions("hopper")
+    hopper, loops = _toolkit("hopper"), _toolkit("unroll")
+    unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
     multiply = hopper.wgmma_f16 if kind.name == "f16" else hopper.wgmma_tf32

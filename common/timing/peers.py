@@ -19,7 +19,8 @@ from common.catalog import catalog, device, reference
 from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import findings
-from common.timing.timing import Paired, Stopwatch, Timing
+from common.run.results import Beside, Timing
+from common.timing.timing import Stopwatch
 
 
 class Library(Struct):
@@ -51,12 +52,6 @@ class Measured(Struct, kw_only=True):
     operands: Name
     points: list[Errors]
     library: str = ""
-
-
-class Beside(Paired, frozen=True):
-    """A step timed in turn with a library: ``peer``, its name and precision; its time is the first."""
-
-    peer: str
 
 
 Array = NDArray[Any]

@@ -15,15 +15,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from common.catalog import device
-from common.catalog.schema import Amount, Count, Name, Positive
+from common.catalog.schema import Count, Name
 from common.check import budget
+from common.run.messages import MAX_SECONDS as MAX_SECONDS
+from common.run.results import Paired as Paired
+from common.run.results import Timing as Timing
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
 MIN_REPEATS = 10
 MIN_PAIRS = 6
 FEW_REPEATS, LONG_MS = 3, 300.0  # of a launch that takes longer, so many are enough
-MAX_SECONDS = 4.0
 WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
 SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
 BATCH = 5
@@ -37,21 +39,6 @@ _REASONS = {
     0x04: "power", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat", 0x80: "power brake",
 }  # fmt: skip
 SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
-
-
-class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
-
-    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
-    """
-
-    median_ms: Positive
-    p20_ms: Positive
-    p80_ms: Positive
-    median_error: Amount
-    repeats: Count
-    sm_mhz: Count | None = None
-    held_by: tuple[Name, ...] | None = None
 
 
 def summarise(samples_ms: list[float]) -> Timing:
@@ -90,21 +77,6 @@ def collect(
         enough = min(min_repeats, FEW_REPEATS) if timing.median_ms > LONG_MS else min_repeats
         if len(samples) >= enough and (timing.median_error <= target_error or clock() >= deadline):
             return timing
-
-
-class Paired(Struct, frozen=True):
-    """Two launches timed in turn, pair by pair.
-
-    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
-    half-width over the median.
-    """
-
-    first: Timing
-    second: Timing
-    ratio: float
-    ratio_p20: float
-    ratio_p80: float
-    ratio_error: float
 
 
 class Fused(Struct, kw_only=True, omit_defaults=True):

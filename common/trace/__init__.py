@@ -2,7 +2,6 @@
 
 Module by module; each imports from itself and from those below it:
 
-    bench          a step on the tracer, as a check's bench
     trace          runs a step's blocks, or all launches of a program
     result         what a trace found, and figures made of it
     device_arrays  device arrays of the tracer, and arguments of launches

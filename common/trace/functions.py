@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace import (
-    helpers,  # noqa: F401 - which registers itself
-    translate,
-    values,
-    views,
-)
+from common.trace import translate, values, views
 from common.trace.expressions import Known, UntranslatableError
 from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, make_range, model_of, unknown

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import Message, Result, ShapeTask
+from common.run.messages import Message, ShapeTask
+from common.run.results import Result
 
 Point = tuple[int, int, int]
 
@@ -154,7 +155,7 @@ class TraceResult(Result, frozen=True, kw_only=True):
     trace: Traced | None = None
 
 
-class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):
+class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="check.trace"):
     """What does a file access in memory at one shape?"""
 
     options: TraceOptions = TraceOptions()

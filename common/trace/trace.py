@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import catalog, device, lessontext, limits
+from common.catalog import catalog, device, inputs, lessontext, limits
 from common.catalog.catalog import Step
 from common.catalog.limits import require_kernel, require_launch
 from common.catalog.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
-from common.check import inputs
 from common.explain.faults import Fault
 from common.machine_code import capture
 from common.machine_code.capture import BoundStep

@@ -6,11 +6,11 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from common.catalog import algorithms, catalog, reference
+from common.catalog import algorithms, catalog, inputs, reference
 from common.catalog.problems import Conv3d, Dgrad, Gemm, Wgrad
-from common.check import inputs, plan, shapes
-from common.jobs.messages import Check
-from common.jobs.tasks import check_task
+from common.check import plan, shapes
+from common.check.tasks import check_task
+from common.run.messages import Check
 
 NAME = "F(2x2,3x3)"
 LADDERS = {"conv3d": Conv3d, "dgrad": Dgrad, "wgrad": Wgrad}

@@ -8,9 +8,8 @@ import shapes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Dgrad, Gemm, Wgrad
-from common.check import inputs
 from common.machine_code.capture import replaced
 
 ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.check import check, inputs
+from common.check import check
 from common.check.check import MARGIN
 
 GEMM = Gemm(M=37, N=45, K=19)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm, Wgrad
-from common.check import inputs
 
 SMALL = [
     *(p for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad") for p in RAGGED[ladder]),

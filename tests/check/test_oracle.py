@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from common.catalog import catalog, device, reference, stages
+from common.catalog import catalog, device, inputs, reference, stages
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
-from common.check import inputs, oracle
+from common.check import oracle
 from common.machine_code.capture import replaced
 
 LAYER = Conv3d(N=8, C=24, D=5, H=27, W=30, K=33, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=2, dilation_w=2)
@@ -22,7 +22,8 @@ TRACED = """
 import numpy as np
 from common.catalog import reference
 from common.catalog.problems import RAGGED
-from common.check import kernels, inputs
+from common.catalog import inputs
+from common.check import kernels
 
 from common.trace.trace import Tracer
 
@@ -69,7 +70,8 @@ import sys
 
 import numpy as np
 from common.catalog import reference
-from common.check import kernels, inputs
+from common.catalog import inputs
+from common.check import kernels
 sys.path.insert(0, "tests/check")
 from test_oracle import LARGE
 

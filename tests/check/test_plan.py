@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from common.catalog import problems
+from common.catalog import inputs, problems
 from common.catalog.problems import LADDERS
-from common.check import inputs, plan, shapes
+from common.check import plan, shapes
 
 MOST = 80  # cases of a ladder without a GPU
 

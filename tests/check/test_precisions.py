@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, LADDERS, RAGGED, Gemm, Hgemm, on_ladder
-from common.check import check, findings, inputs
+from common.check import check, findings
 
 pytestmark = pytest.mark.usefixtures("traced")
 

@@ -8,9 +8,9 @@ import pytest
 
 from common.catalog import catalog, problems
 from common.check import plan, shapes
-from common.jobs.messages import Check
-from common.jobs.tasks import check_task
+from common.check.tasks import check_task
 from common.machine_code import capture
+from common.run.messages import Check
 
 pytestmark = pytest.mark.usefixtures("traced")
 

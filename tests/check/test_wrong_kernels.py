@@ -16,11 +16,10 @@ from sampling import DAY, one_of_each, some
 
 from common.catalog import catalog, store
 from common.catalog.problems import RAGGED, Gemm
-from common.check import check
+from common.check import check, tasks
 from common.explain import diagnose
-from common.jobs import tasks
-from common.jobs.messages import Check
 from common.run import isolate
+from common.run.messages import Check
 
 pytestmark = pytest.mark.usefixtures("traced")
 

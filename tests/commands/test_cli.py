@@ -14,7 +14,7 @@ import pytest
 
 from common import cli
 from common.catalog import catalog, device
-from common.jobs import measuring
+from common.timing import measuring
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")

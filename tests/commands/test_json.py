@@ -7,9 +7,8 @@ import pytest
 
 from common import cli
 from common.catalog import catalog, device, problems
-from common.jobs import measuring
-from common.jobs.run import Outcome
-from common.timing import timing
+from common.run.results import Outcome
+from common.timing import measuring, timing
 from common.timing.ceilings import Ceilings
 
 SHAPE = "M=5 N=7 K=3"

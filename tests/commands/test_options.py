@@ -15,18 +15,18 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
+from common.check import compiling, run, unchanged
 from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
 from common.edit import history, shipped
 from common.grade import folders, grade
-from common.jobs import compiling, measuring, run, unchanged
-from common.jobs.messages import TunablesResult
-from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.timing import tools
+from common.run.results import Outcome
+from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
+from common.timing.tasks import TunablesResult
 from common.trace import trace
 
 LESSON = "05_implicit_gemm"

@@ -16,8 +16,9 @@ from common.commands import edits
 from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
-from common.jobs.messages import Check, Compile, Pair, StepResult
 from common.run import isolate
+from common.run.messages import Check, Compile, Pair
+from common.run.results import StepResult
 from common.timing import timing
 
 NAIVE = catalog.find("gemm_naive")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, on_ladder
-from common.check import inputs
 from common.explain import diagnose, letters
 
 GEMM = Gemm(M=20, N=24, K=12)

@@ -9,11 +9,12 @@ import pytest
 from sampling import some
 
 from common.catalog import catalog, problems, store
+from common.check import run
 from common.edit import words
 from common.explain import errors, faults
-from common.jobs import run
-from common.jobs.messages import Check, Compile, StepResult
 from common.run import child, isolate
+from common.run.messages import Check, Compile
+from common.run.results import StepResult
 from common.trace.messages import Trace
 
 FOLDER = Path(__file__).parents[1] / "faults"

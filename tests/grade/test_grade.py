@@ -23,10 +23,10 @@ from common.grade import folders, grade, limits
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader
 from common.grade.tasks import Count, Counted
-from common.jobs import measuring
-from common.jobs.messages import StepResult
 from common.machine_code import codegen, sass
 from common.records import records
+from common.run.results import StepResult
+from common.timing import measuring
 from common.trace import trace
 
 ONE = "gemm_one_dimension"

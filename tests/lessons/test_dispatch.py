@@ -128,7 +128,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
         asked.append((tasks[0].shape, without_gpu))
         return iter([(tasks[0], child.attempt(tasks[0]))])
 
-    monkeypatch.setattr("common.jobs.run.isolate.run", answer)
+    monkeypatch.setattr("common.check.run.isolate.run", answer)
     monkeypatch.setattr("common.catalog.device.gpu_count", lambda: 0)
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0

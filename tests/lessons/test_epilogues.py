@@ -11,8 +11,7 @@ import pytest
 from numba import cuda
 from sampling import one_of_each
 
-from common.catalog import catalog, reference
-from common.check import inputs
+from common.catalog import catalog, inputs, reference
 from common.trace import trace
 from tests.lessons.epilogue_layers import (
     ACROSS,

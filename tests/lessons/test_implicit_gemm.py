@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.catalog import catalog, problems, reference
+from common.catalog import catalog, inputs, problems, reference
 from common.catalog.problems import Conv3d
-from common.check import check, inputs
+from common.check import check
 
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")
 EACH = pytest.mark.parametrize("name", STEPS)

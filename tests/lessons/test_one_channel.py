@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.catalog import catalog, reference
+from common.catalog import catalog, inputs, reference
 from common.catalog.problems import Conv2d
-from common.check import check, inputs
+from common.check import check
 
 pytestmark = pytest.mark.usefixtures("traced")
 

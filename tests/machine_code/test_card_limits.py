@@ -10,9 +10,9 @@ from numba import cuda
 from sampling import some
 
 from common.catalog import catalog, device, limits, sources
-from common.jobs import codetasks
-from common.jobs.messages import Compile
+from common.check import codetasks
 from common.run import isolate
+from common.run.messages import Compile
 from lessons.toolkit import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
@@ -28,7 +28,7 @@ import json, sys
 from pathlib import Path
 from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
-from common.jobs import codetasks
+from common.check import codetasks
 from common.check import budget, plan
 
 ROOM, THREADS, BYTES = 16 << 10, 256, 525_000_000

@@ -15,12 +15,13 @@ from sampling import some
 
 from common import cli
 from common.catalog import cache, catalog, problems, schema
-from common.jobs.messages import Compile, StepResult, Summarise
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
 from common.report import pages, tables
 from common.run import isolate
+from common.run.messages import Compile, Summarise
+from common.run.results import StepResult
 from common.timing import tools
 
 SECONDS = 180.0

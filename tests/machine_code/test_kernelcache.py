@@ -50,12 +50,12 @@ for name in sys.argv[2:]:
         types = launch.signature.args
         key = kernelcache.key(launch.kernel, types, (9, 0))
         known = sorted(path.name for path in folder.glob("*.kernel"))
-        kept = kernelcache.compile_for(launch.kernel, types, (9, 0), folder)
+        kernelcache.compile_for(launch.kernel, types, (9, 0))
+        kept = (folder / f"{key}.kernel").exists()
+        launch.kernel.overloads.clear()
         kernelcache.SPENT.start()
-        entry = None
-        if kept:
-            with kernelcache._for_capability((9, 0)):
-                entry = launch.kernel.compile(types).entry_name
+        kernelcache.compile_for(launch.kernel, types, (9, 0))
+        entry = next((made.entry_name for made in launch.kernel.overloads.values()), None)
         print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
                           "here": kernelcache.SPENT.here_ms, "elsewhere": kernelcache.SPENT.elsewhere_ms}))
 """

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from sampling import one_of_each, some
 
 from common.catalog import catalog, lessontext, problems, schema, sources
-from common.jobs import run
-from common.jobs.messages import Compile
+from common.check import run
 from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
+from common.run.messages import Compile
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]

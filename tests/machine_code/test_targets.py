@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from common.catalog import catalog, device
-from common.jobs import compiling, run
+from common.check import compiling, run
 from common.machine_code import codegen
 
 HEADER = '''"""hgemm_scratch: an instruction that only one compute capability has.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog
-from common.jobs import compiling
+from common.check import compiling
 from lessons.toolkit import maps
 from lessons.toolkit.memory import aligned
 

@@ -12,8 +12,7 @@ from common.catalog import catalog, problems, schema, sources
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
-from common.jobs import run
-from common.jobs.messages import StepResult
+from common.check import run
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -23,6 +22,7 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
+from common.run.results import StepResult
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 

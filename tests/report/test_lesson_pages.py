@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.catalog import catalog, problems, reference
-from common.check import inputs
+from common.catalog import catalog, inputs, problems, reference
 from common.report import tracetables
 from common.trace import trace
 from common.trace.hopper import layouts

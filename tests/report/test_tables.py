@@ -9,10 +9,10 @@ from made import GPU, of_now
 from common.catalog import catalog, problems
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
-from common.jobs.run import Outcome
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import charts, figures, kinds, pages, speeds, table, tables
+from common.run.results import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from common.catalog import catalog, problems
-from common.jobs import messages, timetasks
-from common.run import isolate, process
+from common.check import loading
+from common.run import isolate, messages, process
 from common.run.messages import at
 
 GOOD = """
@@ -28,7 +28,7 @@ def product(a, b, c):
 def launch(a, b, c):
     product[(1, 1), (4, 4)](a, b, c)
 """
-ASK = "from common.jobs.messages import Compile\nfrom common.run import isolate\n"
+ASK = "from common.run.messages import Compile\nfrom common.run import isolate\n"
 LAUNCH = "def launch(a, b, c):\n    "
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes, seen in /proc")
@@ -347,7 +347,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
     place = at(step, problems.FIRST["gemm"])
     found = list(
         isolate.run(
-            [messages.Check(**place, engine="gpu"), messages.Ask(function=timetasks.this_device)], False, PATIENCE
+            [messages.Check(**place, engine="gpu"), messages.Ask(function=loading.this_device)], False, PATIENCE
         )
     )
     assert [result.status for _, result in found] == ["right", "right"]

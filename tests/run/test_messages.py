@@ -3,10 +3,9 @@
 import pytest
 
 from common.catalog import catalog, device
-from common.jobs import messages, run, timetasks
-from common.jobs.messages import Check
-from common.run import child
-from common.run.messages import typed
+from common.check import loading, run
+from common.run import child, messages
+from common.run.messages import Check, typed
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
 NAIVE = catalog.find("gemm_naive")
@@ -17,7 +16,7 @@ GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
 @pytest.mark.parametrize(
     ("task", "result", "says"),
     [
-        (messages.Ask(function=timetasks.this_device), {}, "status"),
+        (messages.Ask(function=loading.this_device), {}, "status"),
         (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "shape.M must be an integer, is 1.5"),
         (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "engine: Invalid enum value 'cpu'"),
         (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "timing."),
@@ -51,10 +50,10 @@ def test_a_copy_has_its_own_helpers(write):
 
 
 def test_what_a_function_returns_arrives_with_its_type(monkeypatch):
-    monkeypatch.setattr(timetasks, "this_device", card)
-    assert run.ask("failed", timetasks.this_device, 3, on_gpu=False) == (GPU, 3)
+    monkeypatch.setattr(loading, "this_device", card)
+    assert run.ask("failed", loading.this_device, 3, on_gpu=False) == (GPU, 3)
     with pytest.raises(run.DeviceError, match=r"^failed: TypeError"):
-        run.ask("failed", timetasks.this_device, on_gpu=False)
+        run.ask("failed", loading.this_device, on_gpu=False)
 
 
 def card(number: int) -> tuple[device.Gpu, int]:

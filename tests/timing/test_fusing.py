@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog, problems
+from common.run.results import Paired, Timing
 from common.timing import peers
-from common.timing.timing import Paired, Timing
 
 fusing = importlib.import_module("lessons.08_training.figures.fusing")
 

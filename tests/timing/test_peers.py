@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from common.catalog import device, reference
+from common.catalog import device, inputs, reference
 from common.catalog.problems import PRESETS, RAGGED
-from common.check import inputs
 from common.timing import peers, timing
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.catalog import problems, reference
-from common.check import inputs
+from common.catalog import inputs, problems, reference
 from lessons.toolkit.maps import Maps
 
 RIGHT = Path(__file__).parent / "hgemm_hopper.py"

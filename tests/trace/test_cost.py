@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog, problems
-from common.jobs.messages import Launch
 from common.run import isolate
+from common.run.messages import Launch
 from common.timing import tools
 from common.trace.cost import Cost, Ledger, sectors, served_together, wavefronts
 

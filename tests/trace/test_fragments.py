@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sampling import some
 
-from common.catalog import catalog, problems, reference
-from common.check import check, inputs
+from common.catalog import catalog, inputs, problems, reference
+from common.check import check
 from common.trace import helpers, trace
 
 RIGHT = Path(__file__).parent / "hgemm_tensor_cores.py"

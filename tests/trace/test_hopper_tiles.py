@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from sampling import one_of_each, some
 
-from common.catalog import catalog, problems, reference
-from common.check import check, inputs
-from common.jobs import tasks
-from common.jobs.messages import Check
+from common.catalog import catalog, inputs, problems, reference
+from common.check import check, tasks
 from common.run import child
+from common.run.messages import Check
 from common.trace.hopper import layouts
 
 pytestmark = pytest.mark.usefixtures("traced")

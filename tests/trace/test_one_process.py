@@ -9,8 +9,8 @@ from numba.cuda.extending import intrinsic
 
 from common.catalog import catalog, problems
 from common.check import check
+from common.check.tracedbench import TracedBench
 from common.machine_code import codegen
-from common.trace.bench import TracedBench
 from common.trace.state import TraceError
 from common.trace.trace import Tracer
 

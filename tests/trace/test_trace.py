@@ -17,15 +17,14 @@ from numba import cuda
 from sampling import some
 
 from common import cli
-from common.catalog import catalog, limits, problems, reference
+from common.catalog import catalog, inputs, limits, problems, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.check import inputs
 from common.explain.faults import UNSOUND, Fault
-from common.jobs.messages import Launch
 from common.records import records
 from common.records.records import Record
 from common.report import agreement, tracetables
 from common.run import child, isolate
+from common.run.messages import Launch
 from common.timing import tools
 from common.trace import result, trace
 from common.trace.state import TraceError

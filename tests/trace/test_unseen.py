@@ -6,11 +6,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from common.catalog import catalog, problems
+from common.check import run
 from common.edit import loop, words
-from common.jobs import run
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome
 from common.report import tables
+from common.run.results import Outcome, StepResult
 
 STEP, SHAPE = catalog.find("gemm_naive"), problems.FIRST["gemm"]
 RIGHT = StepResult(status="right", engine="traced", right=True, findings=[])

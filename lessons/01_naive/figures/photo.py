@@ -8,8 +8,8 @@ import numpy as np
 
 from common.catalog import reference
 from common.catalog.problems import Conv2d
-from common.jobs import measuring
 from common.report.canvas import MUTED, headings, new_figure, save
+from common.timing import measuring
 
 # Of every tenth pixel where it is traced; the full photograph is 3.6 million threads.
 TRACED_STRIDE = 10

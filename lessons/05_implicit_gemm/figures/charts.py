@@ -29,8 +29,9 @@ def per_layer(record):
     found = {n: speeds.compare(record, LADDER, n, shown) for n in timed}
     older = {name for name in timed if any(layer.older for layer in found[name])}
     best = found[timed[-1]]
-    bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
-    bars.append((peer, [la.peer_tflops for la in best], VERMILION))
+    colours = (SKY, BLUE)[-len(timed) :]
+    bars = [(n, [la.tflops(la.ms) for la in found[n]], c) for n, c in zip(timed, colours, strict=True)]
+    bars.append((peer, [la.tflops(la.peer_ms) for la in best], VERMILION))
     figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))
     most = max([rate or 0 for _, rates, _ in bars for rate in rates])
     height = 0.8 / len(bars)
@@ -50,7 +51,7 @@ def per_layer(record):
             axes.annotate(text, (rate or 0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
     for place, layer in enumerate(best):
         if layer.floor_ms:
-            at = layer.problem.flops / layer.floor_ms / 1e9
+            at = layer.tflops(layer.floor_ms)
             axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
                       label="" if place else "the floor's rate")  # fmt: skip
             most = max(most, at)

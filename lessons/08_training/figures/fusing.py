@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from common.catalog import inputs
 from common.catalog.problems import FLOAT16, Problem
-from common.check import inputs
 from common.machine_code.capture import BoundStep
 from common.timing import peers
 from common.timing.timing import Fused, Stopwatch

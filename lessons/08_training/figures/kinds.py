@@ -4,8 +4,7 @@ from importlib import import_module
 
 import numpy as np
 
-from common.catalog import algorithms, problems, reference
-from common.check import inputs
+from common.catalog import algorithms, inputs, problems, reference
 from common.records import current
 from common.records.records import RESULTS
 from common.report import figures, kinds

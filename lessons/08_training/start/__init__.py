@@ -6,7 +6,7 @@ from common.catalog import device
 
 os.environ.update(device.PLAIN)  # before Numba is imported
 
-from common.jobs import tasks
+from common.check import tasks
 
 tasks.ready()
 if device.gpu_count() == 0:

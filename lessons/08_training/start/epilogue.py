@@ -9,9 +9,8 @@ from importlib import import_module
 import numpy as np
 from numba import cuda, float32
 
-from common.catalog import reference
+from common.catalog import inputs, reference
 from common.catalog.problems import Conv3d, on_ladder
-from common.check import inputs
 from lessons.toolkit.unroll import inlined
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")

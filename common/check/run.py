@@ -16,12 +16,11 @@ from msgspec.structs import replace
 from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import check, plan, shapes
-from common.jobs import messages, timetasks
-from common.jobs.messages import StepResult
+from common.check import check, loading, plan, shapes
 from common.machine_code import kernelcache
-from common.run import isolate
-from common.run.messages import Result, at
+from common.run import isolate, messages
+from common.run.messages import at
+from common.run.results import Outcome, Result, StepResult
 
 Answered = TypeVar("Answered")
 Told = TypeVar("Told", bound=Result)
@@ -33,46 +32,6 @@ LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
-
-
-class Outcome(StepResult, frozen=True, kw_only=True):
-    """What came of one task on one step at one problem, which is a ``preset`` or none."""
-
-    step: Step
-    problem: Problem
-    preset: str | None = None
-
-    @classmethod
-    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
-        return cls(step=step, problem=problem, preset=preset, **result.told())
-
-    def told(self) -> dict[str, Any]:
-        """The result's fields alone, as they stand in JSON."""
-        told = StepResult.told(self)
-        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
-
-    @property
-    def fine(self) -> bool:
-        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
-        return self.status in ("right", "refused", "unjudged")
-
-    @property
-    def left_out(self) -> bool:
-        """Has the GPU no room for it? That holds nothing back."""
-        return self.needed_bytes is not None
-
-    @property
-    def elsewhere(self) -> bool:
-        """Does the step require another GPU than this machine's?"""
-        return self.requires is not None
-
-    @property
-    def reasons(self) -> list[str]:
-        """One line per finding, or what stopped the task; what is left out is said once for all."""
-        if self.left_out:
-            return []
-        findings = [f"{item.kind}: {item.message}" for item in self.findings]
-        return findings + ([f"{self.status}: {self.message}"] if self.message else [])
 
 
 # Faults whose line is that of the launch, not of what went wrong.
@@ -384,7 +343,7 @@ def inspect_device() -> tuple[device.Gpu, int]:
     Raises as :func:`measure_device` does.
     """
     device.require_gpu("describing the GPU")
-    return ask("the GPU could not be used", timetasks.this_device)
+    return ask("the GPU could not be used", loading.this_device)
 
 
 def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: bool = True) -> Answered:

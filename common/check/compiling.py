@@ -10,12 +10,12 @@ from typing import Literal
 from common.catalog import cache, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.jobs import messages, run
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome, allowed
+from common.check import run
+from common.check.run import allowed
 from common.machine_code.summaries import Summary
-from common.run import isolate
+from common.run import isolate, messages
 from common.run.messages import at
+from common.run.results import Outcome, StepResult
 from common.trace import result as traced
 from common.trace import trace
 from common.trace.messages import Trace

@@ -1,6 +1,6 @@
 """What child processes do to compile: for named GPUs, without one, and ahead of launches.
 
-``compile_task`` does the task ``jobs.compile``, and so on. Numba is imported inside: it takes long.
+``compile_task`` does the task ``check.compile``, and so on. Numba is imported inside: it takes long.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from common.catalog import catalog, device, limits, problems, sources, stages
+from common.check import loading
 from common.explain import faults
-from common.jobs import loading, messages
-from common.jobs.messages import StepResult
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run.messages import Result
+from common.run import messages
+from common.run.results import Result, StepResult
 
 ASKS = "card"  # the helper by which a step asks what the card has
 

@@ -13,15 +13,15 @@ from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.catalog.sources import Code
-from common.jobs import messages, run, timetasks
-from common.jobs.messages import StepResult
-from common.jobs.run import TIME_SECONDS, Outcome, beyond
+from common.check import run
+from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import kernelcache
-from common.run import isolate
+from common.run import isolate, messages, results
 from common.run.messages import at
+from common.run.results import Outcome, StepResult, Timing
+from common.timing import tasks as timetasks
 from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
-from common.timing.timing import Timing
 
 QUICK_SECONDS = 1.0
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
@@ -66,7 +66,7 @@ def measure(
             yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
-        peer = messages.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
+        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
     slow = timing.slow([time.sm_mhz for _, time in timed])
@@ -111,7 +111,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return run.ask("the GPU could not be measured", timetasks.ceilings, run.inspect_device()[1])
 
 
-def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
+def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
     """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
 
     A step that requires another GPU is left out.
@@ -123,7 +123,7 @@ def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
 
 def measure_epilogues(
     convolutions: list[tuple[str, str, str]],
-) -> Iterator[tuple[Step, str, messages.EpiloguesResult]]:
+) -> Iterator[tuple[Step, str, timetasks.EpiloguesResult]]:
     """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
 
     Raises as :func:`measure_device` does. A step that requires another GPU is left out.
@@ -138,7 +138,7 @@ def measure_epilogues(
         yield step, preset, run.ask(failed, timetasks.epilogues, *given)
 
 
-def tunables(step: Step, preset: str) -> messages.TunablesResult:
+def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
     """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
     result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
@@ -147,13 +147,13 @@ def tunables(step: Step, preset: str) -> messages.TunablesResult:
     return result
 
 
-def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
+def combinations(tunables: dict[str, list[int]]) -> list[results.Tile]:
     """Every combination of the tunables' values."""
     names = list(tunables)
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
-def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
+def narrowed(tunables: dict[str, list[int]], shipped: results.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
 
     Raises ValueError naming a word that is not of that form or a constant the step does not have.
@@ -178,7 +178,7 @@ def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str |
     return values
 
 
-def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
+def sweep(step: Step, preset: str, tiles: list[results.Tile]) -> Iterator[tuple[results.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
     place, room = at(step, problems.preset(preset)), run.inspect_device()[1]
@@ -225,7 +225,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
 
 def profiled(
     tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
-) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
+) -> list[tuple[results.LaunchResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
 
     Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.

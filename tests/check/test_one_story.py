@@ -7,10 +7,10 @@ import pytest
 from sampling import some
 
 from common.catalog import catalog, problems
+from common.check import run
 from common.explain.faults import telling
-from common.jobs import run
-from common.jobs.messages import Check
 from common.run import isolate
+from common.run.messages import Check
 from common.trace.messages import Trace, TraceOptions
 
 PATIENCE = 60.0

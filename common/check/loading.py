@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.catalog import catalog, device, problems, sources, stages
 from common.check import budget
-from common.jobs import messages
-from common.jobs.messages import StepResult
 from common.machine_code import capture
-from common.run.messages import FileTask, Result, ShapeTask, Task
+from common.run import messages
+from common.run.messages import FileTask, ShapeTask, Task
+from common.run.results import Result, StepResult, Tile
 
 if TYPE_CHECKING:
-    from common.check import check
+    from common.check import check, fullsize
 
 
 def keep_kernels(folder: str) -> None:
@@ -80,14 +80,14 @@ def found(verdict: check.Verdict) -> StepResult:
     )
 
 
-def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
+def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
     with stages.stage(stages.IMPORTS):
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
-def load_tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
+def load_tiled(task: FileTask[Result], tile: Tile) -> tuple[Any, Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = load(task)
     return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
@@ -110,7 +110,7 @@ def room_of(task: Task[Any]) -> int:
     return getattr(task, "room_bytes", 0) or own_room()
 
 
-def fitted(task: ShapeTask[Any] | messages.Peer) -> problems.Problem:
+def fitted(task: ShapeTask[Any]) -> problems.Problem:
     """The task's problem, reduced to what this card holds."""
     return budget.fitted(problems.from_shape(task.ladder, task.shape), room_of(task))
 
@@ -118,7 +118,7 @@ def fitted(task: ShapeTask[Any] | messages.Peer) -> problems.Problem:
 _PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
 
 
-def sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None) -> problems.Problem:
+def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> problems.Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
     from common.check import check
 
@@ -143,6 +143,33 @@ def sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None) 
 @lru_cache(maxsize=2)
 def _integers(problem: problems.Problem) -> Any:
     """Operands for one step after the other that is timed first on this problem."""
-    from common.check import inputs
+    from common.catalog import inputs
 
     return inputs.integers(problem, 0)
+
+
+# --- operands at full size ---
+
+_held: dict[tuple[problems.Problem, int], fullsize.Operands] = {}  # those of one problem, for one step after another
+
+
+def operands(problem: problems.Problem, seed: int, room_bytes: int) -> fullsize.Operands:
+    """Those of the problem; made anew if others are held."""
+    from common.check import fullsize
+
+    if (problem, seed) not in _held:
+        drop()
+        with stages.stage("inputs"):
+            _held[problem, seed] = fullsize.Operands(fullsize.draw(problem, seed), room_bytes)
+    return _held[problem, seed]
+
+
+def drop() -> None:
+    """After a step that may have written anywhere, nothing that was held can be trusted."""
+    _held.clear()
+    let_go()
+
+
+def this_device() -> tuple[device.Gpu, int]:
+    """What this GPU is, and how many bytes of its memory problems may take."""
+    return device.current_gpu(), own_room()

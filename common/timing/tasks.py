@@ -1,78 +1,92 @@
 """What child processes do to measure: steps, libraries, ceilings, errors and tile constants, on the GPU.
 
-``time_task`` does the task ``jobs.time``, and so on. Numba is imported inside: it takes long.
+``time_task`` does the task ``timing.time``, and so on. Numba is imported inside: it takes long.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from common.catalog import catalog, device, lessontext, problems, sources, stages
-from common.check import budget
-from common.jobs import loading, messages
-from common.jobs.messages import StepResult
+from common.check import budget, loading
+from common.run import messages
+from common.run.messages import Task
+from common.run.results import LaunchResult, Result, Shape, SizeResult, StepResult, Tile
+from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.check import fullsize
     from common.machine_code import kernelcache
-    from common.timing import timing
 
 
 SWEEP_SECONDS = 1.0
 
 
-class _Held:
-    """What this process keeps from task to task: the operands of one problem, and a stopwatch."""
-
-    def __init__(self) -> None:
-        self._key: Any = None
-        self._operands: fullsize.Operands | None = None
-        self._stopwatch: timing.Stopwatch | None = None
-
-    def operands(
-        self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
-    ) -> fullsize.Operands:
-        """Those of the problem; made anew if others are held."""
-        from common.check import fullsize
-
-        seed = task.seed if isinstance(task, messages.Time) else 0
-        key = problem, seed
-        if self._operands is None or key != self._key:
-            self.drop()
-            with stages.stage("inputs"):
-                self._operands = fullsize.Operands(fullsize.draw(problem, seed), loading.room_of(task))
-            self._key = key
-        return self._operands
-
-    def drop(self) -> None:
-        """After a step that may have written anywhere, nothing that was held can be trusted."""
-        self._operands = None
-        loading.let_go()
-
-    def stopwatch(self) -> timing.Stopwatch:
-        from common.timing import timing
-
-        if self._stopwatch is None:
-            with stages.stage("context"):
-                self._stopwatch = timing.Stopwatch(device.l2_bytes())
-        return self._stopwatch
+def warm() -> None:
+    """Import what tasks need."""
+    from common.timing import timing  # noqa: F401
 
 
-held = _Held()
+class TunablesResult(Struct, frozen=True, kw_only=True):
+    """The values to try of each tile constant, and those that the file ships with."""
+
+    tunables: dict[str, list[int]]
+    shipped: Tile
+
+
+class PeerResult(Result, frozen=True, kw_only=True):
+    shape: Shape = field(default_factory=dict)
+    rows: Sequence[peers.Library] = ()
+
+
+class EpiloguesResult(Struct, frozen=True, kw_only=True):
+    """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
+
+    shape: Shape
+    found: list[timing.Fused]
+    code: sources.Code
+    ways: sources.Code
+    library: str
+
+
+class AccuracyResult(Struct, frozen=True, kw_only=True):
+    """``products``, and by step the code that ran."""
+
+    products: list[peers.Measured]
+    code: dict[str, sources.Code]
+
+
+class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
+    """How fast are NVIDIA's libraries at one shape? ``preset``: its name, for whoever asks."""
+
+    gpu: ClassVar[bool] = True
+    ladder: str
+    shape: dict[str, int]
+    preset: str = ""
+    room_bytes: int = 0
+
+
+@cache
+def _stopwatch() -> timing.Stopwatch:
+    from common.timing import timing
+
+    with stages.stage("context"):
+        return timing.Stopwatch(device.l2_bytes())
 
 
 Timed = messages.Time | messages.Pair | messages.Sweep
 
 
-def _verified(task: Timed, module: Any, tile: messages.Tile | None = None) -> tuple[StepResult, Any, Any]:
+def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
     """Check a module at full size by samples: the result, a bench of it, and the operands.
 
     The operands wait for the next file on this problem. If it is right they are normals, to be timed.
@@ -81,14 +95,15 @@ def _verified(task: Timed, module: Any, tile: messages.Tile | None = None) -> tu
 
     with stages.stage("full-size check"):
         problem = loading.sized(task, module, tile)
-    operands: Any = held.operands(problem, task)
+    seed = task.seed if isinstance(task, messages.Time) else 0
+    operands: Any = loading.operands(problem, seed, loading.room_of(task))
     with stages.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
     if verdict.right:
         operands.put_normals()
     else:
-        held.drop()
+        loading.drop()
     return loading.found(verdict), bench, operands
 
 
@@ -102,7 +117,7 @@ def time_task(task: messages.Time) -> StepResult:
     from common.machine_code import kernelcache
     from common.timing import peers
 
-    stopwatch = held.stopwatch()
+    stopwatch = _stopwatch()
     result, first, operands = _verified(task, loading.load(task))
     if result.status != "right":
         return result
@@ -158,7 +173,7 @@ def pair_task(task: messages.Pair) -> StepResult:
         return result
     bench.prepare()
     bench.launch()
-    stopwatch = held.stopwatch()
+    stopwatch = _stopwatch()
     pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
         other = check.Bench(loading.load(task, rival), operands.problem, beside=operands)
@@ -169,13 +184,13 @@ def pair_task(task: messages.Pair) -> StepResult:
     return replace(result, timing=alone, pairs=pairs, gpu=device.current_gpu().name)
 
 
-def tunables(path: str, ladder: str, shape: dict[str, int]) -> messages.TunablesResult:
+def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
     """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
     module = catalog.load(Path(path), ladder)
     found = getattr(module, "TUNABLES", {})
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
     shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
-    return messages.TunablesResult(
+    return TunablesResult(
         tunables={name: list(values) for name, values in found.items()},
         shipped={name: shipped[name] for name in found},
     )
@@ -197,23 +212,24 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     if result.status == "right":
         bench.prepare()
         bench.launch()
-        result = replace(result, timing=held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS))
+        result = replace(result, timing=_stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS))
     return result
 
 
-def size_task(task: messages.Size) -> messages.SizeResult:
+def size_task(task: messages.Size) -> SizeResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
-    return messages.SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
+    return SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
-def launch_task(task: messages.Launch) -> messages.LaunchResult:
+def launch_task(task: messages.Launch) -> LaunchResult:
     """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
     """
     from numba import cuda
 
-    from common.check import check, inputs
+    from common.catalog import inputs
+    from common.check import check
 
     problem = loading.fitted(task)
     bench = check.Bench(loading.load(task), problem, margin=0)
@@ -222,37 +238,35 @@ def launch_task(task: messages.Launch) -> messages.LaunchResult:
         bench.launch()
     cuda.synchronize()
     source, helpers = loading.code_of(Path(task.path))
-    return messages.LaunchResult(
-        status="right", shape=problem.shape(), source=source, helpers=helpers, kernels=kernels
-    )
+    return LaunchResult(status="right", shape=problem.shape(), source=source, helpers=helpers, kernels=kernels)
 
 
-def peer_task(task: messages.Peer) -> messages.PeerResult:
+def peer_task(task: Peer) -> PeerResult:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
     from common.timing import peers, timing
 
-    held.drop()
+    loading.drop()
     cuda.current_context()
-    problem = loading.fitted(task)
+    problem = budget.fitted(problems.from_shape(task.ladder, task.shape), loading.room_of(task))
     lacking: list[str] = []
     rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
-    return messages.PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
+    return PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
-def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> messages.EpiloguesResult:
+def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> EpiloguesResult:
     """The times of a step with each of the epilogues of the module ``ways``, in ``room`` bytes."""
     from numba import cuda
 
     from common.timing import peers, timing
 
-    held.drop()
+    loading.drop()
     cuda.current_context()
     problem, module = budget.fitted(problems.from_shape(ladder, shape), room), import_module(ways)
     fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
     stopwatch = timing.Stopwatch(device.l2_bytes())
-    return messages.EpiloguesResult(
+    return EpiloguesResult(
         shape=problem.shape(),
         found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, stopwatch),
         code=sources.provenance(Path(path)),
@@ -265,25 +279,20 @@ def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
     """What this GPU is, and its ceilings, measured in ``room`` bytes."""
     from common.timing import ceilings, timing
 
-    held.drop()
+    loading.drop()
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
     return gpu, ceilings.measure(stopwatch, gpu.multiprocessors, room, gpu.compute_capability)
 
 
-def accuracy(files: dict[str, str]) -> messages.AccuracyResult:
+def accuracy(files: dict[str, str]) -> AccuracyResult:
     """The errors of steps on matrices, by their names the files, and of cuBLAS."""
-    held.drop()
+    loading.drop()
     accuracy = import_module(lessontext.measured_by(catalog.LESSONS, "accuracy"))
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}
-    return messages.AccuracyResult(products=accuracy.measure(steps), code=code)
-
-
-def this_device() -> tuple[device.Gpu, int]:
-    """What this GPU is, and how many bytes of its memory problems may take."""
-    return device.current_gpu(), loading.own_room()
+    return AccuracyResult(products=accuracy.measure(steps), code=code)
 
 
 @contextlib.contextmanager

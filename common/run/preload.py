@@ -5,6 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 with suppress(Exception):  # then each child imports it for itself, and says what is wrong
-    from common.jobs import tasks
+    from common.run import child
 
-    tasks.warm()
+    child.warm()

@@ -1,4 +1,4 @@
-"""What child processes do, task by task: ``check_task`` does the task ``jobs.check``, and so on.
+"""What child processes do to check and to trace: ``check_task`` does the task ``check.check``, and so on.
 
 Numba is imported inside: it takes long.
 """
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, device, limits, problems, stages
-from common.check import budget, plan
+from common.check import budget, loading, plan
+from common.check.codetasks import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.jobs import loading, messages, timetasks
-from common.jobs.codetasks import compile_task, prepare_task, summarise_task
-from common.jobs.messages import StepResult
-from common.jobs.timetasks import launch_task, pair_task, peer_task, size_task, sweep_task, time_task
 from common.machine_code.capture import replaced
+from common.run import messages, results
+from common.run.results import Depth, StepResult
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
 
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ask_task", "check_task", "compile_task", "explain_task", "launch_task", "maps_task", "pair_task", "peer_task",
-    "prepare_task", "size_task", "summarise_task", "sweep_task", "time_task", "trace_task",
+    "ask_task", "check_task", "compile_task", "explain_task", "maps_task", "prepare_task", "summarise_task",
+    "trace_task",
 ]  # fmt: skip
 
 
@@ -45,10 +44,7 @@ _LONGEST = 200  # characters of a line that a file prints
 @cache
 def warm() -> None:
     """Import what tasks need."""
-    from common.check import check, shapes  # noqa: F401
     from common.machine_code import codegen, summaries  # noqa: F401
-    from common.timing import timing  # noqa: F401
-    from common.trace import bench  # noqa: F401
 
     gc.set_threshold(100_000, 50, 50)
     gc.collect()
@@ -133,8 +129,7 @@ def check_task(task: messages.Check) -> StepResult:
         except TraceError as error:
             return _untraced(error, path)
     elif task.depth == "large":
-        timetasks.held.drop()
-        loading.let_go()
+        loading.drop()
         budget.require_large(problem, loading.room_of(task))
         from common.check import fullsize
 
@@ -171,7 +166,7 @@ def _after(
 ) -> check.Verdict:
     """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
     from common.check import check
-    from common.trace.bench import TracedBench
+    from common.check.tracedbench import TracedBench
 
     tracer = _tracer(task) if task.engine == "traced" else None
     with tracer or contextlib.nullcontext():
@@ -193,12 +188,12 @@ _OF_PYTHON = (
 
 def _traced_verdict(
     task: messages.Check, module: Any, tracer: Any, problem: problems.Problem
-) -> tuple[check.Verdict, plan.Depth, str]:
+) -> tuple[check.Verdict, Depth, str]:
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
     from common.check import check, shapes
+    from common.check.tracedbench import TracedBench, widest
     from common.trace import executor
-    from common.trace.bench import TracedBench, widest
 
     if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
         problem = shapes.narrow(problem)
@@ -282,7 +277,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     if device.gpu_count():
         bench = check.Bench(loading.load(task), problem)
     else:
-        from common.trace.bench import TracedBench
+        from common.check.tracedbench import TracedBench
 
         bench = TracedBench(loading.load(task), problem, _tracer())
     bench.load(x, filt)
@@ -292,9 +287,9 @@ def maps_task(task: messages.Maps) -> StepResult:
     return StepResult(status="right", shape=problem.shape())
 
 
-def ask_task(task: messages.Ask) -> messages.Answer:
+def ask_task(task: messages.Ask) -> results.Answer:
     """Call the task's function."""
-    return messages.Answer(status="right", found=task.function(*task.given))
+    return results.Answer(status="right", found=task.function(*task.given))
 
 
 def trace_task(task: Trace) -> TraceResult:
@@ -311,7 +306,7 @@ def trace_task(task: Trace) -> TraceResult:
     return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
 
 
-def explain_task(task: messages.Explain) -> messages.ExplainResult:
+def explain_task(task: messages.Explain) -> results.ExplainResult:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
     import numpy as np
     from numba import cuda
@@ -321,9 +316,9 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if device.gpu_count() == 0:
-        return messages.ExplainResult(status="right", text=module.explain(problem, None))
+        return results.ExplainResult(status="right", text=module.explain(problem, None))
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
-    return messages.ExplainResult(status="right", text=module.explain(loading.fitted(task), weights))
+    return results.ExplainResult(status="right", text=module.explain(loading.fitted(task), weights))
 
 
 def _require_limits() -> None:

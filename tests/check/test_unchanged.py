@@ -6,18 +6,18 @@ import pytest
 from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
+from common.check import run, unchanged
 from common.commands import bench as benches
 from common.commands import console, verdicts
 from common.commands import steps as stepping
-from common.jobs import measuring, run, unchanged
-from common.jobs.messages import PeerResult, StepResult
-from common.jobs.run import Outcome
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
 from common.report.tasks import Draw, DrawResult
-from common.timing import peers, timing, tools
+from common.run.results import Outcome, StepResult
+from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
+from common.timing.tasks import PeerResult
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from common.catalog import catalog
+from common.check import run
 from common.cli import main
-from common.jobs import run
 
 STEPS = catalog.everything()
 MISSING = """
 from common.catalog import catalog
-from common.jobs import unchanged
+from common.check import unchanged
 steps = catalog.everything()
 shipped = unchanged.shipped(steps)
 print(*(step.name for step in steps if step.name not in shipped))

@@ -12,11 +12,10 @@ from msgspec import Struct, to_builtins
 
 from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
-from common.jobs import codetasks
-from common.jobs.messages import StepResult
-from common.jobs.run import Outcome
+from common.check import codetasks
+from common.run.results import Outcome, StepResult
 
-FINDERS = [catalog.ROOT / "common" / "jobs" / name for name in ("run.py", "compiling.py", "tasks.py")]
+FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("run.py", "compiling.py", "tasks.py")]
 """What finds outcomes: it asks, and its child processes answer."""
 
 

@@ -7,15 +7,14 @@ import pytest
 from msgspec.structs import replace as result_with
 
 from common.catalog import catalog, device, problems
-from common.check import check, plan
+from common.check import check, compiling, loading, plan, run
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
-from common.jobs import compiling, loading, measuring, run
-from common.jobs.messages import Check, Compile, StepResult, Time
 from common.run import isolate
-from common.run.messages import at
-from common.timing import timing
+from common.run.messages import Check, Compile, Time, at
+from common.run.results import StepResult
+from common.timing import measuring, timing
 
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0
