@@ -29,11 +29,11 @@ from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.teams import SplitError, StuckError
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
-from common.trace.intrinsics import Code, Intrinsic, Range
+from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
 from common.trace.shared import Shared
 from common.trace.state import Mask, Point, State, TraceError
-from common.trace.values import Value, choose, dtype_of, truth, uniform
+from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"

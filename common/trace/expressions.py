@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import NamedTuple
 
 _BINARY = {
     ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
@@ -20,22 +19,17 @@ class UntranslatableError(ValueError):
     """A statement or expression that the tracer does not know; says which, and in which line."""
 
 
-class Known(NamedTuple):
-    """What is known of a function before it is translated.
+class Expressions:
+    """Translates expressions of a function.
 
-    ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is it in the step's
-    own file? Otherwise what it does is booked on the line that called it.
+    ``pure(name)``  does a call of a free name read no memory and need no line
+    ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
+    ``local``       the function's own names
+    ``constants``   the floats that it names
     """
 
-    pure: Callable[[str], bool]
-    home: bool
-
-
-class Expressions:
-    """Translates expressions. ``local``: the function's own names; ``constants``: the floats that it names."""
-
-    def __init__(self, definition: ast.FunctionDef, known: Known) -> None:
-        self.pure, self.home = known
+    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+        self.pure, self.home = pure, home
         self.constants: dict[str, float] = {}
         self.count = 0
         self.local = {argument.arg for argument in definition.args.args} | names(definition, ast.Store)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.trace import translate, values, views
-from common.trace.expressions import Known, UntranslatableError
+from common.trace.expressions import UntranslatableError
 from common.trace.hopper import engines
-from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, make_range, model_of, unknown
+from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.values import Cast, Value
@@ -36,8 +36,8 @@ _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", 
 _RUNTIME["_slice"] = slice
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
-    "pow": values.power, "round": values.rounded,
+    "float": values.python_float, "bool": values.python_bool, "range": values.make_range,
+    "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def _translation(source: _Source) -> _Translation:
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
-        module, constants = translate.translate(definition, Known(pure, home))
+        module, constants = translate.translate(definition, pure, home)
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)

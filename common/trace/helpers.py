@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from common.trace import values, views
 from common.trace.cost import PAST_L1, WARP, Bools, Ints
-from common.trace.intrinsics import READS, Code, intrinsic, make_range, one_number, shared_memory
+from common.trace.intrinsics import READS, Code, intrinsic, one_number, shared_memory
 from common.trace.shared import Shared
 from common.trace.state import LEFT_OVER, State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
@@ -221,7 +221,7 @@ def end_copies(state: State) -> None:
 
 @intrinsic
 def unrolled(state: State, line: int, count: Value) -> Any:
-    return make_range(count)
+    return values.make_range(count)
 
 
 @intrinsic

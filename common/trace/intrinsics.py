@@ -1,4 +1,4 @@
-"""What kernels may call and the tracer carries out itself: their registry, arrays, ranges, atomics, ``cuda.*``."""
+"""What kernels may call and the tracer carries out itself: their registry, arrays, atomics, ``cuda.*``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Constant, Global, require_constants
 from common.trace.shared import Local, Shared
 from common.trace.state import State
-from common.trace.values import Value, dtype_of, signed, truth, uniform, widened
+from common.trace.values import Value, dtype_of, truth, uniform
 from common.trace.views import View
 
 Code = Callable[..., Any]
@@ -63,24 +63,6 @@ def one_number(state: State, line: int, name: str, value: Value) -> int:
     if not uniform(value):
         raise state.error(line, f"{name} takes one number for all threads, known when compiling")
     return int(value)
-
-
-class Range:
-    """``range`` whose ends differ between lanes."""
-
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        self.start, self.stop, self.step = start, stop, step
-
-
-def make_range(*ends: Value) -> Any:
-    start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    if not (uniform(start) and uniform(stop) and uniform(step)):
-        start, stop = values.unified(start, stop)
-        return Range(start, stop, signed(widened(step)))
-    turns = range(*(int(end) for end in (start, stop, step)))
-    if any(type(end) is int or dtype_of(end).kind == "i" for end in (start, stop)):
-        return turns
-    return map(np.uint64, turns)
 
 
 # --- arrays that kernels make ---
@@ -159,10 +141,6 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     return _change(state, line, view, index, change)
 
 
-def compare_and_swap(state: State, line: int, view: View, old: Value, value: Value) -> Value:
-    return cas(state, line, view, 0, old, value)
-
-
 def _change(state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False) -> Value:
     """Threads that change one element do so one after the other. ``fresh``: what it held does not matter."""
     place, wrong = view.place(state, index, line, "written")
@@ -209,8 +187,9 @@ class Cuda:
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
             **{name: Intrinsic(atomic(combine)) for name, combine in ATOMIC.items()},
-            cas=Intrinsic(cas), compare_and_swap=Intrinsic(compare_and_swap),
-        )  # fmt: skip
+            cas=Intrinsic(cas),
+            compare_and_swap=Intrinsic(lambda state, line, view, *values: cas(state, line, view, 0, *values)),
+        )
         self.fp16 = SimpleNamespace(**{name: _half(function) for name, function in _HALF.items()})
 
     def place(self, blocks: list[Value]) -> None:

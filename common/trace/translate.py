@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from common.trace.expressions import Expressions, Known, UntranslatableError, names
+from common.trace.expressions import Expressions, UntranslatableError, names
 
 
-def translate(definition: ast.FunctionDef, known: Known) -> tuple[ast.Module, dict[str, float]]:
-    """A module with the translated function, and the float constants that it names."""
-    translator = _Translator(definition, known)
+def translate(
+    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool
+) -> tuple[ast.Module, dict[str, float]]:
+    """A module with the translated function, and the float constants that it names.
+
+    ``pure`` and ``home``: as :class:`common.trace.expressions.Expressions` has them.
+    """
+    translator = _Translator(definition, pure, home)
     return translator.module(), translator.constants
 
 
@@ -52,10 +57,10 @@ class _Asserted(ast.NodeTransformer):
 class _Translator(Expressions):
     """Translates a function."""
 
-    def __init__(self, definition: ast.FunctionDef, known: Known) -> None:
+    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, known)
+        super().__init__(definition, pure, home)
         self.definition = definition
         self.flow = analyse(definition.body)
         self.scopes: list[_Scope] = []

@@ -202,6 +202,24 @@ def absolute(value: Value) -> Value:
     return abs(widened(value))
 
 
+class Range:
+    """``range`` whose ends differ between lanes."""
+
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        self.start, self.stop, self.step = start, stop, step
+
+
+def make_range(*ends: Value) -> Any:
+    start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+    if not (uniform(start) and uniform(stop) and uniform(step)):
+        start, stop = unified(start, stop)
+        return Range(start, stop, signed(widened(step)))
+    turns = range(*(int(end) for end in (start, stop, step)))
+    if any(type(end) is int or dtype_of(end).kind == "i" for end in (start, stop)):
+        return turns
+    return map(np.uint64, turns)
+
+
 class Cast:
     """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype.
 

@@ -1,0 +1,43 @@
+"""Small kernels as text, and their traces."""
+
+import re
+import textwrap
+
+from common.catalog import catalog
+from common.trace import trace
+
+HEAD = """
+import math
+import numpy as np
+from numba import cuda, float32, float64, int32, uint32, uint64
+from lessons.toolkit.memory import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.unroll import unrolled
+"""
+
+
+def sections(text):
+    """Title and body of each piece of code that starts with a comment line."""
+    pieces = re.split(r"^# (.+)\n", textwrap.dedent(text).strip("\n"), flags=re.MULTILINE)[1:]
+    return list(zip(pieces[::2], (body.strip("\n") for body in pieces[1::2]), strict=True))
+
+
+def named(expected):
+    """The kinds of faults in a section's title."""
+    kinds = expected.split(":")[0]
+    return set() if kinds == "nothing" else set(kinds.split(", "))
+
+
+def traced(path, problem, constants=None, **options):
+    module = catalog.load(path, problem.ladder, constants=constants)
+    return trace.run(module, problem, **{"every": True, **options})
+
+
+def kinds(found):
+    return {fault.kind for fault in found.faults}
+
+
+def file_of(body, block=32, extra="", grid=1):
+    """The text of a step whose kernel of (a, b, c) has this body."""
+    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+    text = f"{HEAD}\n{extra}\n\n@cuda.jit\ndef kernel(a, b, c):\n{lines}\n\n"
+    return text + f"def launch(a, b, c):\n    kernel[{grid}, {block}](a, b, c)\n"
