@@ -220,7 +220,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
-    note(agreement, "agreed", "agreed")
+    note(agreement, "table", "agreed")
     note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     event = history.Event("gemm_naive", "0" * 64, "run", "2026-01-02T03:04:05Z")
