@@ -3,10 +3,9 @@
 Module by module:
 
     run           checks of steps: their tasks, and what comes of them
-    compiling     compilations of steps, and summaries of their kernels
+    compiling     steps compiled, and summaries of their kernels
     unchanged     the verdicts and compilations of steps that have not changed
     tasks         what a child process does to check and to trace
-    codetasks     what it does to compile
     loading       a task's file, its operands, and the memory that it may take
     check         the verdict: launches on operands of several kinds, and what became of each
     findings      what is wrong with an output, in words
