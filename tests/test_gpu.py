@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import kernels
 import pytest
 from sampling import some
 
@@ -72,22 +73,7 @@ def test_a_copy_takes_as_long_as_recorded():
     assert max(m.fma_gflops for m in measured) == pytest.approx(recorded.fma_gflops, rel=0.5)
 
 
-KERNEL = """
-from numba import cuda, float32
-
-@cuda.jit
-def kernel(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        {body}
-
-def launch(a, b, c):
-    kernel[(1, 1), (8, 8)](a, b, c)
-"""
-GOOD = """acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        c[m, n] = acc"""
+GOOD = "c[m, n] = acc"
 FAULT = "c[m + (1 << 40), n] = float32(1.0)"
 # the output starts as NaN, and NaN is never equal to anything
 ENDLESS = """while cuda.atomic.add(c, (m, n), float32(0.0)) != float32(1.0):
@@ -96,8 +82,14 @@ ENDLESS = """while cuda.atomic.add(c, (m, n), float32(0.0)) != float32(1.0):
 
 def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     tasks = []
-    for name, body in (("good", GOOD), ("fault", FAULT), ("after", GOOD), ("endless", ENDLESS), ("last", GOOD)):
-        path = write(f"{name}.py", KERNEL.format(body=body))
+    for name, body in (
+        ("good", GOOD),
+        ("fault", FAULT),
+        ("after", GOOD),
+        ("endless", ENDLESS),
+        ("last", GOOD),
+    ):
+        path = write(f"{name}.py", kernels.gemm(body))
         shape = {"M": 5, "N": 7, "K": 3}
         tasks.append(Check(path=str(path), ladder="gemm", shape=shape, engine="gpu"))
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]

@@ -22,7 +22,6 @@ from common.catalog.problems import Problem
 from common.check import findings, oracle
 from common.check.arrays import MARGIN, Guarded
 from common.check.findings import KINDS as KINDS
-from common.check.findings import AnyBench
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run.messages import REPEATS as REPEATS
@@ -117,11 +116,8 @@ def _wait() -> None:
     cuda.synchronize()
 
 
-def check_bench(bench: AnyBench, rules: Rules = RULES) -> Verdict:
-    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
-
-    ``bench``: anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``.
-    """
+def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     problem = bench.problem
     verdict = Verdict(problem)
 
@@ -150,7 +146,7 @@ def check_bench(bench: AnyBench, rules: Rules = RULES) -> Verdict:
     return verdict
 
 
-def _on_normals(bench: AnyBench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
+def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
     x, weight = inputs.normals(bench.problem, rules.seed)
     bench.load(x, weight)
@@ -161,7 +157,7 @@ def _on_normals(bench: AnyBench, verdict: Verdict, rules: Rules, exact: bool = F
     verdict.findings += findings.precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
-def check_thoroughly(make: Callable[[], AnyBench], rules: Rules = RULES) -> Verdict:
+def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
@@ -220,7 +216,7 @@ class Budget:
 
 
 def check_measured(
-    make: Callable[[], AnyBench], budget: Budget, rules: Rules = RULES
+    make: Callable[[], Bench], budget: Budget, rules: Rules = RULES
 ) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
     """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
 
@@ -272,7 +268,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
 
 
 def _differs(
-    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
+    bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
     """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong.
@@ -296,7 +292,7 @@ def _differs(
     return bool(found)
 
 
-def check_once(bench: AnyBench, rules: Rules = RULES, special: str = "") -> Verdict:
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
@@ -318,7 +314,7 @@ def check_once(bench: AnyBench, rules: Rules = RULES, special: str = "") -> Verd
     return verdict
 
 
-def _first(bench: AnyBench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
+def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the output and the operands."""
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
     bench.load(x, weight)
@@ -335,10 +331,10 @@ def _first(bench: AnyBench, verdict: Verdict, rules: Rules) -> tuple[Array, Arra
     return y, x, weight
 
 
-def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact.
 
-    ``bench``: anything with a bench's methods. All of y comes to the host.
+    All of y comes to the host.
     """
     problem = bench.problem
     verdict = Verdict(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from common.catalog.problems import FLOAT16, Problem
 from common.check import arrays, oracle
 from common.explain import diagnose, letters
 from common.run.results import Finding
+
+if TYPE_CHECKING:
+    from common.check.check import Bench
 
 Array = NDArray[Any]
 
@@ -47,20 +50,7 @@ _RACE = "a race, such as a missing barrier, or a read of memory that nothing wro
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
-class AnyBench(Protocol):
-    """What a check needs: operands to set and get, and a way to launch. ``load`` prepares the weights too."""
-
-    problem: Problem
-    x: Any
-    weight: Any
-    y: Any
-
-    def load(self, x: Array, weight: Array) -> None: ...
-
-    def run(self) -> None: ...
-
-
-def run(bench: AnyBench) -> Array:
+def run(bench: Bench) -> Array:
     bench.run()
     y: Array = bench.y.get()
     return y
@@ -93,7 +83,7 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
 
 
 def disagreement(
-    bench: AnyBench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
+    bench: Bench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
 ) -> list[Finding]:
     """Do more launches on the same operands give what ``earlier`` is, bit for bit?
 
@@ -113,7 +103,7 @@ def disagreement(
     return []
 
 
-def trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
+def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
     names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
     findings = []
     for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
@@ -161,7 +151,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     return findings
 
 
-def _reads(bench: AnyBench, x: Array, weight: Array, got: Array) -> str:
+def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
     """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
     missing = np.isnan(got)
     if not missing.any():
@@ -178,7 +168,7 @@ def _reads(bench: AnyBench, x: Array, weight: Array, got: Array) -> str:
     return ""
 
 
-def compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+def compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
     problem = bench.problem
     findings = holes(problem, got, _reads(bench, x, weight, got))
     wrong = (got != expected) & np.isfinite(got)

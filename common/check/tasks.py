@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, device, limits, problems, stages
 from common.check import budget, loading, plan
-from common.check.codetasks import compile_task, prepare_task, summarise_task
+from common.check.compiling import compile_task, prepare_task, summarise_task
 from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.machine_code.capture import replaced

@@ -12,7 +12,7 @@ from msgspec import Struct, to_builtins
 
 from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
-from common.check import codetasks
+from common.check import compiling
 from common.run.results import Outcome, StepResult
 
 FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("run.py", "compiling.py", "tasks.py")]
@@ -75,7 +75,7 @@ def shipped(steps: list[Step]) -> dict[str, Verdict]:
         for step in steps
         if step.name in found
         and found[step.name].key == _of(step)
-        and not (small and len(codetasks.by_card(step.path, [small, device.USUAL_CARD])) > 1)
+        and not (small and len(compiling.by_card(step.path, [small, device.USUAL_CARD])) > 1)
     }
 
 

@@ -191,5 +191,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.agreed(found, steps))
+        console.say().print(agreement.table(found, steps, ratios_alone=True))
     return RIGHT

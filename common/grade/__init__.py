@@ -6,6 +6,6 @@ Module by module:
     answers   predictions: read without running them, and compared
     frame     what a student may change of an exercise
     limits    what exercises limit, how it is counted and how it is said
-    tasks     what a child process is asked and does: it judges one kernel file
+    tasks     what a child process does beside the checks: it counts what is limited
     folders   what a folder of other people's files holds, and its report
 """

@@ -5,8 +5,7 @@ The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
@@ -117,7 +116,8 @@ def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
 
 
 def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (), ratios_alone: bool = False) -> Table:
-    """A line for each kernel and shape: hardware counts with their ratio to the trace, or the ratio alone.
+    """A line for each kernel and shape: hardware counts with their ratio to the trace, or for a terminal, which is
+    narrow, the ratio alone.
 
     ``steps``: those that were counted (default: all as they are).
     """
@@ -138,27 +138,18 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
                 names = [f"{kernel.kernel}\n{both[1]}"] if ratios_alone else both
                 body.append([*names, *cells, note])
     header = ["kernel", *([] if ratios_alone else ["shape"]), *COLUMNS.values(), "note"]
-    if ratios_alone:  # for a narrow terminal
+    title = "counted by the hardware, over the trace's count" if ratios_alone else ""
+    if ratios_alone:
         short = {"requests": "req.", "wavefronts": "waves", "multiply-adds": "FMAs"}
         header = [" ".join(short.get(word, word) for word in name.split(" ")) for name in header]
-    return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)))
-
-
-def agreed(found: dict[str, dict[str, Agreement]], steps: Sequence[Step]) -> Table:
-    """The hardware's counts over the trace's, for a terminal; the counts themselves are in pages and JSON."""
-    return replace(table(found, steps, ratios_alone=True), title="counted by the hardware, over the trace's count")
-
-
-def off(counts: Counts, counted: Counts) -> list[str]:
-    """The counters in which hardware and tracer differ by more than TOLERANCE."""
-    ratios = {key: ratio(counts, key, counted) for key in COLUMNS}
-    return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
+    return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)), title)
 
 
 def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
-    keys = off(kernel.hardware, kernel.trace)
+    ratios = {key: ratio(kernel.hardware, key, kernel.trace) for key in COLUMNS}
+    keys = [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
     stored = ratio(kernel.hardware, "shared_store_wavefronts", kernel.trace) or 0
     collided = "shared_store_wavefronts" in keys and 1 < stored < 1.1
     texts = []

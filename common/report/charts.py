@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
+USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instructions are for
 MARKERS = "osD^vPX<>*ph8dH"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
 SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, SKY), strict=True))
@@ -76,10 +77,10 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
-    """Draw each ladder's useful fraction from the machine-code record; returns the PNG files."""
+    """Draw the useful fraction of the steps of USEFUL from the machine-code record; returns the PNG files."""
     return [
         save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
-        for ladder in problems.LADDERS
+        for ladder in USEFUL
         if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
     ]
 

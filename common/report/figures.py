@@ -150,13 +150,6 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
     return None if found is None else of(found.ratio, ".2f")
 
 
-def millionths(value: float) -> str:
-    """Two significant digits of 10⁶ times the value."""
-    value *= 1e6
-    digits = 1 - math.floor(math.log10(value)) if value else 0
-    return f"{round(value, digits):,.{max(0, digits)}f}"
-
-
 @kind("ceiling")
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
@@ -179,16 +172,6 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     hot = hot_loop(code, step)
     value = hot.per_multiply_add() if hot else None
     return None if value is None else of(value, ".0f" if value >= 1 else ".2g")
-
-
-@kind("warps")
-def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | None:
-    """10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
-    hot = hot_loop(code, step, preset)
-    each = hot.per_multiply_add() if hot else None
-    if each is None:
-        return None
-    return of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "#.3g")
 
 
 @kind("kernel")

@@ -174,11 +174,6 @@ def packed(places: Sequence[int | None]) -> list[tuple[int, int | None, int]]:
     return runs
 
 
-def unpacked(runs: Sequence[tuple[int, int | None, int]]) -> list[int | None]:
-    """The places that :func:`packed` took."""
-    return [None if first is None else first + i * step for count, first, step in runs for i in range(count)]
-
-
 # --- the files ---
 
 

@@ -107,16 +107,15 @@ def collect_pairs(
     time does. Which of them runs first alternates. Stops as :func:`collect` does.
     """
     pairs: list[tuple[float, float]] = []
-    deadline = clock() + max_seconds
-    while True:
-        pairs.append(sample(len(pairs) % 2 == 1))
-        if len(pairs) < min_pairs:
-            continue
-        ratio = summarise([first / second for first, second in pairs])
-        if ratio.median_error <= target_error or clock() >= deadline:
-            break
+
+    def ratio(_: int) -> list[float]:
+        first, second = sample(len(pairs) % 2 == 1)
+        pairs.append((first, second))
+        return [first / second]
+
+    found = collect(ratio, clock, target_error, min_pairs, max_seconds)
     first, second = (summarise(list(times)) for times in zip(*pairs, strict=True))
-    return Paired(first, second, ratio.median_ms, ratio.p20_ms, ratio.p80_ms, ratio.median_error)
+    return Paired(first, second, found.median_ms, found.p20_ms, found.p80_ms, found.median_error)
 
 
 class Stopwatch:

@@ -26,9 +26,9 @@ from common.trace.functions import Function, Names
 from common.trace.hopper import engines
 from common.trace.hopper.engines import Engines
 from common.trace.hopper.mbarriers import Barriers
-from common.trace.hopper.teams import SplitError, StuckError
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
+from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
 from common.trace.shared import Local, Shared

@@ -15,12 +15,40 @@ Run: python -m lessons.08_training dgrad_strided
 import importlib
 
 import numpy as np
-from numba import cuda
+from numba import cuda, int32, int64, uint32
 
 from lessons.toolkit.grid import partial_outputs
+from lessons.toolkit.unroll import inlined
 
 implicit_gemm = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
+meeting_taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 TUNABLES = implicit_gemm.TUNABLES
+PART = 9  # words that describe a class of pixels of dx: see `by_rests`
+
+
+@inlined
+def tiles_of(block_m, extra):
+    """The class of a block is the last that begins there or before."""
+    parts, _ = extra
+    part = int64(0)
+    while part + PART < parts.size and block_m >= parts[part + PART]:
+        part += PART
+    return part, parts[part], parts[part + 7], parts[part + 8]
+
+
+@inlined
+def pixel_of(number, inputs, part, extra):
+    """Within a class pixels lie a stride apart."""
+    parts, step = extra
+    n_d, n_h, n_w = uint32(parts[part + 1]), uint32(parts[part + 2]), uint32(parts[part + 3])
+    n = int64(number // uint32(n_d * n_h * n_w))
+    d = int32(number // uint32(n_h * n_w) % n_d) * step[0] + parts[part + 4]
+    h = int32(number // n_w % n_h) * step[1] + parts[part + 5]
+    w = int32(number % n_w) * step[2] + parts[part + 6]
+    return n, d, h, w
+
+
+BY_RESTS = implicit_gemm.Pixels(tiles_of, pixel_of)
 
 
 def shipped(problem):
@@ -37,9 +65,13 @@ def rests(extent, pad, stride):
 
 
 def by_rests(problem, tile):
-    """The taps [T*R*S, 3] in the order of the classes, these as the kernel wants them, and their blocks of rows."""
+    """The taps [T*R*S, 3] in the order of the classes, these as the kernel wants them, and their blocks of rows.
+
+    A class has PART words: its first block, its pixels along d, h and w, the first of them along each, its first tile
+    of GEMM_K, and the number of its tiles.
+    """
     p, g = problem, problem.geometry
-    taps = implicit_gemm.all_taps(p)
+    taps = meeting_taps.all_taps(p)
     left = taps * (g.dilation_d, g.dilation_h, g.dilation_w) % (g.stride_d, g.stride_h, g.stride_w)
     parts = []
     for rest_d, d, n_d in rests(p.D, g.pad_d, g.stride_d):
@@ -63,9 +95,9 @@ def prepare(filt, problem, **tile):
     tile = {**shipped(problem), **tile}
     g = problem.geometry
     taps, parts, blocks_m = by_rests(problem, tile)
-    table = implicit_gemm.tap_table(problem, taps, tile["BLOCK_K"])
+    table = meeting_taps.tap_table(problem, taps, tile["BLOCK_K"])
     step = g.stride_d, g.stride_h, g.stride_w
-    return implicit_gemm.Prepared(filt, table, cuda.to_device(parts.reshape(-1)), step, blocks_m, tile)
+    return implicit_gemm.Prepared(filt, table, (cuda.to_device(parts.reshape(-1)), step), blocks_m, tile)
 
 
 def workspace(problem, **tile):
@@ -74,4 +106,4 @@ def workspace(problem, **tile):
 
 
 def launch(dy, prepared, dx, geometry, partials=None, **tile):
-    implicit_gemm.launch(dy, prepared, dx, geometry, partials, **tile)
+    implicit_gemm.launch(dy, prepared, dx, geometry, partials, BY_RESTS, **tile)

@@ -21,12 +21,12 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, fetch1_or_zero, fetch4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.memory import VECTOR, aligned, fetch1_or_zero, fetch4_or_zero, shared_array
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-LANES_M, LANES_N = register_tiles.LANES_M, register_tiles.LANES_N
+
 
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}
 TUNABLES = {
@@ -49,10 +49,7 @@ def shipped(problem):
 def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     """Build the kernel, masks of WORDS words; `wide_dy` and `wide` promise 128-bit access to dy, to x and dfilt."""
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
-    first_of_thread, load_k, multiply_k, row_of, moved = (
-        of.first_of_thread, of.load_k, of.multiply_k, of.row_of, of.moved,
-    )  # fmt: skip
-    THREADS, A_FRAG, B_FRAG, ACC = of.THREADS, of.A_FRAG, of.B_FRAG, of.ACC
+    THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
     A_PIECE, B_PIECE = VECTOR if wide_dy else 1, VECTOR if wide else 1  # values copied at a time
     A_COLUMNS, B_COLUMNS = BLOCK_M // A_PIECE, BLOCK_N // B_PIECE  # pieces in a row of the tile
     A_ROWS, B_ROWS = max(1, THREADS // A_COLUMNS), max(1, THREADS // B_COLUMNS)  # rows copied at a time
@@ -60,57 +57,61 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or A_COLUMNS * A_ROWS % THREADS or B_COLUMNS * B_ROWS % THREADS:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
     A_TURNS, B_TURNS = BLOCK_K // A_ROWS * A_ACROSS, BLOCK_K // B_ROWS * B_ACROSS
-    A_SIZE, SIZE = BLOCK_K * BLOCK_M, BLOCK_K * (BLOCK_M + BLOCK_N)
-    BOTH = 2 * SIZE
-    ENTRY = 1 + WORDS  # of the table: where a window begins, and the bits of taps that fall outside
-    ENTRIES, BITS = BLOCK_K // B_ROWS * ENTRY, B_ACROSS * WORDS
+    A_SIZE, BOTH = BLOCK_K * BLOCK_M, 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
     if 4 * BOTH > SHARED_BYTES:
         raise ValueError(
             f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: two pairs of tiles take {4 * BOTH} bytes, {SHARED_BYTES=}"
         )
-    fetch_a = fetch4_or_zero if wide_dy else fetch1_or_zero
-    fetch_b = fetch4_or_zero if wide else fetch1_or_zero
+    ENTRY = 1 + WORDS  # of the table: where a window begins, and the bits of taps that fall outside
+    # A thread has `here` the entries of its rows, and for each turn across a row where its tap lies, and its bits
+    TAPS_AT = BLOCK_K // B_ROWS * ENTRY
+    GEMM_K_AT = TAPS_AT + B_ACROSS * ENTRY  # and which output comes next
+    HERE = GEMM_K_AT + 1
+    fetch_a, fetch_b = (fetch4_or_zero if piece == VECTOR else fetch1_or_zero for piece in (A_PIECE, B_PIECE))
 
     @inlined
-    def read_entries(entries, table, gemm_k):
+    def read_entries(here, table):
         """The table's entries for the outputs whose windows the thread copies next."""
         for row in range(BLOCK_K // B_ROWS):
-            k = uint32(gemm_k + uint32(cuda.threadIdx.x) // B_COLUMNS + row * B_ROWS)
+            k = uint32(here[GEMM_K_AT] + uint32(cuda.threadIdx.x) // B_COLUMNS + row * B_ROWS)
             for word in range(ENTRY):
-                entries[row * ENTRY + word] = table[uint32(k * ENTRY + word)]
+                here[row * ENTRY + word] = table[uint32(k * ENTRY + word)]
 
     @inlined
     @unroll
-    def copy_tiles(x, dy, entries, tap_at, tap_bits, m0, K, gemm_k, GEMM_K, tiles, start):
-        """The next pair of tiles, on its way without waiting; what lies outside becomes zero."""
-        thread = uint32(cuda.threadIdx.x)
+    def ask(source, here, tiles, start):
+        """The next pair of tiles, on its way without waiting, and the entries of the one after; zeros outside."""
+        x, dy, table, m0 = source
+        N, O, P, Q, K = dy.shape
+        GEMM_M, GEMM_K = uint32(K), uint32(N * O * P * Q)
+        thread, gemm_k = uint32(cuda.threadIdx.x), here[GEMM_K_AT]
         for turn in unrolled(A_TURNS):
             k = uint32(thread // A_COLUMNS + turn // A_ACROSS * A_ROWS)
             m = uint32(thread % A_COLUMNS * A_PIECE + turn % A_ACROSS * THREADS)
-            dy_at = uint32((gemm_k + k) * K + m0 + m)
-            inside = gemm_k + k < GEMM_K and m0 + m < K
-            fetch_a(tiles, start + k * BLOCK_M + m, dy, dy_at, inside)
+            dy_at = uint32((gemm_k + k) * GEMM_M + m0 + m)
+            fetch_a(tiles, start + k * BLOCK_M + m, dy, dy_at, gemm_k + k < GEMM_K and m0 + m < GEMM_M)
         for turn in unrolled(B_TURNS):
             k = uint32(thread // B_COLUMNS + turn // B_ACROSS * B_ROWS)
             n = uint32(thread % B_COLUMNS * B_PIECE + turn % B_ACROSS * THREADS)
-            x_at = uint32(int64(entries[turn // B_ACROSS * ENTRY]) + tap_at[turn % B_ACROSS])
-            outside = entries[turn // B_ACROSS * ENTRY + 1] & tap_bits[turn % B_ACROSS * WORDS]
-            for word in range(1, WORDS):
-                outside |= entries[turn // B_ACROSS * ENTRY + 1 + word] & tap_bits[turn % B_ACROSS * WORDS + word]
-            fetch_b(tiles, start + A_SIZE + k * BLOCK_N + n, x, x_at, outside == 0)
+            entry, tap = turn // B_ACROSS * ENTRY, TAPS_AT + turn % B_ACROSS * ENTRY
+            outside = here[entry + 1] & here[tap + 1]
+            for word in range(2, ENTRY):
+                outside |= here[entry + word] & here[tap + word]
+            fetch_b(tiles, start + A_SIZE + k * BLOCK_N + n, x, uint32(here[entry] + here[tap]), outside == 0)
+        here[GEMM_K_AT] = uint32(gemm_k + BLOCK_K)
+        read_entries(here, table)
+
+    begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
 
     @jit(THREADS, BLOCKS_PER_SM)
-    @unroll
     def wgrad_implicit_gemm(x, dy, table, dfilt, taps, geometry, tiles_k):
         tiles = shared_array(BOTH)
-        entries = cuda.local.array(ENTRIES, uint32)
-        tap_at = cuda.local.array(B_ACROSS, uint32)
-        tap_bits = cuda.local.array(BITS, uint32)
+        here = cuda.local.array(HERE, uint32)
         a_frag = cuda.local.array(A_FRAG, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        N, D, H, W, C = x.shape
-        _, O, P, Q, K = dy.shape
+        _, _, H, W, C = x.shape
+        N, O, P, Q, K = dy.shape
         T, R, S = taps
         GEMM_M, GEMM_N, GEMM_K = uint32(K), uint32(T * R * S * C), uint32(N * O * P * Q)
 
@@ -118,73 +119,39 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
         split, block = cuda.blockIdx.x // (blocks_m * blocks_n), cuda.blockIdx.x % (blocks_m * blocks_n)
         m0, n0 = uint32(block % blocks_m * BLOCK_M), uint32(block // blocks_m * BLOCK_N)
-        gemm_k = uint32(split * tiles_k * BLOCK_K)
-        left = (int64(GEMM_K) - gemm_k + BLOCK_K - 1) // BLOCK_K
+        here[GEMM_K_AT] = uint32(split * tiles_k * BLOCK_K)
+        left = (int64(GEMM_K) - here[GEMM_K_AT] + BLOCK_K - 1) // BLOCK_K
 
-        # locate: the thread, and the taps whose values of x it copies
-        thread = uint32(cuda.threadIdx.x)
-        thread_m, thread_n = first_of_thread()
+        # locate: the taps whose values of x the thread copies
         for across in range(B_ACROSS):
-            gemm_n = uint32(n0 + thread % B_COLUMNS * B_PIECE + across * THREADS)
+            gemm_n = uint32(n0 + uint32(cuda.threadIdx.x) % B_COLUMNS * B_PIECE + across * THREADS)
             c, tap = gemm_n % uint32(C), uint32(gemm_n // uint32(C))
             s, r, t = tap % uint32(S), tap // uint32(S) % uint32(R), tap // uint32(uint32(S) * uint32(R))
-            bits = int64(t), int64(T + r), int64(T + R + s)
             tap_d, tap_h, tap_w = t * geometry.dilation_d, r * geometry.dilation_h, s * geometry.dilation_w
-            tap_at[across] = uint32(((tap_d * H + tap_h) * W + tap_w) * C + c)
+            at = TAPS_AT + across * ENTRY
+            here[at] = uint32(((tap_d * H + tap_h) * W + tap_w) * C + c)
             for word in range(WORDS):
-                tap_bits[across * WORDS + word] = uint32(0)
-                for bit in bits:
+                here[at + 1 + word] = uint32(0)
+                for bit in (int64(t), int64(T + r), int64(T + R + s)):
                     if bit // WORD == word:
-                        tap_bits[across * WORDS + word] |= uint32(1) << uint32(bit % WORD)
+                        here[at + 1 + word] |= uint32(1) << uint32(bit % WORD)
             if gemm_n >= GEMM_N:
-                tap_bits[across * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # which every output has
-
-        for i in range(ACC):
-            acc[i] = float32(0.0)
+                here[at + WORDS] |= uint32(1) << uint32(WORD - 1)  # which every output has
 
         # stage: the first pair of tiles
-        start = int64(0)
-        read_entries(entries, table, gemm_k)
-        copy_tiles(x, dy, entries, tap_at, tap_bits, m0, GEMM_M, gemm_k, GEMM_K, tiles, start)
-        gemm_k = uint32(gemm_k + BLOCK_K)
-        read_entries(entries, table, gemm_k)
-        wait_async()
-        cuda.syncthreads()
+        source = x, dy, table, m0
+        read_entries(here, table)
+        begin(source, here, tiles, a_frag, b_frag)
 
-        # multiply: the values of the first k; those of each next k are read while one is multiplied
-        load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
-        for _ in range(int32(min(tiles_k, left))):
-            # stage: the next pair, which travels while this one is multiplied, and the entries of the one after
-            copy_tiles(x, dy, entries, tap_at, tap_bits, m0, GEMM_M, gemm_k, GEMM_K, tiles, SIZE - start)
-            gemm_k = uint32(gemm_k + BLOCK_K)
-            read_entries(entries, table, gemm_k)
-
-            for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
-                # stage: the next pair is complete. Of this one, all threads have the last k in registers
-                if k == BLOCK_K - 1:
-                    wait_async()
-                    cuda.syncthreads()
-                    start = SIZE - start
-
-                # multiply
-                a_at = start + (k + 1) % BLOCK_K * BLOCK_M + thread_m
-                b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
-                load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
-                multiply_k(int64(k % 2), a_frag, b_frag, acc)
+        # multiply
+        multiply(int32(min(tiles_k, left)), int64(0), source, here, tiles, a_frag, b_frag, acc)
 
         # store: partial gradients, one after another
-        for i in unrolled(THREAD_M):
+        thread_m, thread_n = first_of_thread()
+        for i in range(THREAD_M):
             m, n = m0 + thread_m + row_of(i), n0 + thread_n
             at = (int64(split) * GEMM_M + m) * GEMM_N + n
-            for j in range(0, THREAD_N, VECTOR):
-                moved(a_frag, acc, i * THREAD_N + j)
-                if wide:
-                    if m < GEMM_M and n + j * LANES_N < GEMM_N:
-                        store4(dfilt, at + j * LANES_N, a_frag, 0)
-                else:
-                    for v in range(VECTOR):
-                        if m < GEMM_M and n + j * LANES_N + v < GEMM_N:
-                            dfilt[at + j * LANES_N + v] = a_frag[v]
+            store_row(dfilt, at, m < GEMM_M, n, GEMM_N, acc, i, wide)
 
     return wgrad_implicit_gemm, THREADS
 

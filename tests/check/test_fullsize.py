@@ -1,5 +1,6 @@
 """What is looked at on the GPU is as strict as what the host looks at: traced, at small shapes."""
 
+import kernels
 import pytest
 
 from common.catalog import catalog, problems
@@ -9,21 +10,6 @@ PROBLEM = problems.Gemm(M=18, N=37, K=36)  # c has the shape of no operand
 ROOMY, FULL = 1 << 40, 0
 SAMPLES = 40
 
-KERNEL = """
-from numba import cuda, float32
-
-@cuda.jit
-def product(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        {store}
-
-def launch(a, b, c):
-    product[(10, 10), (4, 4)](a, b, c)
-"""
 WRONG = {
     "unwritten": "if m or n != 7: c[m, n] = acc",
     "nan": "c[m, n] = acc if m != 3 or n != 5 else float32(float('nan'))",
@@ -43,7 +29,7 @@ def drawn():
 
 
 def verdict(write, drawn, store, room):
-    module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
+    module = catalog.load(write("gemm_mine.py", kernels.gemm(store)), "gemm")
     operands = fullsize.Operands(drawn, room)
     return fullsize.verify(check.Bench(module, PROBLEM, beside=operands), operands)
 
@@ -57,7 +43,7 @@ def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, roo
     found = verdict(write, drawn, store or "c[m, n] = acc", room)
     assert found.right == (store is None), found.findings
     if store is not None:
-        module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
+        module = catalog.load(write("gemm_mine.py", kernels.gemm(store)), "gemm")
         told = check.sample_bench(check.Bench(module, PROBLEM))
         assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
     else:

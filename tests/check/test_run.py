@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import kernels
 import pytest
 from msgspec.structs import replace as result_with
 
@@ -19,32 +20,9 @@ from common.timing import measuring, timing
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0
 
-KERNEL = """
-import time
-
-from numba import cuda, float32
-
-{before}
-@cuda.jit
-def product(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        {after}
-        c[m, n] = acc
-
-
-def launch(a, b, c):
-    {first}
-    M, N = c.shape
-    product[(-(-N // 16), -(-M // 8)), (16, 8)](a, b, c)
-"""
-
 
 def text(before="", after="pass", first="pass"):
-    return KERNEL.format(before=before, after=after, first=first)
+    return kernels.gemm(f"{after}\n        c[m, n] = acc", before, first)
 
 
 def asked(path, engine, depth="once"):

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 
+import kernels
 import mutants
 import pytest
 
@@ -20,22 +21,7 @@ GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
-PRODUCT = """
-from numba import cuda, float32
-
-@cuda.jit
-def product(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        c[m, n] = acc
-
-def launch(a, b, c):
-    grid = (-(-c.shape[1] // 8), -(-c.shape[0] // 8))
-    product[grid, (8, 8)](a, b, c)
-"""
+PRODUCT = kernels.gemm()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import kernels
 import pytest
 
 from common.catalog import catalog, problems
@@ -13,21 +14,7 @@ from common.check import loading
 from common.run import isolate, messages, process
 from common.run.messages import at
 
-GOOD = """
-from numba import cuda, float32
-
-@cuda.jit
-def product(a, b, c):
-    n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]
-        c[m, n] = acc
-
-def launch(a, b, c):
-    product[(1, 1), (4, 4)](a, b, c)
-"""
+GOOD = kernels.gemm()
 ASK = "from common.run.messages import Compile\nfrom common.run import isolate\n"
 LAUNCH = "def launch(a, b, c):\n    "
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
-from common.trace.hopper.clocks import joined
-from common.trace.hopper.teams import Wait
+from common.trace.hopper.warps import Wait, joined
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.state import Mask, State
 from common.trace.values import Value

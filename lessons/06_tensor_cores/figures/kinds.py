@@ -1,5 +1,6 @@
 """Tables and figures of pages: rates of instructions, errors of products, one tile of a sweep."""
 
+import math
 from importlib import import_module
 
 from common.records import current
@@ -67,7 +68,7 @@ def _errors(point):
         return ""
     lost = f"{100 * point.lost:.3g}% lost" if point.lost else ""
     known = point.rms is not None and point.largest is not None
-    said = ", ".join(figures.millionths(one) for one in (point.rms, point.largest) if known and one is not None)
+    said = ", ".join(_millionths(one) for one in (point.rms, point.largest) if known and one is not None)
     return ", ".join(filter(None, [said, lost]))
 
 
@@ -82,3 +83,10 @@ def swept(record, preset, step, name, value):
     tile = {**sweep.shipped, name: int(value)}
     found = next((point.median_ms for point in sweep.points if point.tile == tile), None)
     return None if found is None else figures.Figure(found, figures.milliseconds(found))
+
+
+def _millionths(value):
+    """Two significant digits of 10⁶ times the value."""
+    value *= 1e6
+    digits = 1 - math.floor(math.log10(value)) if value else 0
+    return f"{round(value, digits):,.{max(0, digits)}f}"

@@ -1,22 +1,39 @@
 """The multiplication of gemm_tuned (lesson 04), for kernels that bring their tiles together in another way.
 
-a_tile has a row of BLOCK_M values for each k, b_tile a row of BLOCK_N. A thread multiplies THREAD_M of the one with
-THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
+a_tile has a row of A_STRIDE values for each k, of which BLOCK_M count; b_tile, behind it, a row of BLOCK_N. A thread
+multiplies THREAD_M of the one with THREAD_N of the other, in fours that lie LANES_M or LANES_N fours apart.
+
+`double_buffered` is gemm_tuned's loop: two pairs of tiles, BLOCK_K written out, one barrier for each pair. A kernel
+says how a pair is brought.
 
 What is new is the way out. A 128-bit store wants four neighbouring registers, the first a multiple of four, and a
 128-bit read fills four such. So sums that are stored as they are lie in even and odd registers in the same turn as
-the values of b_tile, and a multiply-add that needs two operands from registers of one parity may wait. `moved` adds a
-zero: what is stored lies in registers of its own, and the sums wherever the assembler likes them best.
+the values of b_tile, and a multiply-add that needs two operands from registers of one parity may wait. `store_row`
+adds a zero: what is stored lies in registers of its own, and the sums wherever the assembler likes them best.
 """
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import VECTOR, load4
-from lessons.toolkit.unroll import inlined
+from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
+
+
+class RegisterTiles(NamedTuple):
+    """Threads of a block, sums of a thread, what its fragments of two k take; the others are device functions."""
+
+    THREADS: int
+    A_FRAG: int
+    B_FRAG: int
+    ACC: int
+    first_of_thread: object
+    load_k: object
+    multiply_k: object
+    row_of: object
+    store_row: object
 
 
 def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
@@ -66,19 +83,76 @@ def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         return i // VECTOR * VECTOR * LANES_M + i % VECTOR
 
     @inlined
-    def moved(out, acc, i):
-        """out[0:4] = acc[i:i+4], in other registers."""
-        for v in range(VECTOR):
-            out[v] = acc[i + v] + float32(0.0)
+    def store_row(to, at, inside, n, GEMM_N, acc, i, wide):
+        """The thread's sums of its row `i`, in column `n` and on, to to[at:]: four at a time if these are `wide`."""
+        out = cuda.local.array(VECTOR, float32)
+        for j in range(0, THREAD_N, VECTOR):
+            for v in range(VECTOR):
+                out[v] = acc[i * THREAD_N + j + v] + float32(0.0)
+            if wide:
+                if inside and n + j * LANES_N < GEMM_N:
+                    store4(to, at + j * LANES_N, out, 0)
+            else:
+                for v in range(VECTOR):
+                    if inside and n + j * LANES_N + v < GEMM_N:
+                        to[at + j * LANES_N + v] = out[v]
 
-    return SimpleNamespace(
-        THREADS=THREADS,
-        A_FRAG=2 * THREAD_M,
-        B_FRAG=2 * THREAD_N,
-        ACC=THREAD_M * THREAD_N,
-        first_of_thread=first_of_thread,
-        load_k=load_k,
-        multiply_k=multiply_k,
-        row_of=row_of,
-        moved=moved,
-    )
+    A_FRAG, B_FRAG, ACC = 2 * THREAD_M, 2 * THREAD_N, THREAD_M * THREAD_N  # fragments of this k and of the next
+    return RegisterTiles(THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, load_k, multiply_k, row_of, store_row)
+
+
+@inlined
+def nothing(source, here, tiles, start):
+    pass
+
+
+def double_buffered(of, A_STRIDE, BLOCK_N, BLOCK_K, ask, arrive=nothing, move_on=nothing):
+    """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
+
+    `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on. `arrive`, of the same, does
+    what is left to do before the barrier. `move_on`, behind it, makes `here` say what to ask for next: read so late,
+    it takes no registers before. `source` is what the kernel reads, as a tuple.
+    """
+    A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + BLOCK_N)
+    first_of_thread, load_k, multiply_k = of.first_of_thread, of.load_k, of.multiply_k
+    ACC = of.ACC
+
+    @inlined
+    def begin(source, here, tiles, a_frag, b_frag):
+        thread_m, thread_n = first_of_thread()
+        ask(source, here, tiles, int64(0))
+        move_on(source, here, tiles, int64(0))
+        arrive(source, here, tiles, int64(0))
+        wait_async()
+        cuda.syncthreads()
+        load_k(int64(0), thread_m, A_SIZE + thread_n, tiles, a_frag, b_frag)
+
+    @inlined
+    @unroll
+    def multiply(pairs, start, source, here, tiles, a_frag, b_frag, acc):
+        """acc = the products of so many pairs, the first from tiles[start] on; returns where the next one lies."""
+        thread_m, thread_n = first_of_thread()
+        for i in range(ACC):
+            acc[i] = float32(0.0)
+        for _ in range(pairs):
+            # stage: ask for the next pair, which travels while this one is multiplied. After the last comes one that
+            # is not needed: with an `if` around them, loads would move behind the multiplications
+            ask(source, here, tiles, SIZE - start)
+
+            for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
+                # stage: the next pair is complete. Of this one, all threads have the last k in registers
+                if k == BLOCK_K - 1:
+                    arrive(source, here, tiles, SIZE - start)
+                    wait_async()
+                    cuda.syncthreads()
+                    start = SIZE - start
+                    move_on(source, here, tiles, start)
+
+                # multiply: the values of each next k are read while one is multiplied
+                a_at = start + (k + 1) % BLOCK_K * A_STRIDE + thread_m
+                b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
+                load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
+                multiply_k(int64(k % 2), a_frag, b_frag, acc)
+        return start
+
+    return begin, multiply
