@@ -245,7 +245,7 @@ def _all_arrive(
     count: Value = 0,
     rank: Value | None = None,
 ) -> None:
-    """The active lanes arrive, each at the barrier that it names: of its block, or of that ``rank`` of its cluster."""
+    """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
     named = bars.named(line, i, "used")
     bits = _bits([lane for lane, _ in named])
