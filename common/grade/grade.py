@@ -32,9 +32,9 @@ from common.catalog.problems import Problem
 from common.check import budget, check, shapes
 from common.edit import shipped
 from common.explain.faults import UNSOUND
-from common.grade import answers, frame, limits
+from common.grade import answers, frame
 from common.grade.folders import Submission, in_one_line, printable
-from common.grade.tasks import Count, Counted
+from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Task
@@ -167,7 +167,7 @@ class Grader:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
         if not grade.findings:
-            grade.findings, kept = limits.compared(grade.figures, exercise)
+            grade.findings, kept = compared(grade.figures, exercise)
             grade.notes = [*kept, *grade.notes]
         departure = frame.departure(exercise, text)
         if departure:
@@ -289,17 +289,17 @@ class _Kernel:
 
     @property
     def architecture(self) -> str:
-        return catalog.target(self.target.requires, limits.ARCHITECTURE)
+        return catalog.target(self.target.requires, ARCHITECTURE)
 
     def _count(self, place: dict[str, Any]) -> Count:
-        exercise, limited = self.exercise, dict[str, Any]()
+        exercise, asked = self.exercise, dict[str, Any]()
         if exercise:
-            limited = {
-                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limits.limited(exercise)),
+            asked = {
+                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limited(exercise)),
                 "least": sorted(exercise.at_least), "compiled_shape": _compiled_problem(exercise.preset).shape(),
             }  # fmt: skip
         return Count(
-            **place, **limited, ladder=self.target.ladder, step=self.target.name,
+            **place, **asked, ladder=self.target.ladder, step=self.target.name,
             solution=str(solution_of(self.target)), shapes=[one.shape() for one in own_shapes(self.target)],
             architecture=self.architecture,
         )  # fmt: skip
