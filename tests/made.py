@@ -54,3 +54,8 @@ def kernel_card(cc="9.0", **changes):
     launch = codegen.Launch("gemm_coarsened", None, (128, 128, 1), (32, 4, 1), None)
     code = codegen.MachineCode("gemm_coarsened", cc, 66, 0, 0, 8192, disassembly(cc))
     return {**summaries.summary(launch, code), **changes}
+
+
+def unpacked(runs):
+    """The places that :func:`common.report.traces.packed` took."""
+    return [None if first is None else first + i * step for count, first, step in runs for i in range(count)]

@@ -9,7 +9,7 @@ import kernels
 import pytest
 from sampling import some
 
-from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
+from common.catalog import catalog, device, lessontext, limits, problems, sources
 from common.check import plan, run
 from common.edit import history, loop, shipped
 from common.records import records
@@ -37,10 +37,9 @@ def test_steps_are_right_at_every_shape_of_the_plan():
 
 def test_a_time_is_plausible_and_complete():
     step = catalog.find("gemm_naive")
-    (outcome,) = measuring.time_steps([(step, "tiny-gemm")])
-    assert outcome.status == "right", outcome.reasons
-    assert outcome.problem == problems.PRESETS["tiny-gemm"]
-    result = outcome
+    (result,) = measuring.time_steps([(step, "tiny-gemm")])
+    assert result.status == "right", result.reasons
+    assert result.problem == problems.PRESETS["tiny-gemm"]
     times = result.timing
     assert 0 < times.p20_ms <= times.median_ms <= times.p80_ms < 10
     assert times.repeats >= timing.MIN_REPEATS
@@ -48,7 +47,7 @@ def test_a_time_is_plausible_and_complete():
     assert result.first_launch_ms > 10 * times.median_ms
     assert result.prepare_ms is None
     assert result.workspace_bytes == 0
-    assert schema.read(result, sources.Code).is_of(step.path)
+    assert sources.Code(source=result.source, helpers=result.helpers).is_of(step.path)
     assert list(result.helpers) == ["grid"]
     assert result.elements_compared >= 20_000
 

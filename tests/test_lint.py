@@ -55,11 +55,11 @@ def test_imports_point_down_only(root, nodes):
     assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
-def test_functions_are_no_longer_than_80_lines(root, nodes):
+def test_functions_are_no_longer_than_60_lines(root, nodes):
     for path in sorted((root / "common").rglob("*.py")):
         for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 80, f"{path}: {node.name}"
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
 
 
 def test_the_maps_of_common_name_every_module_once(root):

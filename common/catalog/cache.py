@@ -159,7 +159,6 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES, most_seconds: float = MOST
         known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
         total, now = 0, time.time()
         for used, size, file in sorted(known, reverse=True):
-            left = file.suffix in (".tmp", ".lock")  # by what was interrupted
             total += size
-            if now - used > (3600.0 if left else most_seconds) or total > most_bytes:
+            if now - used > (3600.0 if file.suffix == ".tmp" else most_seconds) or total > most_bytes:
                 file.unlink()

@@ -268,14 +268,9 @@ def limits(architecture: str) -> Limits:
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Occupancy of blocks of ``threads`` threads that take ``registers`` each and ``shared_bytes`` per block.
 
-    Zero blocks if not even one fits. Raises ValueError for an unknown architecture or a count below zero.
+    Zero blocks if not even one fits. Raises ValueError for an unknown architecture.
     """
     has = limits(architecture)
-    if threads < 1:
-        raise ValueError(f"threads={threads}: a block has at least 1 thread")
-    for name, value in (("registers", registers), ("shared_bytes", shared_bytes)):
-        if value < 0:
-            raise ValueError(f"{name}={value}: must not be negative")
     warps = -(-threads // WARP)
     counts: dict[str, int | None] = {
         "threads": has.warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,

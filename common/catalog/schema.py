@@ -68,12 +68,15 @@ def read(value: object, kind: type[T], place: str = "") -> T:
 
 def _located(value: Any, kind: Any, said: str) -> tuple[str, Any]:
     """The place of the flaw that msgspec tells of, and what stands there; in its words all keys are ``[...]``."""
-    whole = here = copy.deepcopy(value)
-    where = ""
+    whole: Any = copy.deepcopy(value)
+    here, where = whole, ""
     for step in re.findall(r"\.\w+|\[\d+\]|\[\.\.\.\]", said.rpartition(" - at ")[2]):
+        fits: bool = isinstance(here, list if step[1].isdigit() else dict)
+        if not fits:
+            break
         if step == "[...]":
             key = _wrong_key(whole, kind, here, said)
-            where, here = f"{where}.{_short(key)}", here[key]
+            where, here = f"{where}.{_short(key)}", here.get(key)
         else:
             where, here = where + step, here[step[1:] if step[0] == "." else int(step[1:-1])]
     if " - at `key` in " in said:
@@ -82,7 +85,7 @@ def _located(value: Any, kind: Any, said: str) -> tuple[str, Any]:
 
 
 def _wrong_key(whole: Any, kind: Any, part: dict[str, Any], said: str) -> str:
-    """Of a part of the whole, the key at which it is wrong: with it alone, msgspec says the same."""
+    """Of a part of the whole, the key at which it is wrong: with it alone, msgspec says the same; else ``...``."""
     items = dict(part)
     for key, item in items.items():
         part.clear()
@@ -92,7 +95,9 @@ def _wrong_key(whole: Any, kind: Any, part: dict[str, Any], said: str) -> str:
         except msgspec.ValidationError as error:
             if str(error) == said:
                 return key
-    raise AssertionError(said)
+    part.clear()
+    part.update(items)
+    return "..."
 
 
 def _worded(said: str) -> str:

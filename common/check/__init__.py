@@ -12,7 +12,7 @@ Module by module:
     arrays        arrays between margins, and what an element holds that nobody has written
     tracedbench   a step on the tracer in place of a GPU
     plan          what a check of a step consists of, engine by engine; its shapes are data, shapes.toml
-    shapes        shapes drawn from a seed; those of `check --full`, with every pair of conditions; lists in full.toml
+    shapes        shapes drawn from a seed; those of `check --full` are data, full.toml
     fullsize      problems at full size, and arrays of more than 2^31 elements: a check that stays on the GPU
     budget        how large a problem this card takes: bytes, and seconds of a launch
     oracle        the right answers where they are quickest

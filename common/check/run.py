@@ -1,4 +1,4 @@
-"""What is run: checks, timings, compilations and the whole bench, each as tasks for child processes."""
+"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def with_faults(result: Told, seen: Result, small: Problem) -> Told:
 def inspect_device() -> tuple[device.Gpu, int]:
     """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program.
 
-    Raises as :func:`measure_device` does.
+    Raises NoGpuError without a GPU, DeviceError if it cannot be used.
     """
     device.require_gpu("describing the GPU")
     return ask("the GPU could not be used", loading.this_device)

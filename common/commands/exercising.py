@@ -21,16 +21,13 @@ from common.grade import folders, grade
 from common.report import tables
 from common.timing import measuring
 
-_LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
-
 
 def commands(known: arguments.Commands) -> None:
     sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     arguments.takes_json(sub)
     arguments.takes_sim(sub)
-    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
-    sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
+    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each check (default: 60)")
     sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
     sub.add_argument("--out", type=Path, metavar="DIR", help="where a folder's grades.json and grades.md go")
 
@@ -39,11 +36,9 @@ def commands(known: arguments.Commands) -> None:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
+    for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
-    if options.memory < _LEAST_MEMORY:
-        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
     files, folder, left_out = _to_grade(options.targets)
     if folder is None and options.out is not None:
         raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
@@ -56,7 +51,7 @@ def _grade(options: argparse.Namespace) -> int:
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):
         given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
-        given += ["--memory", str(options.memory), *(["--workers", str(options.workers)] if options.workers else [])]
+        given += ["--workers", str(options.workers)] if options.workers else []
         given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
         command = [*words, sys.executable, "-m", "common", "grade", *given]
         return subprocess.run(command, cwd=catalog.ROOT).returncode
@@ -73,7 +68,7 @@ def _graded(
     """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
-    grader = grade.Grader(gpu, ceilings, options.seconds, int(options.memory * 2**30))
+    grader = grade.Grader(gpu, ceilings, options.seconds)
     own = _own_sources(files)
     if folders.INSIDE not in os.environ:
         edits.keep()

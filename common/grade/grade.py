@@ -1,25 +1,28 @@
 """Grades exercises and other people's kernels: passed or not, and why.
 
-A kernel is judged in a child process (:mod:`common.grade.tasks`): checked as ``check --file`` does, at its exercise's
-shapes and at fresh ones, on operands of a secret seed; then what its exercise limits is counted. With a GPU it is
-checked there, too, and timed where the exercise asks for a share of the floor.
+A kernel is checked in a child process as ``check --file`` does it, traced, at its exercise's shapes and at fresh
+ones, on operands of a secret seed; then what its exercise limits is counted. With a GPU it is checked there, too, and
+timed where the exercise asks for a share of the floor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import random
 import re
 import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from common.catalog import catalog, exercises, problems, sources
 from common.catalog.catalog import Step
@@ -28,9 +31,10 @@ from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
 from common.check import budget, check, shapes
 from common.edit import shipped
-from common.grade import answers, frame, limits
+from common.explain.faults import UNSOUND
+from common.grade import answers, frame
 from common.grade.folders import Submission, in_one_line, printable
-from common.grade.tasks import Judge, Judged
+from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Task
@@ -45,8 +49,9 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
 # the rest as it is.
 READS = {"write": 1.5, "bug": 1.1}
-WITHIN = 5  # times a question's seconds: that a file may take for all of them
-TRIED, DRAWS = 16, 64  # fresh shapes that are tried with a file, and drawn to find so many
+FRESH = 8  # shapes that a file must be right at beside its exercise's
+TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and drawn to find so many
+SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
@@ -83,17 +88,18 @@ class Grade:
 class Grader:
     """Grades files, several at a time, on a GPU with its ceilings or without; work on a GPU goes one at a time.
 
-    A file may take ``seconds`` for each question, and ``memory_bytes``. Fresh shapes are drawn from ``seed``, so they
-    are the same for all who hand in.
+    A file may take ``seconds`` for each check. Fresh shapes are drawn from ``seed``, so they are the same for all who
+    hand in.
     """
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
     seconds: float = 60.0
-    memory_bytes: int = 8 << 30
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     closing: threading.Event = field(default_factory=threading.Event)
     on_gpu: threading.Lock = field(default_factory=threading.Lock)
+    drawing: dict[str, threading.Lock] = field(default_factory=dict)
+    drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
@@ -161,13 +167,42 @@ class Grader:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
         if not grade.findings:
-            grade.findings, kept = limits.compared(grade.figures, exercise)
+            grade.findings, kept = compared(grade.figures, exercise)
             grade.notes = [*kept, *grade.notes]
         departure = frame.departure(exercise, text)
         if departure:
             grade.findings.append(Finding("frame", departure))
         if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
             grade.notes.append("line by line as the solution has it")
+
+    def fresh(self, target: Exercise | Step) -> list[Problem]:
+        """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
+        with self.drawing.setdefault(target.name, threading.Lock()):
+            if target.name not in self.drawn:
+                given = solution_of(target)
+                drawn = fresh_shapes(own_shapes(target), self.seed)
+                tasks = [checking(target, {"path": str(given)}, one, depth="once") for one in drawn]
+                results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
+                right = (one for one, (_, result) in results if result.status == "right")
+                self.drawn[target.name] = list(itertools.islice(right, FRESH))
+            return self.drawn[target.name]
+
+
+def solution_of(target: Exercise | Step) -> Path:
+    """The file of the exercise's solution, or the step as it lies in its lesson."""
+    return target.solution if isinstance(target, Exercise) else target.path
+
+
+def own_shapes(target: Exercise | Step) -> list[Problem]:
+    """What it is checked at: a step at its ladder's ragged shapes."""
+    return target.problems() if isinstance(target, Exercise) else list(problems.RAGGED[target.ladder])
+
+
+def checking(target: Exercise | Step, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
+    """A check of a file in the place of an exercise or a step, traced unless ``more`` names another engine."""
+    named = {"ladder": target.ladder, "step": target.name, "shape": problem.shape(), "seed": secrets.randbits(48)}
+    wanted = {"repeats": 1, "precision": target.precision, "algorithm": target.algorithm, **more}
+    return messages.Check(**{**named, **place, **wanted})
 
 
 @dataclass(frozen=True)
@@ -185,35 +220,65 @@ class _Kernel:
         return self.target if isinstance(self.target, Exercise) else None
 
     @property
-    def shapes(self) -> list[Problem]:
-        """What it is checked at: a step at its ladder's ragged shapes."""
-        return self.exercise.problems() if self.exercise else list(problems.RAGGED[self.target.ladder])
-
-    @property
     def preset(self) -> str:
         return self.exercise.preset if self.exercise else exercises.PRESETS[self.target.ladder]
 
     def judge(self) -> None:
-        """Fill in the grade."""
-        copy, target = self.folder / self.file.path.name, self.target
+        """Fill in the grade, up to the first reason not to pass."""
+        copy, target, grade = self.folder / self.file.path.name, self.target, self.grade
         copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
-        helpers = self._helpers(copy)
-        place = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": helpers}
+        place: dict[str, Any] = {"path": str(copy), "helpers": self._helpers(copy)}
         if not self.exercise:
             place["home"] = str(target.path)
-        found = self._done([self._task(place)], True)
-        result = found[0] if found else Judged(status="unjudged", message="the grading was ended")
-        self.grade.findings += _findings(result)
-        self.grade.notes += result.notes
-        self.grade.figures |= result.figures
-        if self.grader.gpu and not self.grade.findings:
+        found = self._done(self._tasks(place), True)
+        for number, (task, result) in enumerate(found):
+            drawn = isinstance(task, messages.Check) and number >= len(own_shapes(target))
+            said = ": a shape that was drawn for this grade" if drawn else ""
+            grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
+            if isinstance(result, Counted):
+                grade.notes += result.notes
+                grade.figures |= result.figures
+        if not grade.findings and not (found and isinstance(found[-1][0], Count)):
+            grade.findings.append(Finding("unjudged", "the grading was ended"))
+        if self.grader.gpu and not grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[Any]:
-        """The tasks' results, fewer if the grading ends meanwhile."""
+    def _tasks(self, place: dict[str, Any]) -> Iterator[Task[Any]]:
+        """What is asked without a GPU, each once what was asked before is right."""
+        for one in own_shapes(self.target):
+            yield checking(self.target, place, one)
+        for one in self.grader.fresh(self.target):
+            yield checking(self.target, place, one, depth="once")
+        yield self._count(place)
+
+    def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
+        """Tasks and what came of them, until one is not right, or the grading ends."""
         grader = self.grader
+        found = []
         with contextlib.nullcontext() if without_gpu else grader.on_gpu:
-            return [result for _, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing)]
+            for task, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing):
+                found.append((task, result))
+                if result.status != "right":
+                    break
+        return found
+
+    def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
+        """Reasons not to pass in a task's result, with the shape.
+
+        What the tracer does not know may be what no GPU takes: then Numba says what it has against it.
+        """
+        if result.status == "unjudged" and isinstance(task, messages.Check) and task.engine == "traced":
+            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
+            compiled = self._done([messages.Compile(**place, architectures=[self.architecture])], True)
+            if compiled and compiled[0][1].status == "crashed":
+                result = compiled[0][1]
+            else:
+                result = structs.replace(result, message=f"cannot be judged here: {result.message}")
+        found = _reasons(result)
+        if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
+            return found
+        problem = problems.from_shape(task.ladder, task.shape)
+        return [replace(one, message=f"at {problem}: {one.message}") for one in found]
 
     def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
@@ -227,43 +292,37 @@ class _Kernel:
                 found[helper.stem] = str(path)
         return found
 
-    def _task(self, place: dict[str, Any]) -> Judge:
-        target, exercise = self.target, self.exercise
-        limited: dict[str, Any] = {}
+    @property
+    def architecture(self) -> str:
+        return catalog.target(self.target.requires, ARCHITECTURE)
+
+    def _count(self, place: dict[str, Any]) -> Count:
+        exercise, asked = self.exercise, dict[str, Any]()
         if exercise:
-            limited = {
-                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limits.limited(exercise)),
+            asked = {
+                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limited(exercise)),
                 "least": sorted(exercise.at_least), "compiled_shape": _compiled_problem(exercise.preset).shape(),
             }  # fmt: skip
-        return Judge(
-            **place, **limited, solution=str(exercise.solution if exercise else target.path),
-            shapes=[one.shape() for one in self.shapes],
-            fresh=[one.shape() for one in fresh_shapes(self.shapes, self.grader.seed)],
-            seed=secrets.randbits(48),
-            architecture=catalog.target(target.requires, limits.ARCHITECTURE), precision=target.precision,
-            algorithm=target.algorithm, within=WITHIN * self.grader.seconds, memory_bytes=self.grader.memory_bytes,
+        return Count(
+            **place, **asked, ladder=self.target.ladder, step=self.target.name,
+            solution=str(solution_of(self.target)), shapes=[one.shape() for one in own_shapes(self.target)],
+            architecture=self.architecture,
         )  # fmt: skip
 
     def _on_gpu(self, place: dict[str, Any]) -> None:
         """Check it on the GPU; time it if a share of the floor is asked for, or if it is a step."""
-        grade, target, seed = self.grade, self.target, secrets.randbits(48)
+        grade, target = self.grade, self.target
         tasks: list[Task[Any]] = [
-            messages.Check(
-                **place, shape=one.shape(), engine="gpu", depth="usual", seed=seed, precision=target.precision,
-                algorithm=target.algorithm, repeats=check.REPEATS,
-            )
-            for one in self.shapes
-        ]  # fmt: skip
+            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in own_shapes(target)
+        ]
         timed = budget.fitted(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
-            tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
-        for task, result in zip(tasks, self._done(tasks, False), strict=False):
-            problem = problems.from_shape(target.ladder, getattr(task, "shape", {}))
-            grade.findings += [Finding(one.kind, f"at {problem}: {one.message}") for one in _findings(result)]
+            named: dict[str, Any] = {"ladder": target.ladder, "step": target.name, "seed": secrets.randbits(48)}
+            tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
+        for task, result in self._done(tasks, False):
+            grade.findings += self._findings(task, result)
             if not grade.findings and result.timing is not None:
                 self._timed(timed, result.time.median_ms)
-            if grade.findings:
-                return
 
     def _timed(self, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
@@ -283,16 +342,22 @@ class _Kernel:
             grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is asked for"))
 
 
-def _findings(result: Judged | StepResult) -> list[Finding]:
-    """Reasons not to pass in a task's result; a kernel that Numba cannot compile is called that."""
+def _reasons(result: Counted | StepResult) -> list[Finding]:
+    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause; a kernel that Numba
+    cannot compile is called that."""
     if result.status == "right":
         return []
-    if result.findings:
-        return list(result.findings)
-    text, faults = str(result.message), result.faults
+    explained = result.faults
+    looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
+    if findings := result.findings:
+        told = [
+            f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}" for one in explained if one.kind in UNSOUND
+        ]
+        unsound = [Finding("unsound", said) for said in told]
+        return [*unsound, *(one for one in findings if not unsound or one.kind != "unsound")]
+    text = str(result.message)
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
-    looks = "".join(f"; look at: {fault.look_at}" for fault in faults[:1] if fault.look_at)
     return [Finding(result.status, text + looks)]
 
 

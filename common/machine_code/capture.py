@@ -114,6 +114,40 @@ def host(**functions: Any) -> AbstractContextManager[None]:
     return replaced(cuda, **functions)
 
 
+class HostArray(np.ndarray[Any, Any]):
+    """Stands in for a device array where there is no device: has what Numba's have, and NumPy's do not."""
+
+    stream = 0
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> np.ndarray[Any, Any]:
+        if ary is None:
+            return np.array(self)
+        np.copyto(ary, np.asarray(self))
+        return np.asarray(ary)
+
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        self[...] = np.asarray(ary)
+
+    @property
+    def alloc_size(self) -> int:
+        return self.nbytes
+
+    def bind(self, stream: Any = 0) -> HostArray:
+        return self
+
+    def getitem(self, index: Any, stream: Any = 0) -> Any:
+        return self[index]
+
+    def setitem(self, index: Any, value: Any, stream: Any = 0) -> None:
+        self[index] = value
+
+    def is_c_contiguous(self) -> bool:
+        return bool(self.flags.c_contiguous)
+
+    def is_f_contiguous(self) -> bool:
+        return bool(self.flags.f_contiguous)
+
+
 def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
     """``device_array``, ``device_array_like`` and ``to_device`` for :func:`host`: all call ``allocate``.
 

@@ -74,16 +74,6 @@ class MachineCode:
     digest: str = ""  # of the instructions
 
 
-class _HostArray(np.ndarray[Any, Any]):
-    """Stands in for a device array while ``launch`` runs without a device."""
-
-    def copy_to_host(self) -> np.ndarray[Any, Any]:
-        return np.asarray(self)
-
-    def copy_to_device(self, *_: object) -> None:
-        pass
-
-
 def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
     seen: list[Launch] = []
@@ -107,9 +97,9 @@ def tried(module: ModuleType, problem: Problem) -> list[Launch]:
     return seen
 
 
-def _host_arrays(problem: Problem) -> tuple[_HostArray, _HostArray, _HostArray]:
+def _host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
     """Input, weights and output; the weights are ones, the others whatever the memory holds."""
-    x, weight, y = (np.empty(shape, dtype).view(_HostArray) for shape, dtype in problem.operands)
+    x, weight, y = (np.empty(shape, dtype).view(capture.HostArray) for shape, dtype in problem.operands)
     weight.fill(1)
     return x, weight, y
 
@@ -342,9 +332,9 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
         seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
 
-    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> _HostArray:
+    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> capture.HostArray:
         made = np.empty(shape, dtype) if values is None else np.asarray(values)
-        return made.view(_HostArray)
+        return made.view(capture.HostArray)
 
     with (
         capture.without_driver(),

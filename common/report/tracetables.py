@@ -17,7 +17,7 @@ from common.report.table import Cell, Table
 from common.run import isolate
 from common.trace import result as figures
 from common.trace import trace
-from common.trace.hopper import pipeline as stages
+from common.trace.hopper import engines as stages
 from common.trace.messages import Traced, TracedAccess, TracedKernel
 
 _QUICK_SECONDS = 20.0

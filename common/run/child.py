@@ -59,8 +59,8 @@ def _tasks_of(layer: str) -> ModuleType:
 
 def warm() -> None:
     """Import what most tasks need."""
-    for layer in ("timing", "check"):
-        _tasks_of(layer).warm()
+    _tasks_of("timing")
+    _tasks_of("check").warm()
 
 
 def _ready() -> None:

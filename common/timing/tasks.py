@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 1.0
 
 
-def warm() -> None:
-    """Import what tasks need."""
-    from common.timing import timing  # noqa: F401
-
-
 class TunablesResult(Struct, frozen=True, kw_only=True):
     """The values to try of each tile constant, and those that the file ships with."""
 
@@ -77,8 +72,6 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
 
 @cache
 def _stopwatch() -> timing.Stopwatch:
-    from common.timing import timing
-
     with stages.stage("context"):
         return timing.Stopwatch(device.l2_bytes())
 
@@ -115,7 +108,6 @@ def time_task(task: messages.Time) -> StepResult:
 
     from common.check import check
     from common.machine_code import kernelcache
-    from common.timing import peers
 
     stopwatch = _stopwatch()
     result, first, operands = _verified(task, loading.load(task))
@@ -245,8 +237,6 @@ def peer_task(task: Peer) -> PeerResult:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
-    from common.timing import peers, timing
-
     loading.drop()
     cuda.current_context()
     problem = budget.fitted(problems.from_shape(task.ladder, task.shape), loading.room_of(task))
@@ -258,8 +248,6 @@ def peer_task(task: Peer) -> PeerResult:
 def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> EpiloguesResult:
     """The times of a step with each of the epilogues of the module ``ways``, in ``room`` bytes."""
     from numba import cuda
-
-    from common.timing import peers, timing
 
     loading.drop()
     cuda.current_context()
@@ -277,7 +265,7 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: in
 
 def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
     """What this GPU is, and its ceilings, measured in ``room`` bytes."""
-    from common.timing import ceilings, timing
+    from common.timing import ceilings
 
     loading.drop()
     gpu = device.current_gpu()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.machine_code.capture import HostArray
 from common.trace.executor import Argument
 from common.trace.hopper.tma import Map
 from common.trace.memory import Global, poison, poisoned
@@ -17,22 +18,13 @@ from common.trace.views import View
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 
 
-class DeviceArray(np.ndarray[Any, Any]):
+class DeviceArray(HostArray):
     """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
 
     storage: Global | None
 
     def __array_finalize__(self, other: Any) -> None:
         self.storage = getattr(other, "storage", None)
-
-    def copy_to_host(self, ary: Any = None, stream: Any = None) -> NDArray[Any]:
-        if ary is None:
-            return np.array(self)
-        np.copyto(ary, np.asarray(self))
-        return np.asarray(ary)
-
-    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
-        self[...] = np.asarray(ary)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         np.asarray(self)[index] = np.asarray(value)
@@ -52,28 +44,6 @@ class DeviceArray(np.ndarray[Any, Any]):
             steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
             flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
             flags[index] = written
-
-    # the rest of what Numba's device arrays have, and NumPy's do not
-    stream = 0
-
-    @property
-    def alloc_size(self) -> int:
-        return self.nbytes
-
-    def bind(self, stream: Any = 0) -> DeviceArray:
-        return self
-
-    def getitem(self, index: Any, stream: Any = 0) -> Any:
-        return self[index]
-
-    def setitem(self, index: Any, value: Any, stream: Any = 0) -> None:
-        self[index] = value
-
-    def is_c_contiguous(self) -> bool:
-        return bool(self.flags.c_contiguous)
-
-    def is_f_contiguous(self) -> bool:
-        return bool(self.flags.f_contiguous)
 
 
 def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:

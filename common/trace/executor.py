@@ -26,12 +26,12 @@ from common.trace.functions import Function, Names
 from common.trace.hopper import engines
 from common.trace.hopper.engines import Engines
 from common.trace.hopper.mbarriers import Barriers
-from common.trace.hopper.teams import SplitError, StuckError
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
+from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
-from common.trace.shared import Shared
+from common.trace.shared import Local, Shared
 from common.trace.state import Mask, Point, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
@@ -306,11 +306,24 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
-        return array.load(self, index, line) if type(array) is View else array[index]
+        if type(array) is not View:
+            return array[index]
+        storage = array.storage
+        if type(storage) is Local and not self.ledger.recording:  # most loads are of this kind
+            at = _register(array, index)
+            if at is not None and not storage.lacking and (value := storage.values[at]) is not None:
+                return value
+        return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
+        storage = array.storage
+        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
+            at = _register(array, index)
+            if at is not None:
+                storage.put(self, at, value, self.mask)
+                return
         array.store(self, index, value, line)
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
@@ -362,6 +375,13 @@ class _Before:
         vars(executor.ledger).update(self._ledger)
         bounds = executor.bounds and (*executor.bounds, executor.cluster)
         executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
+
+
+def _register(array: View, index: Any) -> int | None:
+    """Which register a constant index names, where the array has one axis."""
+    if type(index) is int and array.ndim == 1 and 0 <= index < array.shape[0] and type(array.start) is int:
+        return array.start + index * array.strides[0]
+    return None
 
 
 def _views(argument: Argument) -> Iterator[View]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable
 
 _BINARY = {
@@ -13,6 +14,7 @@ _BINARY = {
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
 _COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
 _SAME_OBJECT = ast.Is | ast.IsNot
+_COUNTS = ("range", "unrolled")
 
 
 class UntranslatableError(ValueError):
@@ -26,13 +28,28 @@ class Expressions:
     ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
     ``local``       the function's own names
     ``constants``   the floats that it names
+    ``ints``        names of Python ints that are one for all threads: their arithmetic, most of a kernel's, stays
+                    Python's own. Free names (given as ``ints``), and counters of loops over ranges of such
     """
 
-    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+    def __init__(
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
+    ) -> None:
         self.pure, self.home = pure, home
         self.constants: dict[str, float] = {}
         self.count = 0
-        self.local = {argument.arg for argument in definition.args.args} | names(definition, ast.Store)
+        parameters = {argument.arg for argument in definition.args.args}
+        self.local = parameters | names(definition, ast.Store)
+        stores = Counter(
+            n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        self.loops_of: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(definition):
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+                self.loops_of.setdefault(node.target.id, []).append(node.iter)
+        counters = {name for name, own in self.loops_of.items() if len(own) == stores[name]} - parameters
+        self.ints = (ints - self.local) | counters
+        self.drop_ints(set())
 
     # --- pieces of translated code ---
 
@@ -118,6 +135,8 @@ class Expressions:
         if function is None:
             raise UntranslatableError(f"line {node.lineno}: {type(op).__name__} is not traced")
         operands = left if translated else self.expression(left), self.expression(right)
+        if not translated and self.is_int(ast.BinOp(left, op, right)):
+            return ast.BinOp(operands[0], op, operands[1])
         fused = isinstance(op, ast.Add | ast.Sub) and any(
             isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
         )
@@ -191,6 +210,32 @@ class Expressions:
 
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
+
+    def drop_ints(self, wrong: set[str]) -> None:
+        """These are no ints that all threads share, nor are counters of loops over ranges of them."""
+        self.ints -= wrong
+        more = {name for name in self.ints & self.loops_of.keys() if not all(map(self.is_count, self.loops_of[name]))}
+        if more:
+            self.drop_ints(more)
+
+    def is_int(self, node: ast.expr) -> bool:
+        """Is it a Python int, one for all threads?"""
+        match node:
+            case ast.Constant():
+                return type(node.value) is int
+            case ast.Name():
+                return node.id in self.ints
+            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
+                return self.is_int(left) and self.is_int(right)
+            case ast.BinOp(left, ast.FloorDiv() | ast.Mod(), ast.Constant(value)):
+                return type(value) is int and value > 0 and self.is_int(left)
+        return False
+
+    def is_count(self, node: ast.expr) -> bool:
+        """Is it a ``range`` of such ints?"""
+        function = node.func if isinstance(node, ast.Call) else None
+        known = isinstance(function, ast.Name) and function.id in _COUNTS and function.id not in self.local
+        return known and isinstance(node, ast.Call) and not node.keywords and all(map(self.is_int, node.args))
 
     def is_pure(self, node: ast.expr) -> bool:
         """May it be worked out for lanes that do not need it? Not if it reads memory, divides by what may be zero,

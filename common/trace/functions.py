@@ -182,13 +182,15 @@ class Function:
 
 
 class _Source(NamedTuple):
-    """What a translation is made of: a function's code and text, its free names, and which of these are types."""
+    """What a translation is made of: a function's code and text, its free names, which of them are types, and which
+    Python ints."""
 
     code: CodeType
     text: str
     home: bool
     scope: frozenset[str]
     casts: frozenset[str]
+    ints: frozenset[str]
 
 
 def _source(function: Code, home: bool) -> _Source:
@@ -200,7 +202,8 @@ def _source(function: Code, home: bool) -> _Source:
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
-    return _Source(code, text, home, frozenset(scope), casts)
+    ints = frozenset(name for name, value in scope.items() if type(value) is int)
+    return _Source(code, text, home, frozenset(scope), casts, ints)
 
 
 @dataclass(frozen=True)
@@ -216,12 +219,12 @@ class _Translation:
 
 @lru_cache(maxsize=1024)
 def _translation(source: _Source) -> _Translation:
-    code, text, home, scope, casts = source
+    code, text, home, scope, casts, ints = source
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
-        module, constants = translate.translate(definition, pure, home)
+        module, constants = translate.translate(definition, pure, home, ints & free)
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)

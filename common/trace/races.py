@@ -266,28 +266,15 @@ def _parted(text: str, first: int, last: int) -> bool:
     """Does a barrier stand between the lines, in the body of the innermost loop around both?"""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except SyntaxError:  # the file was edited meanwhile
         return False
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For | ast.While) and node.body[0].lineno <= first and last <= _end(node.body[-1])
-    ]
-    if not around:
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)]
+    around = [loop for loop in loops if loop.body[0].lineno <= first and last <= (loop.body[-1].end_lineno or 0)]
+    loop = max(around, key=lambda node: node.lineno, default=None)
+    if loop is None or any(isinstance(node, ast.Continue) for node in ast.walk(loop)):
         return False
-    loop = max(around, key=lambda node: node.lineno)
-    if any(isinstance(node, ast.Continue) for node in ast.walk(loop)):
-        return False
-    return any(first < one.lineno and _end(one) < last for one in loop.body if _is_barrier(one))
-
-
-def _end(node: ast.stmt) -> int:
-    return node.end_lineno or node.lineno
-
-
-def _is_barrier(node: ast.stmt) -> bool:
-    call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "syncthreads"
+    between = [ast.unparse(one) for one in loop.body if first < one.lineno and (one.end_lineno or 0) < last]
+    return any(one.endswith(".syncthreads()") for one in between if "\n" not in one)
 
 
 # --- barriers of the block ---

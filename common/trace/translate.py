@@ -19,13 +19,13 @@ from common.trace.expressions import Expressions, UntranslatableError, names
 
 
 def translate(
-    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool
+    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
 ) -> tuple[ast.Module, dict[str, float]]:
     """A module with the translated function, and the float constants that it names.
 
-    ``pure`` and ``home``: as :class:`common.trace.expressions.Expressions` has them.
+    ``pure``, ``home`` and ``ints``: as :class:`common.trace.expressions.Expressions` has them.
     """
-    translator = _Translator(definition, pure, home)
+    translator = _Translator(definition, pure, home, ints)
     return translator.module(), translator.constants
 
 
@@ -57,10 +57,12 @@ class _Asserted(ast.NodeTransformer):
 class _Translator(Expressions):
     """Translates a function."""
 
-    def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+    def __init__(
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
+    ) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, pure, home)
+        super().__init__(definition, pure, home, ints)
         self.definition = definition
         self.flow = analyse(definition.body)
         self.scopes: list[_Scope] = []
@@ -74,6 +76,9 @@ class _Translator(Expressions):
 
     def module(self) -> ast.Module:
         body = self.block(self.definition.body)
+        while self.ints & self.merged:  # these may come to differ between threads
+            self.drop_ints(self.merged)
+            body = self.block(self.definition.body)
         start = [self.assign_plain("_m0", self.executor("mask"))]
         end: list[ast.stmt] = []
         if self.early:

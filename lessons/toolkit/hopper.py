@@ -328,12 +328,6 @@ def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r,
 
 
 @intrinsic
-def tma_load_im2col_multicast(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
-    """tma_load_im2col to the same place in every block of the cluster whose bit is set."""
-    return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask), _load(IM2COL, 5, 3, True)
-
-
-@intrinsic
 def tma_store2(typing_context, map, row, column, tiles, i):
     """Start the map's box from (row, column) on = tiles[i:], swizzled; nothing outside the array is written."""
 

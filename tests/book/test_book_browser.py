@@ -1,6 +1,7 @@
 """The book and the microscope in a real browser: scripts, keyboard, a phone."""
 
 import pytest
+from made import unpacked
 
 from common.book import costs, explorer
 from common.catalog import catalog
@@ -91,7 +92,7 @@ def test_lanes_and_banks_are_those_of_the_trace(made, visit):
     access = next(a for a in kernel.accesses if a.space == "shared" and a.op == "read")
     page.locator(f"button.row[data-line='{access.line}']").click()
     one = access.seen[0]
-    places = traces.unpacked(one.runs)[: one.together]
+    places = unpacked(one.runs)[: one.together]
     banks = [set() for _ in range(32)]
     for place in places:
         for word in range(place // 4, place // 4 + access.bits // 32):

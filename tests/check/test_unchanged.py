@@ -29,7 +29,7 @@ ROOM = 1 << 35
 TIMES = timing.Timing(2.0, 2.0, 2.0, 0.0, 10)
 HELPER = "SIZE = 4\n"
 PLAIN = '"""{name}: a step.\n\nPrevious step: none\n"""\n\ndef launch(a, b, c):\n    pass\n'
-USES = PLAIN.replace("\ndef", "from lessons.aid import SIZE\n\ndef")
+USES = PLAIN.replace("\ndef", "from lessons.toolkit.aid import SIZE\n\ndef")
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def own_folder(monkeypatch, tmp_path):
 def steps(monkeypatch, write, tmp_path):
     """Two steps; the second imports a helper."""
     monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
-    write("lessons/aid.py", HELPER)
+    write("lessons/toolkit/aid.py", HELPER)
     found = []
     for name, text in (("gemm_plain", PLAIN), ("gemm_aided", USES)):
         path = write(f"lessons/01_one/{name}.py", text.format(name=name))
@@ -88,9 +88,9 @@ def test_rows_hold_until_code_driver_packages_or_the_way_of_timing_change(record
     write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain").replace("pass", "return"))
     assert held(again(record), steps) == ["gemm_aided"]
     write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain"))
-    write("lessons/aid.py", "SIZE = 8\n")
+    write("lessons/toolkit/aid.py", "SIZE = 8\n")
     assert held(again(record), steps) == ["gemm_plain"]
-    write("lessons/aid.py", HELPER)
+    write("lessons/toolkit/aid.py", HELPER)
     assert held(again(record, driver="590.2"), steps) == []
     assert held(again(record, name="NVIDIA OTHER"), steps) == []
     row = record.rows("gemm-2048")["gemm_plain"]
@@ -220,7 +220,7 @@ def test_what_is_measured_of_a_step_is_as_new_as_its_file_and_helpers(measured, 
     write("lessons/01_one/gemm_plain.py", text.replace("pass", "return"))
     assert as_new(measured, steps) == dict.fromkeys(kinds, AIDED_ALONE)
     write("lessons/01_one/gemm_plain.py", text)
-    write("lessons/aid.py", "SIZE = 8\n")
+    write("lessons/toolkit/aid.py", "SIZE = 8\n")
     assert as_new(measured, steps) == dict.fromkeys(kinds, PLAIN_ALONE)
 
 
@@ -235,7 +235,7 @@ def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
         unchanged.Outcomes("check", "tracer").keep(outcomes(step))
     assert unchanged.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
-    write("lessons/aid.py", "SIZE = 8\n")
+    write("lessons/toolkit/aid.py", "SIZE = 8\n")
     assert list(unchanged.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
     assert unchanged.Outcomes("check", "another engine").known(steps) == {}
     assert unchanged.Outcomes("check", "tracer", fresh=True).known(steps) == {}
@@ -300,7 +300,7 @@ def test_a_second_bench_measures_nothing_and_writes_nothing(bench, steps, record
 
 def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
     bench(steps)
-    write("lessons/aid.py", "SIZE = 8\n")
+    write("lessons/toolkit/aid.py", "SIZE = 8\n")
     assert bench(steps) == ["gemm_aided"]
     assert bench(steps) == []
     assert bench(steps, fresh=True) == ["ceilings", "gemm_plain", "gemm_aided"]

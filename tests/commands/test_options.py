@@ -146,7 +146,6 @@ REFUSED = {
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
     'sweep gemm_tuned --values "PAD=1 PAD=2"': ["--values 'PAD=2': PAD is given twice"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
-    "grade {class} --memory 0.001": ["--memory 0.001: must be at least 0.5"],
     f'{LESSON} --shape "{LAYER}"': [f"--shape '{LAYER}': goes with --explain"],
     f"{LESSON} --explain": ["--explain: takes the one STEP"],
 }
@@ -221,7 +220,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
-    note(agreement, "agreed", "agreed")
+    note(agreement, "table", "agreed")
     note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
     event = history.Event("gemm_naive", "0" * 64, "run", "2026-01-02T03:04:05Z")

@@ -239,7 +239,7 @@ def test_what_a_file_prints_is_told_and_is_no_float64(write):
         f"  ... {result.prints - 10} more",
     ]  # fmt: skip
     (traced,) = checked(path, SHAPE, kind=Trace)
-    (kernel,) = traced["trace"].kernels
+    (kernel,) = traced.trace.kernels
     assert kernel.printed[0].startswith("at ")
     (compiled,) = checked(path, SHAPE, kind=Compile, architectures=["9.0"])
     assert (compiled.status, list(compiled.faults)) == ("right", [])
@@ -327,8 +327,8 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
 @pytest.mark.xdist_group("gpu")
 @each([fixture for fixture in FILES if fixture.name in ("illegal_address", "misaligned", "endless", "outside")])
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
-    result = dict(on_gpu[fixture.name])
-    assert run.wants_trace(result)
-    run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, result)
+    failed = on_gpu[fixture.name]
+    assert run.wants_trace(failed)
+    result = run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, failed)
     fixture.require(result)
     assert result.faults[0].what.startswith(f"traced at {SHAPE}: ")

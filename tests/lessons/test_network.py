@@ -181,7 +181,7 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
 COMPILED = """
 import importlib, json, sys
 import numpy as np
-from common.machine_code import codegen
+from common.machine_code import capture, codegen
 
 NETWORK, names = "lessons.08_training.network", json.loads(sys.argv[1])
 activation, batch, fused, parameters, pool, shapes = (
@@ -191,7 +191,7 @@ activation, batch, fused, parameters, pool, shapes = (
 
 
 def zeros(dtype, *shape):
-    return np.zeros(shape, dtype).view(codegen._HostArray)
+    return np.zeros(shape, dtype).view(capture.HostArray)
 
 
 shape = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=1, PADS=(0, 0), POOLS=(2, 2), HIDDEN=4, CLASSES=10)

@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from common.catalog import catalog, problems
-from common.check import inputs
+from common.catalog import catalog, inputs, problems
 from common.machine_code import codegen
 from common.trace import trace
 from common.trace.intrinsics import INTRINSICS

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import unpacked
 from msgspec.structs import replace as replaced
 
 from common.catalog import catalog
@@ -16,7 +17,7 @@ PLACES = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
 
 @given(PLACES)
 def test_packed_places_come_back(places):
-    assert traces.unpacked(traces.packed(places)) == places
+    assert unpacked(traces.packed(places)) == places
 
 
 def test_there_is_one_for_every_step_as_it_is_and_none_has_a_fault():

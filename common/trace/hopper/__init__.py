@@ -2,13 +2,11 @@
 
 Each module imports from those below it only:
 
-    engines       what blocks have for all of these; clusters, registers, and the end of a block
+    engines       what blocks have for all of these; clusters, registers, the end of a block; the pipeline over time
     wgmma         the matrix unit: products that are under way
     tma           the copy engine: boxes of tensor maps on their way
     mbarriers     barriers that count arrivals and bytes
     tiles         shared memory that threads, copies and wgmma access
-    teams         warpgroups that take turns, and deadlocks
-    pipeline      when each stage is filled, full, multiplied and free
+    warps         warpgroups that take turns, deadlocks, and what each warp knows to be done
     layouts       swizzled tiles, descriptors, boxes of im2col
-    clocks        what each warp knows to be done
 """

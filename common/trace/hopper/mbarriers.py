@@ -7,15 +7,14 @@ known to those who wait for the phase.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
-from common.trace.hopper.clocks import joined
-from common.trace.hopper.teams import Wait
+from common.trace.hopper.warps import Wait, joined
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.state import Mask, State
 from common.trace.values import Value
@@ -31,15 +30,6 @@ def at(value: Value, lane: int) -> int:
     return int(value) if np.ndim(value) == 0 else int(value[lane])
 
 
-class Copy(Protocol):
-    """A copy under way, whose bytes count at a barrier."""
-
-    bytes: int
-    known: Ints  # phases that were complete, as far as the thread knew that began it
-
-    def arrive(self) -> None: ...
-
-
 class Barrier:
     """One barrier of one block. ``phase`` counts those that are complete."""
 
@@ -50,7 +40,7 @@ class Barrier:
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
         self.phase = 0
-        self.copies: list[Copy] = []
+        self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
         self.made: tuple[int, int] | None = None  # by which warp, in which of its intervals
@@ -177,18 +167,6 @@ class ForPhase(Wait):
         state.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
 
 
-def _make(state: State, line: int, lane: int, barrier: Barrier, arrivals: int) -> None:
-    """One lane makes a barrier; a fault if it is there already, or cannot count so many."""
-    text = ""
-    if barrier.made_in:
-        text = f"{barrier.name} is made again: it was made in line {barrier.made_in}"
-    elif not 1 <= arrivals <= MOST:
-        text = f"{barrier.name} is to wait for {arrivals} arrivals, which must be from 1 to {MOST}"
-    if text:
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
-    barrier.make(lane // WARP, max(arrivals, 1), line)
-
-
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
     engine = state.engines
@@ -210,11 +188,6 @@ def _bits(lanes: list[int]) -> dict[int, int]:
     for lane in lanes:
         bits[lane // WARP] = bits.get(lane // WARP, 0) | 1 << lane % WARP
     return bits
-
-
-def _handed_over(state: State, lanes: list[int]) -> dict[int, Ints]:
-    """By warp, what these lanes hand over as they arrive."""
-    return {warp: state.engines.clocks.release_of(warp, bits) for warp, bits in _bits(lanes).items()}
 
 
 def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
@@ -269,16 +242,23 @@ def _all_arrive(
     line: int,
     bars: Barriers,
     i: Value,
-    block: Callable[[int], int | None],
-    count: Callable[[int], int] = lambda lane: 0,
+    count: Value = 0,
+    rank: Value | None = None,
 ) -> None:
-    """The active lanes arrive, each at the barrier that it names of the ``block`` of that lane, if there is one."""
+    """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
+    engine = state.engines
     named = bars.named(line, i, "used")
-    given = _handed_over(state, [lane for lane, _ in named])
+    bits = _bits([lane for lane, _ in named])
+    given = {warp: engine.clocks.release_of(warp, lanes) for warp, lanes in bits.items()}
     for lane, number in named:
-        where = block(lane)
-        if where is not None:
-            _arrive(state, line, lane, bars.at(where, number), given[lane // WARP], count(lane))
+        block = int(state.block_number[lane])
+        if rank is not None:
+            other = at(rank, lane)
+            there = engine.cluster_of(block, 1 << min(other, 16) if other >= 0 else 0, line, lane)
+            if not there:
+                continue
+            block = there[0]
+        _arrive(state, line, lane, bars.at(block, number), given[lane // WARP], at(count, lane))
 
 
 # --- the toolkit's functions ---
@@ -294,7 +274,14 @@ def barrier_array(state: State, line: int, count: Value) -> Barriers:
 def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
     for lane, number in bars.named(line, i, "made"):
         barrier, count = bars.at(int(state.block_number[lane]), number), at(arrivals, lane)
-        _make(state, line, lane, barrier, count)
+        text = ""
+        if barrier.made_in:
+            text = f"{barrier.name} is made again: it was made in line {barrier.made_in}"
+        elif not 1 <= count <= MOST:
+            text = f"{barrier.name} is to wait for {count} arrivals, which must be from 1 to {MOST}"
+        if text:
+            state.fault_of(lane, "mbarrier", line, barrier.name, text)
+        barrier.make(lane // WARP, max(count, 1), line)
 
 
 @on_engines
@@ -308,23 +295,14 @@ def publish_barriers(state: State, line: int) -> None:
 
 @on_engines
 def barrier_expect(state: State, line: int, bars: Barriers, i: Value, count: Value) -> None:
-    blocks = state.block_number
-    _all_arrive(state, line, bars, i, lambda lane: int(blocks[lane]), lambda lane: at(count, lane))
+    _all_arrive(state, line, bars, i, count)
 
 
 @on_engines
 def barrier_arrive(state: State, line: int, bars: Barriers, i: Value) -> None:
-    blocks = state.block_number
-    _all_arrive(state, line, bars, i, lambda lane: int(blocks[lane]))
+    _all_arrive(state, line, bars, i)
 
 
 @on_engines
 def barrier_arrive_at(state: State, line: int, bars: Barriers, i: Value, rank: Value) -> None:
-    engine = state.engines
-
-    def block(lane: int) -> int | None:
-        own, number = int(state.block_number[lane]), at(rank, lane)
-        there = engine.cluster_of(own, 1 << min(number, 16) if number >= 0 else 0, line, lane)
-        return there[0] if there else None
-
-    _all_arrive(state, line, bars, i, block)
+    _all_arrive(state, line, bars, i, rank=rank)

@@ -2,7 +2,7 @@
 
 Other kernels order their threads by barriers of the block alone, and :class:`common.trace.shared.Shared` looks
 at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps
-(:mod:`common.trace.hopper.clocks`): what wgmma and the copy engine do, too.
+(:mod:`common.trace.hopper.warps`): what wgmma and the copy engine do, too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
-from common.trace.hopper.clocks import ACCESS, STORE, WGMMA, Clocks
-from common.trace.hopper.teams import WARPGROUP
+from common.trace.hopper.warps import ACCESS, STORE, WARPGROUP, WGMMA, Clocks
 from common.trace.races import next_round, same
 from common.trace.shared import Shared
 from common.trace.state import State

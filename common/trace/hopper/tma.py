@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from common.trace.cost import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.hopper import layouts, mbarriers
-from common.trace.hopper.clocks import STORE
 from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
 from common.trace.hopper.tiles import Agent, Tiles
+from common.trace.hopper.warps import STORE
 from common.trace.intrinsics import READS, one_number
 from common.trace.state import LEFT_OVER, State
 from common.trace.values import Value
@@ -299,9 +299,9 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
     READS[name] = 2
 
 
-for _name, _axes in (("tma_load2", 2), ("tma_load_im2col", 8)):
-    _register_load(_name, _axes, False)
-    _register_load(f"{_name}_multicast", _axes, True)
+_register_load("tma_load2", 2, multicast=False)
+_register_load("tma_load2_multicast", 2, multicast=True)
+_register_load("tma_load_im2col", 8, multicast=False)
 
 
 @on_engines

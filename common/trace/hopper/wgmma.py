@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
-from common.trace.hopper.clocks import WGMMA
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.teams import WARPGROUP, SplitError
 from common.trace.hopper.tiles import Agent, Tiles
+from common.trace.hopper.warps import WARPGROUP, WGMMA, SplitError
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.shared import Local
 from common.trace.state import Mask, State
