@@ -11,6 +11,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +25,7 @@ from common.explain import errors, faults
 from common.explain.faults import Fault
 from common.machine_code.capture import replaced
 from common.run import messages, results
-from common.run.results import Depth, StepResult
+from common.run.results import Depth, Finding, StepResult
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
 
@@ -57,9 +58,20 @@ def ready() -> None:
     device.play()
 
 
-# By file and engine: the module, and the tracer that has its kernels as they were first launched. Engines have
-# arrays of their own, and a step may keep them by their contents.
-_kept: dict[str, tuple[Any, Any]] = {}
+@dataclass
+class _Loaded:
+    """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
+
+    ``before``  the shape before, if the file was right there
+    """
+
+    module: Any
+    tracer: Any
+    before: problems.Problem | None = None
+
+
+# By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
+_kept: dict[str, _Loaded] = {}
 
 
 class _Heard(io.TextIOBase):
@@ -92,7 +104,7 @@ def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.
         heard = _Heard(sys.stdout)
         with contextlib.redirect_stdout(cast(Any, heard)):
             result = do(task)
-        kernel, count = _kept[_key(task)][1].printed() if task.engine == "traced" else ([], 0)
+        kernel, count = _kept[_key(task)].tracer.printed() if task.engine == "traced" else ([], 0)
         if not heard.count + count:
             return result
         lines = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
@@ -112,16 +124,16 @@ def check_task(task: messages.Check) -> StepResult:
     problem = problems.from_shape(task.ladder, task.shape)
     path = Path(task.path)
     engine = task.engine
-    module, tracer = _kept_module(task, engine)
+    file = _kept[_key(task)] = _kept.get(_key(task)) or _load(task)
     found: list[Fault] = []
     told, depth = "", task.depth
     if engine == "traced":
         from common.trace.state import TraceError
 
-        tracer.forget()
+        file.tracer.forget()
         try:
-            verdict, depth, told = _traced_verdict(task, module, tracer, problem)
-            problem, found = verdict.problem, tracer.faults()
+            verdict, depth, told = _traced_verdict(task, file, problem)
+            problem, found = verdict.problem, file.tracer.faults()
         except check.TooLargeError as error:
             assert task.budget is not None
             said = plan.beyond_budget(error.seconds, task.budget)
@@ -134,21 +146,20 @@ def check_task(task: messages.Check) -> StepResult:
         from common.check import fullsize
 
         try:
-            verdict = fullsize.check_large(module, problem)
+            verdict = fullsize.check_large(file.module, problem)
         finally:
             loading.let_go()
     else:
-        verdict = _verdict(task, lambda: check.Bench(module, problem))
-    key, before = _key(task), _before.get(_key(task))
-    if before and not verdict.right and not found and task.budget is None and task.depth != "large":
-        verdict.findings = _after(task, problem, before, verdict).findings
-    _before[key] = problem if verdict.right else None
+        verdict = _verdict(task, partial(_bench, file, problem))
+    if file.before and not verdict.right and not found and task.budget is None and task.depth != "large":
+        verdict.findings = _after(task, problem, file.before, verdict.findings)
+    file.before = problem if verdict.right else None
     if verdict.right:
-        verdict.findings += [check.Finding("unsound", one.placed) for one in found]
+        verdict.findings += [Finding("unsound", one.placed) for one in found]
     else:  # why the elements of threads that raise are not written
-        raised = [check.Finding("unsound", one.placed) for one in found if one.kind == "raises"]
+        raised = [Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
-    verdict.findings = [check.Finding(one.kind, one.message + told) for one in verdict.findings]
+    verdict.findings = [Finding(one.kind, one.message + told) for one in verdict.findings]
     measured = engine == "traced" and task.budget is not None
     result = replace(loading.found(verdict), engine=engine, seed=task.seed, depth=depth if measured else None)
     if verdict.right:
@@ -158,25 +169,14 @@ def check_task(task: messages.Check) -> StepResult:
     return replace(result, faults=list(dict.fromkeys(filter(None, [*faults.of_text(path), *known]))))
 
 
-_before: dict[str, problems.Problem | None] = {}  # by engine and file: the shape before, if that was right
-
-
 def _after(
-    task: messages.Check, problem: problems.Problem, before: problems.Problem, found: check.Verdict
-) -> check.Verdict:
-    """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
-    from common.check import check
-    from common.check.tracedbench import TracedBench
-
-    tracer = _tracer(task) if task.engine == "traced" else None
-    with tracer or contextlib.nullcontext():
-        module = loading.load(task)
-    make = partial(TracedBench, module, problem, tracer) if tracer else partial(check.Bench, module, problem)
-    if not _verdict(task, make).right:
+    task: messages.Check, problem: problems.Problem, before: problems.Problem, found: list[Finding]
+) -> list[Finding]:
+    """Findings, told as what is kept from the shape before if a module of its own is right."""
+    if not _verdict(task, partial(_bench, _load(task), problem)).right:
         return found
     said = f"right when it is the first shape; here {before} came before it, and something is kept between launches"
-    found.findings = [check.Finding("stale", f"{said}: {found.findings[0].message}")]
-    return found
+    return [Finding("stale", f"{said}: {found[0].message}")]
 
 
 # Mistakes that Python names when a kernel is traced.
@@ -187,26 +187,24 @@ _OF_PYTHON = (
 
 
 def _traced_verdict(
-    task: messages.Check, module: Any, tracer: Any, problem: problems.Problem
+    task: messages.Check, file: _Loaded, problem: problems.Problem
 ) -> tuple[check.Verdict, Depth, str]:
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
     from common.check import check, shapes
-    from common.check.tracedbench import TracedBench, widest
+    from common.check.tracedbench import widest
     from common.trace import executor
 
-    if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
+    if task.wide and widest(file.module, problem) < shapes.MAX_GRID_YZ:
         problem = shapes.narrow(problem)
 
-    def make() -> Any:
-        return TracedBench(module, problem, tracer)
-
+    make = partial(_bench, file, problem)
     if task.budget is not None:
         budget = check.Budget(task.budget)
         with replaced(executor, done_with=budget.groups):
             return *check.check_measured(make, budget, _rules(task)), ""
     verdict = _verdict(task, make)
-    small = task.small and tracer.asked
+    small = task.small and file.tracer.asked
     return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
 
 
@@ -224,27 +222,29 @@ def _untraced(error: Exception, path: Path) -> StepResult:
     return StepResult(status="unjudged", engine="traced", message=str(error))
 
 
-def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
-    """The task's module as this engine has it, and a tracer."""
-    key = _key(task)
-    if key not in _kept:
-        tracer = _tracer(task) if engine == "traced" else None
-        # of another card are other tiles, and what functions keep by shape: their modules are others, too
-        anew = catalog.anew() if task.small else contextlib.nullcontext()
-        with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
-            _kept[key] = loading.load(task), tracer
-    return _kept[key]
+def _load(task: messages.Check) -> _Loaded:
+    """The task's file, imported anew, with a tracer of its own for an engine that is one."""
+    from common.check import shapes
+    from common.trace.trace import Tracer
+
+    tracer = None
+    if task.engine == "traced":
+        tracer = Tracer(multiprocessors=shapes.FEW) if task.small else Tracer()
+    # of another card are other tiles, and what functions keep by shape: their modules are others, too
+    anew = catalog.anew() if task.small else contextlib.nullcontext()
+    with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
+        return _Loaded(loading.load(task), tracer)
+
+
+def _bench(file: _Loaded, problem: problems.Problem) -> check.Bench:
+    from common.check import check
+    from common.check.tracedbench import TracedBench
+
+    return TracedBench(file.module, problem, file.tracer) if file.tracer else check.Bench(file.module, problem)
 
 
 def _key(task: messages.Check) -> str:
     return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-
-
-def _tracer(task: messages.Check | None = None) -> Any:
-    from common.check import shapes
-    from common.trace.trace import Tracer
-
-    return Tracer(multiprocessors=shapes.FEW) if task and task.small else Tracer()
 
 
 def _rules(task: messages.Check) -> check.Rules:
@@ -267,19 +267,14 @@ def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     import numpy as np
 
-    from common.check import check
+    from common.trace.trace import Tracer
 
     x, filt = np.load(task.x), np.load(task.filt)
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    bench: Any
-    if device.gpu_count():
-        bench = check.Bench(loading.load(task), problem)
-    else:
-        from common.check.tracedbench import TracedBench
-
-        bench = TracedBench(loading.load(task), problem, _tracer())
+    tracer = None if device.gpu_count() else Tracer()
+    bench = _bench(_Loaded(loading.load(task), tracer), problem)
     bench.load(x, filt)
     bench.y.blank()
     bench.run()

@@ -16,7 +16,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,9 +32,9 @@ from common.catalog.problems import Problem
 from common.check import budget, check, shapes
 from common.edit import shipped
 from common.explain.faults import UNSOUND
-from common.grade import answers, frame, limits
+from common.grade import answers, frame
 from common.grade.folders import Submission, in_one_line, printable
-from common.grade.tasks import Count, Counted
+from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Task
@@ -98,7 +98,7 @@ class Grader:
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     closing: threading.Event = field(default_factory=threading.Event)
     on_gpu: threading.Lock = field(default_factory=threading.Lock)
-    drawing: threading.Lock = field(default_factory=threading.Lock)
+    drawing: dict[str, threading.Lock] = field(default_factory=dict)
     drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
@@ -167,7 +167,7 @@ class Grader:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
         if not grade.findings:
-            grade.findings, kept = limits.compared(grade.figures, exercise)
+            grade.findings, kept = compared(grade.figures, exercise)
             grade.notes = [*kept, *grade.notes]
         departure = frame.departure(exercise, text)
         if departure:
@@ -177,7 +177,7 @@ class Grader:
 
     def fresh(self, target: Exercise | Step) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
-        with self.drawing:
+        with self.drawing.setdefault(target.name, threading.Lock()):
             if target.name not in self.drawn:
                 given = solution_of(target)
                 drawn = fresh_shapes(own_shapes(target), self.seed)
@@ -230,23 +230,28 @@ class _Kernel:
         place: dict[str, Any] = {"path": str(copy), "helpers": self._helpers(copy)}
         if not self.exercise:
             place["home"] = str(target.path)
-        own, fresh = own_shapes(target), self.grader.fresh(target)
-        tasks: list[Task[Any]] = [checking(target, place, one) for one in own]
-        tasks += [checking(target, place, one, depth="once") for one in fresh]
-        tasks.append(self._count(place))
-        found = self._done(tasks, True)
+        found = self._done(self._tasks(place), True)
         for number, (task, result) in enumerate(found):
-            drawn = ": a shape that was drawn for this grade" if len(own) <= number < len(own) + len(fresh) else ""
-            grade.findings += [replace(one, message=one.message + drawn) for one in self._findings(task, result)]
+            drawn = isinstance(task, messages.Check) and number >= len(own_shapes(target))
+            said = ": a shape that was drawn for this grade" if drawn else ""
+            grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
             if isinstance(result, Counted):
                 grade.notes += result.notes
                 grade.figures |= result.figures
-        if len(found) < len(tasks) and not grade.findings:
+        if not grade.findings and not (found and isinstance(found[-1][0], Count)):
             grade.findings.append(Finding("unjudged", "the grading was ended"))
         if self.grader.gpu and not grade.findings:
             self._on_gpu(place)
 
-    def _done(self, tasks: list[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
+    def _tasks(self, place: dict[str, Any]) -> Iterator[Task[Any]]:
+        """What is asked without a GPU, each once what was asked before is right."""
+        for one in own_shapes(self.target):
+            yield checking(self.target, place, one)
+        for one in self.grader.fresh(self.target):
+            yield checking(self.target, place, one, depth="once")
+        yield self._count(place)
+
+    def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
         """Tasks and what came of them, until one is not right, or the grading ends."""
         grader = self.grader
         found = []
@@ -289,17 +294,17 @@ class _Kernel:
 
     @property
     def architecture(self) -> str:
-        return catalog.target(self.target.requires, limits.ARCHITECTURE)
+        return catalog.target(self.target.requires, ARCHITECTURE)
 
     def _count(self, place: dict[str, Any]) -> Count:
-        exercise, limited = self.exercise, dict[str, Any]()
+        exercise, asked = self.exercise, dict[str, Any]()
         if exercise:
-            limited = {
-                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limits.limited(exercise)),
+            asked = {
+                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limited(exercise)),
                 "least": sorted(exercise.at_least), "compiled_shape": _compiled_problem(exercise.preset).shape(),
             }  # fmt: skip
         return Count(
-            **place, **limited, ladder=self.target.ladder, step=self.target.name,
+            **place, **asked, ladder=self.target.ladder, step=self.target.name,
             solution=str(solution_of(self.target)), shapes=[one.shape() for one in own_shapes(self.target)],
             architecture=self.architecture,
         )  # fmt: skip

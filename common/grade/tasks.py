@@ -1,25 +1,198 @@
-"""What a child process does of grading beside the checks: it counts what an exercise limits."""
+"""What an exercise limits: how it is said, and how a child process counts it in a trace and in compiled code.
+
+A figure of a trace needs no compiler, and cannot be had by what the compiler merges. Numba's float64 is counted in
+every kernel: no exercise has a use for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from msgspec import field
 from msgspec.structs import replace
 
 from common.catalog import catalog, problems
-from common.grade import limits
+from common.catalog.exercises import Exercise
+from common.catalog.limits import occupancy
+from common.catalog.problems import Problem
+from common.machine_code import codegen
+from common.machine_code.codegen import MachineCode
+from common.machine_code.summaries import HotLoop
 from common.run.messages import FileTask
 from common.run.results import Finding, Result
+from common.trace import result as figures
+from common.trace.messages import Traced
 
+# Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
+# counted for that.
+ARCHITECTURE = "9.0"
+
+# Names that at_most and at_least may limit: what is counted, and what to say of it.
+COUNTED = {
+    "float64": "{} float64 instructions in the compiled kernels",
+    "stack_bytes": "{} bytes of stack for each thread",
+    "registers": "{} registers for each thread",
+    "shared_bytes": "{} bytes of shared memory for each block",
+    "shared_per_thread": "{} bytes of shared memory for each thread",
+    "per_fma": "{} instructions for each multiply-add in the compiled loop",
+    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
+    "barriers": "{} barriers in the compiled kernel",
+    "warps": "{} warps fit a multiprocessor",
+    "idle": "{} percent of the threads have no output",
+    "blocks": "{} blocks",
+    "threads": "{} threads in a block",
+    "sectors": "{} sectors for each request to global memory, of the line that touches most",
+    "turns": "{} wavefronts for each request to shared memory, of the line with most bank conflicts",
+    "shared_requests": "{} requests of a warp to shared memory, as the source is written",
+    "under_way": "{} groups of copies still on their way after a wait",
+    "atomics": "{} atomic operations",
+    "writes": "{} writes to global memory for each output",
+    "shared_reads": "{} reads of shared memory for each multiply-add, as the source is written",
+    "global_reads": "{} reads of global memory for each multiply-add, as the source is written",
+}
+# What is wrong with too much of it.
+MEANING = {
+    "float64": "a Python number beside a float32 makes Numba compute in float64, 0.0 and 0 alike",
+    "stack_bytes": "an array that should be registers lies in local memory",
+}
+OF_INTEGERS = "float64_of_integers"  # conversions from integers: what makes the float64, and no limit of its own
+COMPARED = (
+    "integers were turned into float64: Numba does so where a signed one of 64 bits meets an unsigned one, "
+    "in a comparison too"
+)
+# Of these a trace tells.
+TOUCHED = (
+    "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
+)  # fmt: skip
+OF_THE_LOOP = ("per_fma", "shared_per_fma")
+EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
     "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
 )
+
+
+def limited(exercise: Exercise | None) -> set[str]:
+    """Names that an exercise limits of its own."""
+    return {*exercise.at_most, *exercise.at_least} if exercise else set()
+
+
+def touched(found: Traced) -> dict[str, float]:
+    """The figures that a trace tells."""
+    main = found.main
+    each = main.per_fma
+    warps = main.launches * main.blocks * -(-int(np.prod(main.block)) // 32)
+    shared = [access for access in main.accesses if access.space == "shared"]
+    written = [access for kernel in found.kernels for access in kernel.select("global", "write", "tma store")]
+    of_all = [access for kernel in found.kernels for access in kernel.accesses]
+    return {
+        **figures.worst(found),
+        "threads": float(np.prod(main.block)),
+        "shared_requests": sum(access.requests for access in shared) / max(1, warps),
+        "under_way": float(main.under_way),
+        "atomics": float(sum(access.accesses for access in of_all if access.op == "atomic")),
+        "writes": sum(access.accesses for access in written) / found.output.size,
+        "shared_reads": each["shared"]["loads"] * _told(found) if each else 0.0,
+        "global_reads": each["global"]["loads"] * _told(found) if each else 0.0,
+    }
+
+
+def _told(found: Traced) -> float:
+    """The share of its multiply-adds that a single kernel tells as such: ``acc += a * b + c * d`` adds two products,
+    and one of them is no multiply-add to the compiler. 1 where padding may be what was left out."""
+    pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
+    needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
+    return found.main.fma / max(found.main.fma, needed, 1)
+
+
+def compiled(
+    module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
+) -> dict[str, float]:
+    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
+
+    Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least``: which does
+    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler, and
+    what Numba raises for a kernel that does not compile.
+    """
+    launches = codegen.launches(module, problem)
+    if not launches:
+        return {}
+    texts = {
+        _kernel(launch): codegen.ptx(launch, [architecture])[architecture] for launch in codegen.distinct(launches)
+    }
+    overall: dict[str, float] = {
+        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
+        OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts.values()),
+    }
+    if set(names) <= set(overall):
+        return overall
+    loops = any(name in OF_THE_LOOP for name in names)
+    codes = {
+        _kernel(launch): codegen.assemble(
+            texts[_kernel(launch)], launch.name, architecture, launch.kernel.targetoptions.get("max_registers"), loops
+        )
+        for launch in codegen.distinct(launches)
+    }
+    overall["stack_bytes"] = max(code.stack_bytes for code in codes.values())
+    working = [launch for launch in launches if "fma.rn.f32" in texts[_kernel(launch)]] or launches
+    each = [_of_launch(one, texts[_kernel(one)], codes[_kernel(one)], problem, architecture) for one in working]
+    found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
+    return {name: value for name, value in found.items() if name in {*names, OF_INTEGERS}}
+
+
+def _kernel(launch: codegen.Launch) -> tuple[int, str]:
+    """What is compiled once."""
+    return id(launch.kernel), str(launch.signature)
+
+
+def _of_launch(
+    launch: codegen.Launch, text: str, code: MachineCode, problem: Problem, architecture: str
+) -> dict[str, float]:
+    """The figures of one launch; those of a multiply loop are 0 without one."""
+    loop = HotLoop.of(code)
+    block, grid = launch.threads, int(np.prod(launch.grid))
+    shared = code.shared_bytes + launch.dynamic_shared_bytes
+    outputs = int(np.prod(problem.output_shape))
+    return {
+        "registers": code.registers,
+        "shared_bytes": shared,
+        "shared_per_thread": shared / block,
+        "per_fma": loop.per_multiply_add() or 0.0,
+        "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
+        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
+        "warps": occupancy(architecture, block, code.registers, shared).warps,
+        "idle": 100 * (1 - outputs / (block * grid)),
+        "blocks": grid,
+    }
+
+
+def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Finding], list[str]]:
+    """Limits that are not kept, with the reason for them, and those that are, each with the figure reached."""
+    findings, kept = [], []
+    for limits, side, beyond in ((EVERYWHERE | exercise.at_most, "at most", 1), (exercise.at_least, "at least", -1)):
+        for name, limit in limits.items():
+            value = figures.get(name)
+            if value is None:
+                findings.append(Finding("unjudged", f"{name} was not counted"))
+                continue
+            text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
+            if beyond * (value - limit) > 1e-9:
+                why = exercise.because.get(name, MEANING.get(name, ""))
+                if name == "float64" and figures.get(OF_INTEGERS):
+                    why = COMPARED
+                findings.append(Finding("limit", f"{text}; {side} {limit:g} is asked for{why and ': '}{why}"))
+            elif name in limited(exercise):
+                kept.append(f"{text}, {side} {limit:g} {'allowed' if beyond > 0 else 'asked for'}")
+    return findings, kept
+
+
+# --- in a child process ---
 
 
 class Counted(Result, frozen=True, kw_only=True):
@@ -36,7 +209,7 @@ class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
     ``shapes``       those of its exercise
     ``solution``     the file of the exercise's solution
     ``most_reads``   values that it may read for each that the solution does; 0: any number
-    ``limited``      the names of :data:`common.grade.limits.COUNTED` that are limited; ``least`` of them from below
+    ``limited``      the names of :data:`COUNTED` that are limited; ``least`` of them from below
     ``compiled_shape``  at which its compiled code is counted
     ``architecture`` the compute capability that it is compiled for
     """
@@ -52,28 +225,26 @@ class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
 
 def count_task(task: Count) -> Counted:
     """Count, unless it reads too much, what is limited. Compiling raises what Numba has against it."""
-    from common.machine_code import codegen
-
     module = _loaded(task, task.path)
     found = Counted(status="right")
-    if task.most_reads or {*task.limited} & {*limits.TOUCHED}:
+    if task.most_reads or {*task.limited} & {*TOUCHED}:
         found = _counted_reads(task, module)
     if found.findings:
         return found
-    names = {*task.limited} - {*limits.TOUCHED, *limits.EVERYWHERE}
-    asked = [(task.shapes[0], {*limits.EVERYWHERE})]
+    names = {*task.limited} - {*TOUCHED, *EVERYWHERE}
+    asked = [(task.shapes[0], {*EVERYWHERE})]
     if names:
         asked.append((task.compiled_shape, names))
-    figures = dict(found.figures)
+    counts = dict(found.figures)
     try:
         for shape, some in asked:
             problem = problems.from_shape(task.ladder, shape)
-            figures |= limits.compiled(module, problem, some, task.least, task.architecture)
+            counts |= compiled(module, problem, some, task.least, task.architecture)
     except codegen.ToolMissingError as error:
         return replace(found, status="unjudged", message=f"cannot be judged here: {error}")
     except codegen.RegistersError as error:
         return replace(found, status="wrong", findings=[Finding("uncompiled", f"it cannot be compiled: {error}")])
-    return replace(found, figures=figures)
+    return replace(found, figures=counts)
 
 
 def _loaded(task: Count, path: str) -> ModuleType:
@@ -93,7 +264,7 @@ def _counted_reads(task: Count, module: ModuleType) -> Counted:
         problem = problems.from_shape(task.ladder, shape)
         traced = trace.run(module, problem, every=True)
         if number == 0:
-            found = replace(found, figures=limits.touched(traced))
+            found = replace(found, figures=touched(traced))
         if solution is None:
             break
         reads = _reads(traced)

@@ -39,7 +39,7 @@ class Request(Struct, array_like=True, omit_defaults=True):
 
 
 class Access(Struct):
-    """As :class:`common.trace.result.Access`, with the first requests that were ``seen``."""
+    """As :class:`common.trace.messages.TracedAccess`, with the first requests that were ``seen``."""
 
     line: Extent
     space: Name
@@ -71,7 +71,7 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.result.KernelTrace`.
+    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`.
 
     ``file``   from the checkout's root, or where it lies outside, whole
     ``loads``  instructions for each multiply-add, by memory

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,10 +61,10 @@ def run_groups(
 
 
 def run(
-    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, *stops: threading.Event
+    tasks: Iterable[Task[Found]], without_gpu: bool, seconds: float, *stops: threading.Event
 ) -> Iterator[tuple[Task[Found], Found]]:
-    """Run tasks in order, yielding each result as it comes, until one of ``stops`` is set: in one child process, or
-    in the owner of the GPU if they touch it.
+    """Run tasks in order, yielding each result before the next task is asked for, until one of ``stops`` is set: in
+    one child process, or in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
     than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.limits`): timed_out if the file's

@@ -3,7 +3,7 @@
 Module by module; each imports from itself and from those below it:
 
     trace          runs a step's blocks, or all launches of a program
-    result         what a trace found, and figures made of it
+    result         makes a trace of what a ledger counted, and figures of a trace
     device_arrays  device arrays of the tracer, and arguments of launches
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants
@@ -14,10 +14,10 @@ Module by module; each imports from itself and from those below it:
     intrinsics     the registry of what kernels may call; what cuda.* does
     shared         shared and local arrays
     memory         global and constant arrays
-    races          accesses that nothing orders; barriers of a block
+    races          accesses that nothing orders; barriers of a block, and of the grid
     views          arrays as a kernel sees them, their indices, and reads of what nothing has written
     state          the threads that run, what they did and when, and how a fault of one is reported
     values         arithmetic as Numba types it
     cost           sectors, wavefronts, and the ledger of a kernel
-    messages       what a child process can be asked to trace, and answers
+    messages       what a child process can be asked to trace, and what a trace is
 """

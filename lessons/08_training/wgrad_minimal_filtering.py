@@ -23,7 +23,7 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, load4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, shared_array, store4
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -31,15 +31,18 @@ split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-of_inputs, of_doutputs, dtaps_of = filtering.of_inputs, filtering.of_doutputs, filtering.dtaps_of
+dtaps_of, transform_window, transform_patch = (
+    filtering.dtaps_of,
+    filtering.transform_window,
+    filtering.transform_patch,
+)
 
 ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64
 LEAST = 64  # the smallest of them
 BLOCK_K = 8
-ROW = WINDOW * VECTOR  # of a window, of four channels or filters
+VALUES = PRODUCTS * VECTOR  # of a thread that works out what becomes of a patch
 TRANSFORM_THREADS = 128
 ADD_THREADS = 64
 
@@ -53,66 +56,34 @@ def locate(patch, patches_h, patches_w):
 
 
 @inlined
-def sum_inputs(values, at, step):
-    """Of four values, `step` apart, what becomes of inputs, in their place."""
-    d0, d1, d2, d3 = values[at], values[at + step], values[at + 2 * step], values[at + 3 * step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_inputs(d0, d1, d2, d3)
-
-
-@inlined
-def sum_doutputs(values, at, step):
-    """Of two values, `step` apart, the four that become of gradients of outputs, there and behind."""
-    d0, d1 = values[at], values[at + step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_doutputs(d0, d1)
+@unroll
+def store_products(values, to, patch, channel):
+    """to[product, patch, channel] for all products, of four channels or filters."""
+    if int64(patch) < to.shape[1]:
+        for product in unrolled(PRODUCTS):
+            store4(to, (int64(product) * to.shape[1] + patch) * to.shape[2] + channel, values, product * VECTOR)
 
 
 @cuda.jit
-@unroll
 def transform_x(x, xs, pad_h, pad_w, patches_h, patches_w):
     """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
-    values = cuda.local.array(PRODUCTS * VECTOR, float32)
-    N, _, H, W, C = x.shape
-    fours, thread = uint32(C // VECTOR), uint32(cuda.grid(1))
+    values = cuda.local.array(VALUES, float32)
+    fours, thread = uint32(x.shape[4] // VECTOR), uint32(cuda.grid(1))
     patch, c = thread // fours, thread % fours * VECTOR
-    n, first_h, first_w = locate(patch, patches_h, patches_w)
-    h, w = first_h - pad_h, first_w - pad_w
-    first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
-    for r in unrolled(WINDOW):
-        for s in unrolled(WINDOW):
-            inside = n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
-            load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
-    for v in unrolled(VECTOR):
-        for s in unrolled(WINDOW):
-            sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
-        for r in unrolled(WINDOW):
-            sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-    if int64(patch) < xs.shape[1]:
-        for product in unrolled(PRODUCTS):
-            store4(xs, (int64(product) * xs.shape[1] + patch) * C + c, values, product * VECTOR)
+    n, h, w = locate(patch, patches_h, patches_w)
+    transform_window(values, x, n, h - pad_h, w - pad_w, c)
+    store_products(values, xs, patch, c)
 
 
 @cuda.jit
-@unroll
 def transform_dy(dy, dys, patches_h, patches_w):
     """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
-    values = cuda.local.array(PRODUCTS * VECTOR, float32)
-    N, _, P, Q, K = dy.shape
-    fours, thread = uint32(K // VECTOR), uint32(cuda.grid(1))
+    values = cuda.local.array(VALUES, float32)
+    fours, thread = uint32(dy.shape[4] // VECTOR), uint32(cuda.grid(1))
     patch, k = thread // fours, thread % fours * VECTOR
     n, p, q = locate(patch, patches_h, patches_w)
-    first = uint32(((n * P + p) * Q + q) * K + k)
-    for i in unrolled(PATCH):
-        for j in unrolled(PATCH):
-            inside = n < N and p + i < P and q + j < Q
-            load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
-    for v in unrolled(VECTOR):
-        for i in unrolled(PATCH):
-            sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
-        for s in unrolled(WINDOW):
-            sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
-    if int64(patch) < dys.shape[1]:
-        for product in unrolled(PRODUCTS):
-            store4(dys, (int64(product) * dys.shape[1] + patch) * K + k, values, product * VECTOR)
+    transform_patch(values, dy, n, p, q, k)
+    store_products(values, dys, patch, k)
 
 
 @cuda.jit
@@ -139,38 +110,67 @@ def add_products(sums, dfilt, splits, C):
             dfilt[first], dfilt[uint64(first + C)], dfilt[uint64(first + 2 * C)] = g0, g1, g2
 
 
-@lru_cache
-def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
-    """Build the kernel of the products for a tile."""
-    of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
-    first_of_thread, load_k, multiply_k, row_of, moved = (
-        of.first_of_thread, of.load_k, of.multiply_k, of.row_of, of.moved,
-    )  # fmt: skip
-    THREADS, A_FRAG, B_FRAG, ACC = of.THREADS, of.A_FRAG, of.B_FRAG, of.ACC
+# A thread has `here` where its copies of the next pair of tiles begin, and how many pairs are left until they go on
+# where NEXT says
+A_FROM, B_FROM, LEFT, NEXT, HERE = 0, 1, 2, 3, 5
+
+
+def copies(THREADS, BLOCK_M, BLOCK_N):
+    """Device functions: `begin_at` says where the next rows of xs and dys begin, `ask` copies pairs of tiles."""
     A_COLUMNS, B_COLUMNS = BLOCK_M // VECTOR, BLOCK_N // VECTOR  # 128-bit pieces in a row of the tile
     A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows copied at a time
     if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or THREADS % A_COLUMNS or THREADS % B_COLUMNS:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    A_SIZE, SIZE = BLOCK_K * BLOCK_M, BLOCK_K * (BLOCK_M + BLOCK_N)
-    BOTH = 2 * SIZE
+    A_SIZE = BLOCK_K * BLOCK_M
+
+    @inlined
+    def begin_at(here, first, m0, n0, source):
+        """NEXT is what the thread copies of the tile at m0 and n0, from row `first` of xs and dys on."""
+        xs, dys = source
+        GEMM_M, GEMM_N = uint32(dys.shape[2]), uint32(xs.shape[2])
+        thread = uint32(cuda.threadIdx.x)
+        # beyond the last column, products are not stored: any column will do
+        a_column = min(uint32(m0 + thread % A_COLUMNS * VECTOR), uint32(GEMM_M - VECTOR))
+        b_column = min(uint32(n0 + thread % B_COLUMNS * VECTOR), uint32(GEMM_N - VECTOR))
+        here[NEXT + A_FROM] = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
+        here[NEXT + B_FROM] = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
 
     @inlined
     @unroll
-    def copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start):
-        """The next pair of tiles, on its way without waiting; what lies outside becomes zero."""
+    def ask(source, here, tiles, start):
+        """The next pair of tiles, on its way without waiting."""
+        xs, dys = source
+        GEMM_M, GEMM_N = uint32(dys.shape[2]), uint32(xs.shape[2])
         thread = uint32(cuda.threadIdx.x)
-        C, K = uint32(xs.shape[2]), uint32(dys.shape[2])
+        if here[LEFT] == 0:
+            here[A_FROM], here[B_FROM] = here[NEXT + A_FROM], here[NEXT + B_FROM]
+        else:
+            here[A_FROM], here[B_FROM] = here[A_FROM] + BLOCK_K * GEMM_M, here[B_FROM] + BLOCK_K * GEMM_N
+        here[LEFT] -= uint32(1)
         for turn in unrolled(BLOCK_K // A_ROWS):
-            at = uint32(a_from + turn * A_ROWS * K)
-            fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, a_inside)
+            at = uint32(here[A_FROM] + turn * A_ROWS * GEMM_M)
+            fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, True)
         for turn in unrolled(BLOCK_K // B_ROWS):
-            at = uint32(b_from + turn * B_ROWS * C)
-            fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, b_inside)
+            at = uint32(here[B_FROM] + turn * B_ROWS * GEMM_N)
+            fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, True)
+
+    return begin_at, ask
+
+
+@lru_cache
+def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
+    """Build the kernel of the products for a tile."""
+    of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
+    THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
+    begin_at, ask = copies(THREADS, BLOCK_M, BLOCK_N)
+    begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
+    BOTH = 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def wgrad_minimal_filtering(xs, dys, sums):
         tiles = shared_array(BOTH)
+        here = cuda.local.array(HERE, uint32)
         a_frag = cuda.local.array(A_FRAG, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
@@ -184,52 +184,22 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         m0, n0 = block % blocks_m * BLOCK_M, block // blocks_m * BLOCK_N
         first = of_sums % PRODUCTS * patches + of_sums // PRODUCTS * part
 
-        # locate: the thread, and what it copies
-        thread = uint32(cuda.threadIdx.x)
-        thread_m, thread_n = first_of_thread()
-        a_column, b_column = m0 + thread % A_COLUMNS * VECTOR, n0 + thread % B_COLUMNS * VECTOR
-        a_inside, b_inside = a_column < GEMM_M, b_column < GEMM_N
-        a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
-        b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
+        # stage: the first pair of tiles; after the last comes the first again
+        source = xs, dys
+        begin_at(here, first, m0, n0, source)
+        here[LEFT] = uint32(0)
+        begin(source, here, tiles, a_frag, b_frag)
 
-        for i in range(ACC):
-            acc[i] = float32(0.0)
-
-        # stage: the first pair of tiles
-        start = int64(0)
-        copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start)
-        wait_async()
-        cuda.syncthreads()
-
-        # multiply: the values of the first k; those of each next k are read while one is multiplied
-        load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
-        for gemm_k in range(0, part, BLOCK_K):
-            # stage: the next pair, which travels while this one is multiplied; the last is brought twice
-            step = BLOCK_K if gemm_k + BLOCK_K < part else 0
-            a_from, b_from = uint32(a_from + step * GEMM_M), uint32(b_from + step * GEMM_N)
-            copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, SIZE - start)
-
-            for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
-                # stage: the next pair is complete. Of this one, all threads have the last k in registers
-                if k == BLOCK_K - 1:
-                    wait_async()
-                    cuda.syncthreads()
-                    start = SIZE - start
-
-                # multiply
-                a_at = start + (k + 1) % BLOCK_K * BLOCK_M + thread_m
-                b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
-                load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
-                multiply_k(int64(k % 2), a_frag, b_frag, acc)
+        # multiply
+        here[LEFT] = uint32(part // BLOCK_K - 1)
+        multiply(part // BLOCK_K, int64(0), source, here, tiles, a_frag, b_frag, acc)
 
         # store: the sums of a product, of one part
+        thread_m, thread_n = first_of_thread()
         for i in unrolled(THREAD_M):
             m, n = m0 + thread_m + row_of(i), n0 + thread_n
             at = (int64(of_sums) * GEMM_M + m) * GEMM_N + n
-            for j in range(0, THREAD_N, VECTOR):
-                moved(a_frag, acc, i * THREAD_N + j)
-                if m < GEMM_M and n + j * LANES_N < GEMM_N:
-                    store4(sums, at + j * LANES_N, a_frag, 0)
+            store_row(sums, at, m < GEMM_M, n, GEMM_N, acc, int64(i), True)
 
     return wgrad_minimal_filtering, THREADS
 

@@ -27,23 +27,21 @@ import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
 from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, load4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.memory import VECTOR, aligned, load4_or_zero, shared_array, store4
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-dtaps_of = filtering.dtaps_of
-locate, sum_inputs, sum_doutputs = (
-    minimal_filtering.locate, minimal_filtering.sum_inputs, minimal_filtering.sum_doutputs,
-)  # fmt: skip
+dtaps_of, ROW = filtering.dtaps_of, filtering.ROW
+transform_window, transform_patch = filtering.transform_window, filtering.transform_patch
+locate, VALUES = minimal_filtering.locate, minimal_filtering.VALUES
+LEFT, HERE = minimal_filtering.LEFT, minimal_filtering.HERE
 
 ALGORITHM = "F(2x2,3x3)"
 TILES, LEAST, BLOCK_K = minimal_filtering.TILES, minimal_filtering.LEAST, minimal_filtering.BLOCK_K
-ROW = WINDOW * VECTOR  # of a window, of four channels or filters
 LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
 TRANSFORM_LANES, TRANSFORM_PATCHES = 16, 8  # threads that share a patch, and patches of a block
 TRANSFORM_COLUMNS = TRANSFORM_LANES * VECTOR  # channels or filters of a block
@@ -51,6 +49,7 @@ TRANSFORM_THREADS = TRANSFORM_LANES * TRANSFORM_PATCHES
 ADD = 32  # elements of k and c that a block of add_products adds up
 ADD_LANES = ADD // VECTOR  # threads that each product has there
 ADD_THREADS = PRODUCTS * ADD_LANES
+TOTALS = PRODUCTS * ADD
 ON_THE_WAY = 4  # segments that a thread asks for before it adds them
 
 
@@ -90,166 +89,80 @@ def locate_patch(block, channels):
     return patch, uint32(group * TRANSFORM_COLUMNS + thread % TRANSFORM_LANES * VECTOR)
 
 
-@inlined
-@unroll
-def transform_x(block, x, xs, pad_h, pad_w, P, Q):
-    """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
-    values = cuda.local.array(PRODUCTS * VECTOR, float32)
-    N, _, H, W, C = x.shape
-    patch, c = locate_patch(block, C)
-    n, p, q = locate(patch, along(P, 0), along(Q, 0))
-    h, w = p - pad_h, q - pad_w
-    first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
-    for r in unrolled(WINDOW):
-        for s in unrolled(WINDOW):
-            inside = c < C and n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
-            load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
-    for v in unrolled(VECTOR):
-        for s in unrolled(WINDOW):
-            sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
-        for r in unrolled(WINDOW):
-            sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-    if patch < xs.shape[1] and c < C:
-        store_products(values, xs, patch, n, p, q, c, (N, P, Q))
-
-
-@inlined
-@unroll
-def transform_dy(block, dy, dys):
-    """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
-    values = cuda.local.array(PRODUCTS * VECTOR, float32)
-    N, _, P, Q, K = dy.shape
-    patch, k = locate_patch(block, K)
-    n, p, q = locate(patch, along(P, 0), along(Q, 0))
-    first = uint32(((n * P + p) * Q + q) * K + k)
-    for i in unrolled(PATCH):
-        for j in unrolled(PATCH):
-            inside = k < K and n < N and p + i < P and q + j < Q
-            load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
-    for v in unrolled(VECTOR):
-        for i in unrolled(PATCH):
-            sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
-        for s in unrolled(WINDOW):
-            sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
-    if patch < dys.shape[1] and k < K:
-        store_products(values, dys, patch, n, p, q, k, (N, P, Q))
-
-
 @cuda.jit
 def transform(x, dy, xs, dys, blocks_x, pad_h, pad_w):
-    """transform_x by the first `blocks_x` blocks, transform_dy by the others: one launch less to wait for."""
+    """xs[product, patch, c] and dys[product, patch, k]: what becomes of the patches; zeros beyond the last.
+
+    The first `blocks_x` blocks work on x, the others on dy: one launch less to wait for.
+    """
+    values = cuda.local.array(VALUES, float32)
+    N, _, P, Q, K = dy.shape
     if cuda.blockIdx.x < blocks_x:
-        transform_x(uint32(cuda.blockIdx.x), x, xs, pad_h, pad_w, dy.shape[2], dy.shape[3])
+        patch, c = locate_patch(uint32(cuda.blockIdx.x), x.shape[4])
+        n, p, q = locate(patch, along(P, 0), along(Q, 0))
+        transform_window(values, x, n, p - pad_h, q - pad_w, c)
+        if patch < xs.shape[1] and c < x.shape[4]:
+            store_products(values, xs, patch, n, p, q, c, (N, P, Q))
     else:
-        transform_dy(uint32(cuda.blockIdx.x - blocks_x), dy, dys)
+        patch, k = locate_patch(uint32(cuda.blockIdx.x - blocks_x), K)
+        n, p, q = locate(patch, along(P, 0), along(Q, 0))
+        transform_patch(values, dy, n, p, q, k)
+        if patch < dys.shape[1] and k < K:
+            store_products(values, dys, patch, n, p, q, k, (N, P, Q))
 
 
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     """Build the kernel of the products for a tile, and the one that adds up its segments."""
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
-    first_of_thread, load_k, multiply_k, row_of, moved = (
-        of.first_of_thread, of.load_k, of.multiply_k, of.row_of, of.moved,
-    )  # fmt: skip
-    THREADS, A_FRAG, B_FRAG, ACC = of.THREADS, of.A_FRAG, of.B_FRAG, of.ACC
-    A_COLUMNS, B_COLUMNS = BLOCK_M // VECTOR, BLOCK_N // VECTOR  # 128-bit pieces in a row of the tile
-    A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows copied at a time
-    if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or THREADS % A_COLUMNS or THREADS % B_COLUMNS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    A_SIZE, SIZE = BLOCK_K * BLOCK_M, BLOCK_K * (BLOCK_M + BLOCK_N)
-    BOTH = 2 * SIZE
+    THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
+    begin_at, ask = minimal_filtering.copies(THREADS, BLOCK_M, BLOCK_N)
+    begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
+    BOTH = 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
     SLOT = BLOCK_M * BLOCK_N
-    TOTALS = PRODUCTS * ADD
-
-    @inlined
-    @unroll
-    def copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start):
-        """The next pair of tiles, on its way without waiting; what lies outside becomes zero."""
-        thread = uint32(cuda.threadIdx.x)
-        C, K = uint32(xs.shape[2]), uint32(dys.shape[2])
-        for turn in unrolled(BLOCK_K // A_ROWS):
-            at = uint32(a_from + turn * A_ROWS * K)
-            fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, a_inside)
-        for turn in unrolled(BLOCK_K // B_ROWS):
-            at = uint32(b_from + turn * B_ROWS * C)
-            fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, b_inside)
 
     @inlined
     def segment_of(work, block, i):
         """Row i of the block's work: the segment, its first row of xs and dys, m0 and n0, its iterations."""
         return work[block, i, 0], work[block, i, 1], work[block, i, 2], work[block, i, 3], work[block, i, 4]
 
-    @inlined
-    def locate_copies(first, m0, n0, xs, dys):
-        """Where the thread's copies of a segment's first pair of tiles begin, and whether there is anything."""
-        GEMM_M, GEMM_N = uint32(dys.shape[2]), uint32(xs.shape[2])
-        thread = uint32(cuda.threadIdx.x)
-        a_column, b_column = uint32(m0 + thread % A_COLUMNS * VECTOR), uint32(n0 + thread % B_COLUMNS * VECTOR)
-        a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
-        b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
-        return a_from, b_from, a_column < GEMM_M, b_column < GEMM_N
-
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def wgrad_stream_k(xs, dys, sums, work):
         tiles = shared_array(BOTH)
+        here = cuda.local.array(HERE, uint32)
         a_frag = cuda.local.array(A_FRAG, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        out = cuda.local.array(VECTOR, float32)
-        GEMM_M, GEMM_N = dys.shape[2], xs.shape[2]
+        source = xs, dys
         thread_m, thread_n = first_of_thread()
 
-        # locate: the block's first segment, what the thread copies, and the next segment
+        # locate: the block's first segment, and the next
         block, turn = cuda.blockIdx.x, uint32(1)
-        segment, first, m0, n0, steps = segment_of(work, block, 0)
-        a_from, b_from, a_inside, b_inside = locate_copies(first, m0, n0, xs, dys)
-        _, first_next, m0_next, n0_next, steps_next = segment_of(work, block, 1)
+        segment, first, m0, n0, pairs = segment_of(work, block, 0)
+        begin_at(here, first, m0, n0, source)
+        _, first, m0, n0, next_pairs = segment_of(work, block, 1)
 
         # stage: the first pair of tiles
         start = int64(0)
-        copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start)
-        wait_async()
-        cuda.syncthreads()
+        here[LEFT] = uint32(0)
+        begin(source, here, tiles, a_frag, b_frag)
 
-        # multiply: the values of the first k; those of each next k are read while one is multiplied
-        load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
-        while steps > 0:
-            # locate: what is copied for the next segment; the one behind it is read now, so that nobody waits then
-            a_next, b_next, a_next_inside, b_next_inside = locate_copies(first_next, m0_next, n0_next, xs, dys)
+        while pairs > 0:
+            # locate: where copies go on behind this segment; the one behind the next is read now: then nobody waits
+            begin_at(here, first, m0, n0, source)
             turn = uint32(turn + 1)
-            _, first_next, m0_next, n0_next, steps_behind = segment_of(work, block, turn)
+            _, first, m0, n0, pairs_behind = segment_of(work, block, turn)
 
-            for i in range(ACC):
-                acc[i] = float32(0.0)
-
-            for left in range(int64(steps) - 1, -1, -1):
-                # stage: the next pair, which travels while this one is multiplied; after the last, the next tile's
-                a_from, b_from = uint32(a_from + BLOCK_K * GEMM_M), uint32(b_from + BLOCK_K * GEMM_N)
-                if left == 0:
-                    a_from, b_from, a_inside, b_inside = a_next, b_next, a_next_inside, b_next_inside
-                copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, SIZE - start)
-
-                for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
-                    # stage: the next pair is complete. Of this one, all threads have the last k in registers
-                    if k == BLOCK_K - 1:
-                        wait_async()
-                        cuda.syncthreads()
-                        start = SIZE - start
-
-                    # multiply
-                    a_at = start + (k + 1) % BLOCK_K * BLOCK_M + thread_m
-                    b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
-                    load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
-                    multiply_k(int64(k % 2), a_frag, b_frag, acc)
+            # multiply: all pairs of the segment; beside the last travels the first of the next
+            here[LEFT] = uint32(pairs - 1)
+            start = multiply(int64(pairs), start, source, here, tiles, a_frag, b_frag, acc)
 
             # store: the sums of the segment, a whole tile
             for i in unrolled(THREAD_M):
-                to = int64(segment) * SLOT + (thread_m + row_of(i)) * BLOCK_N + thread_n
-                for j in range(0, THREAD_N, VECTOR):
-                    moved(out, acc, i * THREAD_N + j)
-                    store4(sums, to + j * LANES_N, out, 0)
-            segment, steps, steps_next = uint32(segment + 1), steps_next, steps_behind
+                at = int64(segment) * SLOT + (thread_m + row_of(i)) * BLOCK_N + thread_n
+                store_row(sums, at, True, 0, BLOCK_N, acc, int64(i), True)
+            segment, pairs, next_pairs = uint32(segment + 1), next_pairs, pairs_behind
 
     @cuda.jit
     @unroll

@@ -239,7 +239,7 @@ def test_what_a_file_prints_is_told_and_is_no_float64(write):
         f"  ... {result.prints - 10} more",
     ]  # fmt: skip
     (traced,) = checked(path, SHAPE, kind=Trace)
-    (kernel,) = traced["trace"].kernels
+    (kernel,) = traced.trace.kernels
     assert kernel.printed[0].startswith("at ")
     (compiled,) = checked(path, SHAPE, kind=Compile, architectures=["9.0"])
     assert (compiled.status, list(compiled.faults)) == ("right", [])

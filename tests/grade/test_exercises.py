@@ -9,7 +9,7 @@ from msgspec import structs
 
 from common.catalog import catalog, exercises
 from common.catalog.exercises import ExerciseError
-from common.grade import limits
+from common.grade import tasks
 
 ALL = exercises.everything()
 KERNELS = [one for one in ALL if one.kind != "predict"]
@@ -232,6 +232,6 @@ def test_a_spoilt_memory_is_named(write):
 def test_every_limit_can_be_counted_and_said_with_its_reason():
     """Shared memory that is asked for is the exercise itself."""
     for one in ALL:
-        assert limits.limited(one) <= set(limits.COUNTED)
-        assert limits.limited(one) - {*one.because, *limits.MEANING, "shared_bytes"} == set(), one.name
-        assert set(one.because) <= limits.limited(one), one.name
+        assert tasks.limited(one) <= set(tasks.COUNTED)
+        assert tasks.limited(one) - {*one.because, *tasks.MEANING, "shared_bytes"} == set(), one.name
+        assert set(one.because) <= tasks.limited(one), one.name

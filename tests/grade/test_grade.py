@@ -19,7 +19,7 @@ from common.catalog import catalog, exercises, problems, store
 from common.check import check
 from common.commands import exercising
 from common.edit import history
-from common.grade import folders, grade, limits
+from common.grade import folders, grade, tasks
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader
 from common.grade.tasks import Count, Counted
@@ -260,23 +260,23 @@ def test_limits_are_compared_and_said():
         "shared_per_fma": 0.15, "global_reads": 0.01, "stack_bytes": 0, "warps": 20, "shared_bytes": 32768,
         "threads": 64, "float64": 0,
     }  # fmt: skip
-    findings, kept = limits.compared(figures, one)
+    findings, kept = tasks.compared(figures, one)
     assert (findings, kept[3]) == ([], "20 warps fit a multiprocessor, at least 20 asked for")
-    worse, _ = limits.compared({**figures, "warps": 8, "shared_bytes": 1024}, one)
+    worse, _ = tasks.compared({**figures, "warps": 8, "shared_bytes": 1024}, one)
     assert [finding.message for finding in worse] == [
         "8 warps fit a multiprocessor; at least 20 is asked for: "
         "each output takes a register for its sum, and 65,536 registers are handed out to all warps",
         "1024 bytes of shared memory for each block; at least 2048 is asked for",
     ]
-    (missing,) = limits.compared({**figures, "warps": None}, one)[0]
+    (missing,) = tasks.compared({**figures, "warps": None}, one)[0]
     assert (missing.kind, missing.message) == ("unjudged", "warps was not counted")
 
 
 def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
     one = exercises.find("gemm_early_leave")
-    assert limits.compared({"float64": 0}, one) == ([], [])
-    literal, comparison = ({"float64": 3, limits.OF_INTEGERS: number} for number in (0, 2))
-    said = [limits.compared(figures, one)[0][0].message for figures in (literal, comparison)]
+    assert tasks.compared({"float64": 0}, one) == ([], [])
+    literal, comparison = ({"float64": 3, tasks.OF_INTEGERS: number} for number in (0, 2))
+    said = [tasks.compared(figures, one)[0][0].message for figures in (literal, comparison)]
     assert ["0.0 and 0 alike" in text for text in said] == [True, False]
     assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
 
@@ -300,7 +300,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
     monkeypatch.setattr(codegen, "assemble", assembled)
 
     def count(*names, least=(), N=8):
-        found = limits.compiled(None, problems.Gemm(M=4, N=N, K=2), names, least, "9.0")
+        found = tasks.compiled(None, problems.Gemm(M=4, N=N, K=2), names, least, "9.0")
         return {name: found[name] for name in names}
 
     assert count("per_fma", "registers") == {"per_fma": 36.0, "registers": 40}
@@ -322,7 +322,7 @@ def test_a_sum_of_several_products_is_as_many_multiply_adds(write):
     text = text.replace(whole, f"            left += {sums[0]}\n            right += {sums[1]}\n")
     problem = exercises.find("gemm_vector_rows").problems()[0]
     found = trace.run(catalog.load(write("gemm_vector_rows.py", text), "gemm"), problem, every=True)
-    assert limits.touched(found)["global_reads"] == 0.375  # three reads of four floats serve eight
+    assert tasks.touched(found)["global_reads"] == 0.375  # three reads of four floats serve eight
 
 
 # --- folders and their report ---
