@@ -1,37 +1,40 @@
 """What child processes do to check and to trace: ``check_task`` does the task ``check.check``, and so on.
 
-Numba is imported inside: it takes long.
+Only child processes import this module: it brings Numba and the tracer, which take long.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import numpy as np
 from msgspec.structs import asdict, replace
+from numba import cuda
+from numba.cuda import dispatcher
 
 from common.catalog import catalog, device, limits, problems, stages
-from common.check import budget, loading, plan
+from common.check import budget, check, fullsize, loading, plan, shapes
 from common.check.compiling import compile_task, prepare_task, summarise_task
+from common.check.tracedbench import TracedBench, widest
 from common.explain import errors, faults
 from common.explain.faults import Fault
+from common.machine_code import capture
 from common.machine_code.capture import replaced
 from common.run import messages, results
 from common.run.results import Depth, Finding, StepResult
+from common.trace import executor, trace
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Trace, TraceResult
-
-if TYPE_CHECKING:
-    from common.check import check
-
+from common.trace.state import MistakeError, TraceError
+from common.trace.trace import Tracer
 
 __all__ = [
     "ask_task", "check_task", "compile_task", "explain_task", "maps_task", "prepare_task", "summarise_task",
@@ -40,16 +43,6 @@ __all__ = [
 
 
 _LONGEST = 200  # characters of a line that a file prints
-
-
-@cache
-def warm() -> None:
-    """Import what tasks need."""
-    from common.machine_code import codegen, summaries  # noqa: F401
-
-    gc.set_threshold(100_000, 50, 50)
-    gc.collect()
-    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
 def ready() -> None:
@@ -119,7 +112,6 @@ def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case."""
     loading.keep_kernels(task.kernels)
-    from common.check import check
 
     problem = problems.from_shape(task.ladder, task.shape)
     path = Path(task.path)
@@ -128,8 +120,6 @@ def check_task(task: messages.Check) -> StepResult:
     found: list[Fault] = []
     told, depth = "", task.depth
     if engine == "traced":
-        from common.trace.state import TraceError
-
         file.tracer.forget()
         try:
             verdict, depth, told = _traced_verdict(task, file, problem)
@@ -143,7 +133,6 @@ def check_task(task: messages.Check) -> StepResult:
     elif task.depth == "large":
         loading.drop()
         budget.require_large(problem, loading.room_of(task))
-        from common.check import fullsize
 
         try:
             verdict = fullsize.check_large(file.module, problem)
@@ -191,18 +180,14 @@ def _traced_verdict(
 ) -> tuple[check.Verdict, Depth, str]:
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
-    from common.check import check, shapes
-    from common.check.tracedbench import widest
-    from common.trace import executor
-
     if task.wide and widest(file.module, problem) < shapes.MAX_GRID_YZ:
         problem = shapes.narrow(problem)
 
     make = partial(_bench, file, problem)
     if task.budget is not None:
-        budget = check.Budget(task.budget)
-        with replaced(executor, done_with=budget.groups):
-            return *check.check_measured(make, budget, _rules(task)), ""
+        seconds = check.Budget(task.budget)
+        with replaced(executor, done_with=seconds.groups):
+            return *check.check_measured(make, seconds, _rules(task)), ""
     verdict = _verdict(task, make)
     small = task.small and file.tracer.asked
     return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
@@ -210,8 +195,6 @@ def _traced_verdict(
 
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    from common.trace.state import MistakeError
-
     told = None
     if isinstance(error, MistakeError):
         told = faults.of_mistake(str(error), path, error.line)
@@ -224,9 +207,6 @@ def _untraced(error: Exception, path: Path) -> StepResult:
 
 def _load(task: messages.Check) -> _Loaded:
     """The task's file, imported anew, with a tracer of its own for an engine that is one."""
-    from common.check import shapes
-    from common.trace.trace import Tracer
-
     tracer = None
     if task.engine == "traced":
         tracer = Tracer(multiprocessors=shapes.FEW) if task.small else Tracer()
@@ -237,8 +217,6 @@ def _load(task: messages.Check) -> _Loaded:
 
 
 def _bench(file: _Loaded, problem: problems.Problem) -> check.Bench:
-    from common.check import check
-    from common.check.tracedbench import TracedBench
 
     return TracedBench(file.module, problem, file.tracer) if file.tracer else check.Bench(file.module, problem)
 
@@ -248,13 +226,11 @@ def _key(task: messages.Check) -> str:
 
 
 def _rules(task: messages.Check) -> check.Rules:
-    from common.check import check
 
     return check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
 
 
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
-    from common.check import check
 
     if task.depth == "once":
         return check.check_once(make(), _rules(task), task.special)
@@ -265,10 +241,6 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
 
 def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
-    import numpy as np
-
-    from common.trace.trace import Tracer
-
     x, filt = np.load(task.x), np.load(task.filt)
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
@@ -289,9 +261,6 @@ def ask_task(task: messages.Ask) -> results.Answer:
 
 def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
-    from common.trace import trace
-    from common.trace.state import TraceError
-
     try:
         module, tile = loading.load_tiled(task, task.options.tile or {})
         problem = problems.from_shape(task.ladder, task.shape)
@@ -303,9 +272,6 @@ def trace_task(task: Trace) -> TraceResult:
 
 def explain_task(task: messages.Explain) -> results.ExplainResult:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
-    import numpy as np
-    from numba import cuda
-
     problem = problems.from_shape(task.ladder, task.shape)
     module = loading.load(task)
     if not hasattr(module, "explain"):
@@ -318,11 +284,6 @@ def explain_task(task: messages.Explain) -> results.ExplainResult:
 
 def _require_limits() -> None:
     """Launches beyond a GPU's limits are refused before the driver sees them."""
-    from numba import cuda
-    from numba.cuda import dispatcher
-
-    from common.machine_code import capture
-
     capture.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)

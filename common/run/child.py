@@ -7,6 +7,7 @@ Started by :mod:`common.run.isolate`, which outlives whatever a kernel does here
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from types import ModuleType
@@ -57,10 +59,14 @@ def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
+@cache
 def warm() -> None:
     """Import what most tasks need."""
-    _tasks_of("timing")
-    _tasks_of("check").warm()
+    for name in ("machine_code.codegen", "timing.tasks", "check.tasks"):
+        importlib.import_module(f"common.{name}")
+    gc.set_threshold(100_000, 50, 50)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
 def _ready() -> None:

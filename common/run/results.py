@@ -78,14 +78,14 @@ class Beside(Paired, frozen=True):
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a task; the results of most tasks have more. What a field's default stands for is not said.
 
-    ``message``  why it is not right; and ``faults`` what explains it
+    ``message``  why it is not right, or None: the findings say it; and ``faults`` what explains it
     ``seconds``  that it took
     ``fatal``    its process is lost
     ``late``     it was not judged for want of time
     """
 
     status: Status
-    message: str | None = None
+    message: str | UnsetType | None = UNSET
     faults: Sequence[Fault] = ()
     seconds: float | None = None
     fatal: bool = False
