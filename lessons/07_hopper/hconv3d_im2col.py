@@ -101,7 +101,7 @@ class Kind(NamedTuple):
     tf32: bool  # the engine rounds to TF32 what it copies
 
     @property
-    def ROW(self):
+    def row(self):
         """Values in a row of shared memory, at most."""
         return ROW_BYTES // self.BYTES
 
@@ -118,7 +118,7 @@ def plan(GEMM_M, C, K, taps, kind=FP16):
         turns = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
         return -(-turns // multiprocessors()) * tile["BLOCK_M"] * tile["BLOCK_N"] / rate
 
-    tile = {**min(TILES, key=cost)[1], "BLOCK_K": kind.ROW if kind.ROW // 2 < C else kind.ROW // 2}
+    tile = {**min(TILES, key=cost)[1], "BLOCK_K": kind.row if kind.row // 2 < C else kind.row // 2}
     resident = taps * -(-C // tile["BLOCK_K"]) if tile["BLOCK_N"] >= K else 0
     return {**tile, "RESIDENT": resident if room(kind, **tile, RESIDENT=resident) >= LEAST_STAGES else 0}
 
@@ -138,7 +138,7 @@ def room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    BYTES, MMA_K, ROW, value, all_tiles = kind.BYTES, kind.MMA_K, kind.ROW, kind.value, kind.all_tiles
+    BYTES, MMA_K, ROW, value, all_tiles = kind.BYTES, kind.MMA_K, kind.row, kind.value, kind.all_tiles
     wgmma, wgmma_registers, leave_part = kind.wgmma, kind.wgmma_registers, kind.leave_part
     SLAB = SLAB_BYTES // BYTES  # values
     STAGES = room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
@@ -354,7 +354,7 @@ def convolve(x, filt, y, geometry, kind=FP16, **tile):
         tile["RESIDENT"] = 0
     x_map = MAPS.im2col(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides, tf32=kind.tf32)
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=kind.tf32)
-    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, kind.ROW))
+    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, kind.row))
     kernel, threads, shared_bytes = specialise(**tile, kind=kind)
     tiles = -(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N)
     turns = -(-tiles // multiprocessors())

@@ -50,7 +50,7 @@ def launched(path, problem, operands, helpers=None, **tile):
     if tile:
         module.launch = partial(module.launch, **(module.shipped(problem) | tile))
     launches = getattr(module, "im2col", module)  # the step whose kernel it is
-    with mock.patch.object(launches, "multiprocessors", lambda: 2 if problem.form == "gemm" else 1):
+    with mock.patch.object(launches, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
         bench = check.Bench(module, problem)
         bench.load(*operands)
         bench.y.blank()
