@@ -203,7 +203,8 @@ def _check_changed(
     seed = plan.new_seed()
     if rest:
         edits.keep(rest)
-        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped)
+        timed = [] if without_gpu else arguments.pairs(rest, None, every_preset=False)
+        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped, timed=timed)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:
