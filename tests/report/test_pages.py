@@ -214,7 +214,7 @@ def test_a_lessons_page_can_be_read_at_one_sitting(path):
 
 
 def test_the_readme_is_short():
-    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 125
+    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 90
 
 
 # --- what lesson 01 says ---
