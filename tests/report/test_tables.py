@@ -181,7 +181,7 @@ def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
-        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
+        "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
         "epilogues": "conv3d_implicit_gemm_precomputed c3d-conv3a",
