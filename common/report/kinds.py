@@ -413,9 +413,9 @@ def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool 
         if not records.rounds_operands(name) and (derived := record.derive(preset, row))
     ]
     if libraries and max(bound, default=0) > 100:
-        fewer = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
-        faster = "by an instruction that is faster than `mma.sync`"
-        said.append(f" Above 100%: {faster if problem.input_dtype == problems.FLOAT16 else fewer}")
+        said.append(
+            " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
+        )
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}) if libraries else []
     said += [f" Libraries: {'; '.join(versions)}"] if versions else []
     sentences = "".join(f"{one}." for one in [ran(problem, preset), *said])
