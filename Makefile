@@ -1,8 +1,8 @@
 # The workbook's commands; `make` alone lists them. Set-up happens by itself.
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
-#   RECORD=1         write the shipped records, verdicts, charts and tables, not those in .workbook/results (for
-#                    maintainers: make check, bench, charts, sweep)
+#   RECORD=1         write the shipped records, charts and tables, not those in .workbook/results (for
+#                    maintainers: make bench, charts, sweep)
 #   SIM=1            as if there were no GPU (make all, make 01 ...)
 #   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
@@ -29,7 +29,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all test quick train check bench book charts sweep diff reset lint lock clean $(NUMBERS)
+.PHONY: help all test quick train check verdicts bench book charts sweep diff reset lint lock clean $(NUMBERS)
 .DELETE_ON_ERROR:
 
 help: # list these; targets with two signs are listed, the others are named
@@ -49,8 +49,11 @@ quick: $(DEV) # lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
-check: $(SETUP) # check every step at its whole plan; RECORD=1: without a GPU, and write results/verdicts.json
-	$(PYTHON) -m common check$(KEEP)
+check: $(SETUP) # check every step at its whole plan
+	$(PYTHON) -m common check
+
+verdicts: $(SETUP) # the same without a GPU, and write results/verdicts.json (for maintainers)
+	$(PYTHON) -m common check --record
 
 book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book

@@ -51,6 +51,7 @@ def check_steps(
     compiled: bool = True,
     full: bool = False,
     brief: Collection[str] = (),
+    timed: Iterable[tuple[Step, str]] = (),
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.check.plan` has it, or at ``shape``, in child processes; step by step.
 
@@ -59,6 +60,7 @@ def check_steps(
     comes last: the largest shapes, one at a time, and what others left no memory for. Without a GPU each step is also
     compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
     that have not been tried by then. A step that requires another GPU than this one is checked as if there were none.
+    The kernels of ``timed``, steps on presets, are compiled meanwhile, by processors that have nothing else to do.
     """
     checks = []
     for step in steps:
@@ -73,6 +75,8 @@ def check_steps(
             one.compile_ahead(pool, stop)
         for one in checks:
             one.begin(pool, gpu, stop)
+        for prepare in _preparations(timed):
+            pool.submit(lambda task: list(isolate.run([task], False, COMPILE_SECONDS, stop)), prepare)
         last = gpu.submit(_last, checks, stop)
         for one in checks:
             yield from one.outcomes()
@@ -98,13 +102,18 @@ def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
     They are kept; what cannot be compiled ahead is compiled where it runs.
     """
     cache.prune(kernelcache.FOLDER)
+    groups = [[task] for task in _preparations(pairs)]
+    for _ in isolate.run_groups(groups, False, COMPILE_SECONDS, device.workers()):
+        pass
+
+
+def _preparations(pairs: Iterable[tuple[Step, str]]) -> list[messages.Prepare]:
+    """What compiles the kernels of steps on presets for this GPU, a task for each step that it can run."""
     wanted: dict[Step, list[dict[str, int]]] = {}
     for step, preset in pairs:
         if not beyond(step):
             wanted.setdefault(step, []).append(problems.preset(preset).shape())
-    groups = [[_ahead(step, shapes)] for step, shapes in wanted.items()]
-    for _ in isolate.run_groups(groups, False, COMPILE_SECONDS, device.workers()):
-        pass
+    return [_ahead(step, shapes) for step, shapes in wanted.items()]
 
 
 def _last(checks: list[_StepCheck], stop: threading.Event) -> list[tuple[_StepCheck, list[Outcome]]]:

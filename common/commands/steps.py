@@ -16,7 +16,6 @@ from common.machine_code import codegen
 from common.records import records
 from common.report import tables
 from common.run.results import Outcome
-from common.timing import ceilings as measured
 from common.timing import measuring
 from common.timing.ceilings import Ceilings
 
@@ -127,8 +126,7 @@ def _time(options: argparse.Namespace) -> int:
 def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
     entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
     if outcome.status == "right":
-        ms, by = outcome.time.median_ms, measured.instruction(outcome.step.requires)
-        figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
+        figures = records.derive(outcome.problem, outcome.time.median_ms, ceilings, outcome.step.precision)
         if figures:
             entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
     return entry
@@ -205,7 +203,8 @@ def _check_changed(
     seed = plan.new_seed()
     if rest:
         edits.keep(rest)
-        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped)
+        timed = [] if without_gpu else arguments.pairs(rest, None, every_preset=False)
+        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped, timed=timed)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:

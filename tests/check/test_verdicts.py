@@ -31,7 +31,7 @@ def without_verdict(**environment):
 
 
 def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is():
-    assert without_verdict() == set(), "`make check RECORD=1` finds them out again and writes results/verdicts.json"
+    assert without_verdict() == set(), "`make verdicts` finds them out again and writes results/verdicts.json"
 
 
 def test_on_a_card_of_less_shared_memory_steps_that_take_other_tiles_have_none():
