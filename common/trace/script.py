@@ -188,7 +188,7 @@ class Compiled:
 
     def __init__(self, typed: Any) -> None:
         self.typed = typed
-        self.signature = typed.signature
+        self.signature, self.entry_point = typed.signature, typed.entry_point
 
     def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
         threads = int(np.prod(blockdim))
