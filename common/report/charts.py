@@ -18,6 +18,7 @@ from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import figures, speeds
+from common.report import worth as worths
 from common.report.canvas import (
     BLUE,
     GREEN,
@@ -73,6 +74,8 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+    if any(one.gain for one in worths.everything(record)):
+        written.append(save(worth(record), target / "worth"))
     return written
 
 
@@ -299,6 +302,37 @@ def _side_by_side(
         )
         placed.append(next(free))
     return [(float(np.exp(x)), float(np.exp(y))) for x, y in placed]
+
+
+def worth(record: Record) -> Figure:
+    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1.
+
+    It is narrow, and each bar has its name above it, for a telephone's screen.
+    """
+    found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    figure, axes = new_figure(5.0, 1.1 + 0.34 * len(found))
+    for place, (one, gain) in enumerate(found):
+        axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if one.loses else BLUE)
+        beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
+        named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
+        ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind the name
+        at = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
+        axes.annotate(named, (0, place - 0.25), **at, **beside)
+        said = f"{gain.text}×{' a loss' if one.loses else ''}"
+        axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set_yticks([])
+    axes.set_ylim(len(found) - 0.3, -0.7)
+    axes.set_xscale("log")
+    gains = [gain.value for _, gain in found]
+    axes.set_xlim(min(0.8, 0.8 * min(gains)), 3 * max(gains))
+    plain_log_ticks(axes.xaxis, axes.get_xlim())
+    gridded(axes, "x")
+    older = any(one.older for one, _ in found)
+    axes.set_xlabel(labelled("times as fast as the step it grew from (logarithmic)", (), older))
+    days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
+    headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
+    return figure
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:

@@ -15,7 +15,7 @@ from common.catalog.problems import Problem
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow
+from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import agreement, figures, speeds
 from common.report.figures import Figure, kind, with_preset
@@ -266,6 +266,7 @@ _COUNTERS = {
     "load_ratio": "sectors per load",
     "stall": "main stall",
 }
+_UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "dram_pct")
 
 
 @kind("profile", TABLES)
@@ -285,12 +286,27 @@ def profile(record: Record, *words: str) -> Table:
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
             cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            stalls = tools.main_kernel(entry.kernels).stalls
-            cells["stall"] = max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
+            cells["stall"] = _main_stall(entry)
             rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
+
+
+def _main_stall(entry: Profile) -> str:
+    stalls = tools.main_kernel(entry.kernels).stalls
+    return max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
+
+
+def limiter(record: Record, preset: str, step: str) -> str:
+    """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
+    entry = record.profile(preset, step)
+    stall = _main_stall(entry) if entry else ""
+    if stall != "not selected":
+        return stall
+    units = {title: figures.counter(record, preset, step, key) for key, title in _COUNTERS.items() if key in _UNITS}
+    name, busy = max(((name, busy) for name, busy in units.items() if busy), key=lambda unit: unit[1].value)
+    return f"{name} {busy.text}".replace(" % ", " ") + "%"
 
 
 @kind("sanitizer", TABLES)
