@@ -2,8 +2,10 @@
 
 Module by module; each imports from itself and from those below it:
 
+    script         runs a program of anybody's, as it is
     trace          runs a step's blocks, or all launches of a program
     result         makes a trace of what a ledger counted, and figures of a trace
+    host           what a program finds in numba.cuda: arrays, streams, events, devices
     device_arrays  device arrays of the tracer, and arguments of launches
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants

@@ -61,7 +61,7 @@ class Executor(State):
         self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
         bounds: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        super().__init__(function.__code__.co_filename)
+        super().__init__(getattr(function, "home", function.__code__.co_filename))
         self.function = function
         self.names = Names(self)
         self.main = self.names.wrapped(function)

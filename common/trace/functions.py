@@ -36,8 +36,8 @@ _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", 
 _RUNTIME["_slice"] = slice
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.python_bool, "range": values.make_range,
-    "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
+    "float": values.python_float, "bool": values.python_bool, "complex": values.python_complex,
+    "range": values.make_range, "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 
 
@@ -65,6 +65,8 @@ class Names:
             return value
         if isinstance(value, float):
             return np.float64(value)
+        if type(value) is complex:
+            return np.complex128(value)
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet

@@ -110,6 +110,9 @@ def constant_memory(state: State, line: int, array: Any) -> View:
 # --- atomic operations ---
 
 
+_MOST_REFUSED = 2_000  # times in a row that nobody finds what compare-and-swap waits for
+
+
 def _up_to(old: Any, limit: Any) -> Any:
     return np.where(old >= limit, 0, old + 1)
 
@@ -138,7 +141,12 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     shape = state.mask.bits.shape
     wanted, put = (np.broadcast_to(np.asarray(values.cast(v, view.dtype)), shape) for v in (old, value))
     change = lambda held, lanes: np.where(held == wanted[lanes], put[lanes], held)  # noqa: E731
-    return _change(state, line, view, index, change)
+    found = _change(state, line, view, index, change)
+    met = state.mask.bits & (found == wanted)
+    state.refused = 0 if met.any() else state.refused + 1
+    if state.refused > _MOST_REFUSED:
+        raise state.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+    return found
 
 
 def _change(state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False) -> Value:
