@@ -22,7 +22,7 @@ from common.records.entries import Point
 from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
-from common.run.results import Outcome, Tile
+from common.run.messages import Outcome, Tile
 from common.timing import ceilings as measured
 from common.timing import tools
 from common.timing.ceilings import Ceilings
@@ -31,10 +31,6 @@ _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
 _OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 # A check that is less than thorough, as its first launch took so long.
-_DEPTHS = {
-    "once": "traced at one launch, on integers", "usual": "traced at three launches, on integers and normals",
-}  # fmt: skip
-
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _BAR = 20  # characters
 _INSTRUCTION = 46
@@ -59,8 +55,6 @@ def checks(outcomes: list[Outcome]) -> Table:
             rows.append([name, _where(right), _status(right[0])])
         rows += [[name, str(o.problem), _status(o)] for o in mine if o.status not in ("right", "unjudged")]
         for one in right:
-            if (depth := one.depth) in _DEPTHS:
-                rows.append([name, str(one.problem), _warned(_DEPTHS[depth], "more launches would take too long")])
             if why := one.unsought:
                 said = f"races and the like were not looked for: {why}"
                 rows.append([name, str(one.problem), _warned("only the GPU ran it", said)])

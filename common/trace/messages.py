@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import Message, ShapeTask
-from common.run.results import Result
+from common.run.messages import Message, Result, ShapeTask
 
 Point = tuple[int, int, int]
 

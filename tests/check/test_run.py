@@ -13,8 +13,7 @@ from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
 from common.run import isolate
-from common.run.messages import Check, Compile, Time, at
-from common.run.results import StepResult
+from common.run.messages import Check, Compile, StepResult, Time, at
 from common.timing import measuring, timing
 
 FIRST = problems.FIRST["gemm"]
