@@ -240,7 +240,8 @@ def test_a_slower_card_runs_a_smaller_problem(monkeypatch, factor, ran):
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     place = at(catalog.find("conv3d_direct"), problems.preset("c3d-conv3a"))
-    found = loading.sized(Time(**place, room_bytes=8 << 30), None)
+    monkeypatch.setattr(loading, "room", lambda: 8 << 30)
+    found = loading.sized(Time(**place), None)
     assert (ran, 128) == (found.N, found.C)
     assert Timed.sizes[0].N == 1
     assert max(size.N for size in Timed.sizes) <= ran  # no launch lasted too long
