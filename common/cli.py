@@ -25,6 +25,7 @@ from common.commands import (
     inspecting,
     lessons,
     pictures,
+    scripts,
     steps,
 )
 from common.commands.console import UNREAD, UNUSABLE
@@ -33,7 +34,7 @@ from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures)
+_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures, scripts)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +32,13 @@ from common.run import messages, stages
 from common.run.messages import Finding, StepResult
 from common.trace import trace
 from common.trace.cost import MOST_PRINTED
-from common.trace.messages import Trace, TraceResult
+from common.trace.messages import Script, ScriptResult, Trace, TraceResult
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
 
 __all__ = [
-    "ask_task", "check_task", "compile_task", "explain_task", "maps_task", "prepare_task", "summarise_task",
-    "trace_task",
+    "ask_task", "check_task", "compile_task", "explain_task", "maps_task", "prepare_task", "script_task",
+    "summarise_task", "trace_task",
 ]  # fmt: skip
 
 
@@ -305,6 +306,20 @@ def trace_task(task: Trace) -> TraceResult:
     except TraceError as error:
         return TraceResult(status="unusable", message=str(error))
     return TraceResult(status="wrong" if found.faults else "right", trace=replace(found, output=None))
+
+
+def script_task(task: Script) -> ScriptResult:
+    """Run a program, its kernels in the tracer."""
+    from common.trace import script
+
+    for name, number, stream in ((task.output, 1, "stdout"), (task.errors, 2, "stderr")):
+        if name:
+            handle = os.open(name, os.O_WRONLY | os.O_APPEND)
+            os.dup2(handle, number)
+            file = open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+            setattr(sys, stream, file)
+    os.chdir(task.folder)
+    return script.run(Path(task.path), list(task.words), task.stop, task.kept)
 
 
 def explain_task(task: messages.Explain) -> messages.ExplainResult:

@@ -38,7 +38,6 @@ from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
-from common.timing import ceilings as measured
 from common.timing.ceilings import Ceilings
 
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
@@ -326,8 +325,7 @@ class _Kernel:
     def _timed(self, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""
         grade, ceilings = self.grade, self.grader.ceilings
-        by = measured.instruction(self.target.requires)
-        derived = records.derive(problem, milliseconds, ceilings, self.target.precision, by) if ceilings else None
+        derived = records.derive(problem, milliseconds, ceilings, self.target.precision) if ceilings else None
         if derived is None:
             return
         percent, asked = derived.percent_of_floor, self.exercise.floor if self.exercise else 0.0

@@ -23,7 +23,6 @@ from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
 from common.run.messages import Outcome, Tile
-from common.timing import ceilings as measured
 from common.timing import tools
 from common.timing.ceilings import Ceilings
 
@@ -95,8 +94,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
         timing, step = outcome.time, outcome.step
         befores = speeds.befores(step, outcome.preset) or [step.name]
         first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
-        by = measured.instruction(step.requires)
-        derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision, by)
+        derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision)
         note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
         found = speeds.cells(
             timing, derived, first, previous, outcome.prepare_ms or None, beside=outcome.beside, note=note

@@ -31,6 +31,7 @@ from common.trace.hopper.tma import Map
 from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
+from common.trace.records import Record
 from common.trace.shared import Local, Shared
 from common.trace.state import Mask, Point, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
@@ -52,7 +53,7 @@ class Executor(State):
         self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
         bounds: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        super().__init__(function.__code__.co_filename)
+        super().__init__(getattr(function, "home", function.__code__.co_filename))
         self.function = function
         self.names = Names(self)
         self.main = self.names.wrapped(function)
@@ -297,6 +298,8 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
+        if isinstance(array, Record):
+            return array.load(self, index, line)
         if type(array) is not View:
             return array[index]
         storage = array.storage
@@ -307,6 +310,8 @@ class Executor(State):
         return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
+        if isinstance(array, Record):
+            return array.store(self, index, value, line)
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage

@@ -16,6 +16,7 @@ Run: python -m lessons.07_hopper hconv3d_im2col
 
 import importlib
 from functools import lru_cache
+from typing import NamedTuple
 
 from numba import cuda, float32, int32, uint32, uint64
 from numba.types import float16
@@ -67,18 +68,49 @@ SHARED = 226 * 1024  # bytes of a block's shared memory, but for its barriers
 LEAST_STAGES, MOST_STAGES = 4, 8  # that filters which stay must leave; that are of use
 TUNABLES = {"BLOCK_M": (128, 192, 256), "BLOCK_N": (64, 128, 256), "CONSUMERS": (2, 3)}
 
-MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
-BYTES = 2  # of a value
-ROW = 128 // BYTES  # values in a row of shared memory, at most: the 128 bytes that the widest swizzle takes
+MMA_M = 64  # rows of the tile that one instruction multiplies, BLOCK_N wide
 WARP_M = 16  # rows of results of a warp, of one instruction
-SLAB = WARP_M * ROW  # ROW columns of them, on their way through shared memory
+ROW_BYTES = 128  # of a row of shared memory, at most: what the widest swizzle takes
+SLAB_BYTES = WARP_M * ROW_BYTES  # a row's width of results, on their way through shared memory
 SLABS = 2  # of a warp: one is written while the other one leaves
 REGISTERS = 65536  # of a multiprocessor
 MAPS = Maps()
 
 
+@inlined
+def leave_part(tiles, at, acc, first):
+    """The warp's part of 64 columns of y, 16 rows, from acc[first] on to tiles[at], swizzled."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
+    for j in range(8):
+        place = at + row * uint32(64) + (uint32(j) ^ row) * uint32(8) + pair
+        store2_rounded(tiles, place, acc, first + uint32(4 * j))
+        store2_rounded(tiles, place + uint32(8 * 64), acc, first + uint32(4 * j + 2))
+
+
+class Kind(NamedTuple):
+    """What follows from the type of the values: bytes of one, the k of an instruction; the others are for kernels."""
+
+    BYTES: int
+    MMA_K: int
+    value: object  # the type
+    all_tiles: object  # the dynamic shared memory, as an array of it
+    wgmma: object
+    wgmma_registers: object
+    leave_part: object
+    tf32: bool  # the engine rounds to TF32 what it copies
+
+    @property
+    def row(self):
+        """Values in a row of shared memory, at most."""
+        return ROW_BYTES // self.BYTES
+
+
+FP16 = Kind(2, 16, float16, half_tiles, wgmma_f16, wgmma_f16_registers, leave_part, tf32=False)
+
+
 @lru_cache
-def plan(GEMM_M, C, K, taps):
+def plan(GEMM_M, C, K, taps, kind=FP16):
     """The tile with the fewest turns for what it reaches."""
 
     def cost(choice):
@@ -86,38 +118,30 @@ def plan(GEMM_M, C, K, taps):
         turns = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
         return -(-turns // multiprocessors()) * tile["BLOCK_M"] * tile["BLOCK_N"] / rate
 
-    tile = {**min(TILES, key=cost)[1], "BLOCK_K": ROW if ROW // 2 < C else ROW // 2}
+    tile = {**min(TILES, key=cost)[1], "BLOCK_K": kind.row if kind.row // 2 < C else kind.row // 2}
     resident = taps * -(-C // tile["BLOCK_K"]) if tile["BLOCK_N"] >= K else 0
-    return {**tile, "RESIDENT": resident if room(**tile, RESIDENT=resident) >= LEAST_STAGES else 0}
+    return {**tile, "RESIDENT": resident if room(kind, **tile, RESIDENT=resident) >= LEAST_STAGES else 0}
 
 
-def shipped(problem):
+def shipped(problem, kind=FP16):
     """The tile that the problem runs with unless another is asked for."""
     taps = problem.T * problem.R * problem.S
-    return plan(problem.N * problem.O * problem.P * problem.Q, problem.C, problem.K, taps)
+    return plan(problem.N * problem.O * problem.P * problem.Q, problem.C, problem.K, taps, kind)
 
 
-def room(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
+def room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     """STAGES that shared memory holds beside RESIDENT tiles of filters and the slabs of all warps."""
-    left = SHARED // BYTES - RESIDENT * BLOCK_N * BLOCK_K - CONSUMERS * 4 * SLABS * SLAB
-    return min(MOST_STAGES, left // ((BLOCK_M + (0 if RESIDENT else BLOCK_N)) * BLOCK_K))
-
-
-@inlined
-def leave_part(tiles, at, acc, first):
-    """The warp's part of ROW columns of y, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
-    for j in range(8):
-        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(8) + pair
-        store2_rounded(tiles, place, acc, first + uint32(4 * j))
-        store2_rounded(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
+    left = SHARED - RESIDENT * BLOCK_N * BLOCK_K * kind.BYTES - CONSUMERS * 4 * SLABS * SLAB_BYTES
+    return min(MOST_STAGES, left // ((BLOCK_M + (0 if RESIDENT else BLOCK_N)) * BLOCK_K * kind.BYTES))
 
 
 @lru_cache
-def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
+def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    STAGES = room(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
+    BYTES, MMA_K, ROW, value, all_tiles = kind.BYTES, kind.MMA_K, kind.row, kind.value, kind.all_tiles
+    wgmma, wgmma_registers, leave_part = kind.wgmma, kind.wgmma_registers, kind.leave_part
+    SLAB = SLAB_BYTES // BYTES  # values
+    STAGES = room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
     if BLOCK_M != BANDS * CONSUMERS * MMA_M or CONSUMERS < 2:
         raise ValueError(f"{BLOCK_M=} must be a multiple of 64 {CONSUMERS=}, which are 2 at least")
@@ -174,11 +198,11 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     @jit(THREADS)
     @unroll
     def hconv3d_im2col(x_map, filt_map, y_map, extents, filters, outputs, geometry):
-        tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
         stayed = barrier_array(1)
         acc = cuda.local.array(ACC, float32)
-        frag = cuda.local.array(SETS * FRAG, float16)
+        frag = cuda.local.array(SETS * FRAG, value)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
         blocks_n = (GEMM_N - int32(1)) // int32(BLOCK_N) + int32(1)
@@ -262,11 +286,11 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
                             for k in unrolled(K_STEPS):
                                 b_k = b + uint64(k * STEP)
                                 if IN_REGISTERS:
-                                    wgmma_f16_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
+                                    wgmma_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
                                 else:
                                     for band in unrolled(BANDS):
                                         a_k = a + uint64(band * BAND + k * STEP)
-                                        wgmma_f16(acc, band * SUMS, tiles, a_k, b_k, BLOCK_N)
+                                        wgmma(acc, band * SUMS, tiles, a_k, b_k, BLOCK_N)
                             wgmma_commit()
                             wgmma_wait(1)
                             cuda.syncwarp()  # threads may have read x: each warp says that a stage is empty
@@ -309,6 +333,35 @@ def corners(geometry, taps):
     return pads, strides, [(count - 1) * dilation for count, dilation in zip(taps, dilations, strict=True)]
 
 
+def describable(x, filt, y, geometry):
+    """Whether the copy engine can walk along these windows."""
+    pads, strides, reach = corners(geometry, filt.shape[1:4])
+    upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
+    within = max(pads) <= 16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
+    return within and aligned(x, filt, y)
+
+
+def convolve(x, filt, y, geometry, kind=FP16, **tile):
+    """Launch the kernel, with the planned tile but for what `tile` says."""
+    N, O, P, Q, K = y.shape
+    T, R, S, C = filt.shape[1:]
+    pads, strides, reach = corners(geometry, (T, R, S))
+    upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
+    GEMM_M = N * O * P * Q
+    tile = {**plan(GEMM_M, C, K, T * R * S, kind), **tile}
+    BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
+    if BLOCK_N < K:  # not all filters would stay
+        tile["RESIDENT"] = 0
+    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides, tf32=kind.tf32)
+    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=kind.tf32)
+    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, kind.row))
+    kernel, threads, shared_bytes = specialise(**tile, kind=kind)
+    tiles = -(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N)
+    turns = -(-tiles // multiprocessors())
+    blocks = -(-tiles // turns)  # no more than it takes to be done as early
+    kernel[blocks, threads, 0, shared_bytes](x_map, filt_map, y_map, (GEMM_M, K, C), (T, R, S), (O, P, Q), geometry)
+
+
 def prepare(filt, problem):
     """The filter, and the table that the other step needs where the copy engine cannot describe the arrays."""
     return unaligned.prepare(filt, problem)
@@ -316,26 +369,9 @@ def prepare(filt, problem):
 
 def launch(x, prepared, y, geometry, **tile):
     filt, _ = prepared
-    N, O, P, Q, K = y.shape
-    T, R, S, C = filt.shape[1:]
-    pads, strides, reach = corners(geometry, (T, R, S))
-    upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
-    describable = max(pads) <= 16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
-    if not describable or not aligned(x, filt, y):
+    if not describable(x, filt, y, geometry):
         return unaligned.launch(x, prepared, y, geometry)
     few = None if tile else few_filters.plan(y.shape, filt.shape, geometry)
     if few:
         return few_filters.launch(x, filt, y, geometry, few)
-    GEMM_M = N * O * P * Q
-    tile = {**plan(GEMM_M, C, K, T * R * S), **tile}
-    BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
-    if BLOCK_N < K:  # not all filters would stay
-        tile["RESIDENT"] = 0
-    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides)
-    filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K))
-    y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, ROW))
-    kernel, threads, shared_bytes = specialise(**tile)
-    tiles = -(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N)
-    turns = -(-tiles // multiprocessors())
-    blocks = -(-tiles // turns)  # no more than it takes to be done as early
-    kernel[blocks, threads, 0, shared_bytes](x_map, filt_map, y_map, (GEMM_M, K, C), (T, R, S), (O, P, Q), geometry)
+    convolve(x, filt, y, geometry, **tile)

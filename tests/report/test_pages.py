@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
+import numpy as np
 import pytest
 from made import card
+from matplotlib import image
 from msgspec.structs import replace
 
 from common.catalog import catalog, exercises
@@ -211,7 +214,7 @@ def test_a_lessons_page_can_be_read_at_one_sitting(path):
 
 
 def test_the_readme_is_short():
-    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 125
+    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 90
 
 
 # --- what lesson 01 says ---
@@ -232,8 +235,32 @@ def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_
     assert lines(shown) == lines(text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1])
 
 
+@pytest.mark.usefixtures("traced")
+def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsys):
+    source = text(FIRST.parent / "start" / "photograph.py")
+    shown, lines = re.findall(r"```python\n([^`]*picture\[row, column\][^`]*)```", text(FIRST))
+    assert textwrap.indent(shown, "    ") in source
+    copied, *others = [shown.splitlines()[-1].strip(), *lines.splitlines()]
+    means = [
+        lambda photo: photo,
+        lambda photo: 1 - photo,
+        lambda photo: np.minimum(1.5 * photo, 1),
+        lambda photo: photo > 0.5,
+        lambda photo: photo[::-1],
+    ]
+    for i, (line, mean) in enumerate(zip([copied, *others], means, strict=True)):
+        edited = tmp_path / f"photograph{i}.py"
+        edited.write_text(source.replace(copied, line))
+        catalog.load_file(edited).main(tmp_path)
+        both = image.imread(tmp_path / "photograph.png")[..., 0]
+        photo, picture = np.split(both, 2, axis=1)
+        assert f"{tmp_path / 'photograph.png'}\n" in capsys.readouterr().out
+        np.testing.assert_allclose(picture, mean(photo), atol=0.01)  # a pixel of the PNG has 256 values
+
+
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():
     before, after = text(FIRST).split("\n## 2. ")
     assert not re.search(r"!\[|^\||<!--=", before, re.MULTILINE)
     # the whole lesson, which tells all answers, is run at its end
-    assert "make 01" not in before + after.split("\n## 9. ")[0]
+    assert "make 01" not in before + after
+    assert "make 01" not in text(FIRST.with_name("convolution.md")).split("\n## 5. ")[0]

@@ -6,6 +6,7 @@ One block goes over several tiles, as a large problem makes it do.
 import functools
 import importlib
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -46,14 +47,15 @@ def conv(ladder, **changes):
 def launched(path, problem, operands, helpers=None, **tile):
     """What a launch on a GPU of one multiprocessor, or one pair of them, leaves."""
     module = catalog.load(path, problem.ladder, helpers=helpers)
-    module.multiprocessors = lambda: 2 if problem.form == "gemm" else 1
     if tile:
-        module.launch = partial(module.launch, **(module.plan(352, problem.C, problem.K, 9) | tile))
-    bench = check.Bench(module, problem)
-    bench.load(*operands)
-    bench.y.blank()
-    bench.run()
-    return bench.y.get()
+        module.launch = partial(module.launch, **(module.shipped(problem) | tile))
+    launches = getattr(module, "im2col", module)  # the step whose kernel it is
+    with mock.patch.object(launches, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
+        bench = check.Bench(module, problem)
+        bench.load(*operands)
+        bench.y.blank()
+        bench.run()
+        return bench.y.get()
 
 
 @pytest.mark.parametrize("C", [8, 24, 72])
