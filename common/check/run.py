@@ -239,6 +239,8 @@ class _StepCheck:
         else:
             beside_gpu = not self.without_gpu and not task.on_gpu
             result = judged(problem, result, self.shape is not None, beside_gpu)
+            if self.shape and result.right and result.engine == "traced":
+                result = replace(result, depth=task.depth)
         return Outcome.of(self.step, problem, None, result)
 
     def outcomes(self) -> list[Outcome]:
@@ -298,6 +300,7 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
                 printed=first.printed,
                 prints=first.prints,
                 unsought=unsought[0] if unsought and judged_on_gpu else chosen.unsought,
+                depth=next((one.depth for one in mine if one.depth), None),
             )
         )
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.only_compiled)]

@@ -30,6 +30,7 @@ _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
 _OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 # A check that is less than thorough, as its first launch took so long.
+_DEPTHS = {"once": "traced at one launch, on integers"}
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _BAR = 20  # characters
 _INSTRUCTION = 46
@@ -54,6 +55,8 @@ def checks(outcomes: list[Outcome]) -> Table:
             rows.append([name, _where(right), _status(right[0])])
         rows += [[name, str(o.problem), _status(o)] for o in mine if o.status not in ("right", "unjudged")]
         for one in right:
+            if (depth := one.depth) in _DEPTHS:
+                rows.append([name, str(one.problem), _warned(_DEPTHS[depth], "more launches would take too long")])
             if why := one.unsought:
                 said = f"races and the like were not looked for: {why}"
                 rows.append([name, str(one.problem), _warned("only the GPU ran it", said)])

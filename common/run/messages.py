@@ -132,6 +132,7 @@ class StepResult(Result, frozen=True, kw_only=True):
     ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
     ``only_compiled``     it was compiled, and not run
     ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
+    ``depth``             how thoroughly a shape was traced that was asked for
     ``printed``, ``prints``  the first lines that the file prints, and how many there are
     ``unsought``          why races and the like were not looked for beside a GPU's verdict
 
@@ -167,6 +168,7 @@ class StepResult(Result, frozen=True, kw_only=True):
     only_compiled: bool = False
     needed_bytes: int | None = None
     free_bytes: int | None = None
+    depth: Depth | None = None
     unsought: str | None = None
     printed: Sequence[str] = ()
     prints: int = 0
