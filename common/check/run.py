@@ -239,7 +239,7 @@ class _StepCheck:
         else:
             beside_gpu = not self.without_gpu and not task.on_gpu
             result = judged(problem, result, self.shape is not None, beside_gpu)
-            if self.shape and result.right and result.engine == "traced":
+            if self.shape and result.engine == "traced" and result.right is not None:
                 result = replace(result, depth=task.depth)
         return Outcome.of(self.step, problem, None, result)
 

@@ -57,11 +57,11 @@ def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
 
 
 def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_once(write):
-    path = write("gemm_complex.py", text(after="acc += abs(complex(0.0, 0.0))"))
+    path = write("gemm_unknown.py", text(after="with open('unknown') as file:\n            pass"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path, compiled=False))
     assert {one.status for one in outcomes} == {"unjudged"}
     assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
-    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "complex" in one)
+    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "unknown" in one)
     assert f"line {line}" in outcomes[0].message
     assert verdicts.exit_code(outcomes, asked=False) != RIGHT
 
