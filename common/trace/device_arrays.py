@@ -13,6 +13,7 @@ from common.machine_code.capture import HostArray
 from common.trace.executor import Argument
 from common.trace.hopper.tma import Map
 from common.trace.memory import Global, poison, poisoned
+from common.trace.records import Records
 from common.trace.views import View
 
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -60,7 +61,8 @@ def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
     else:
         data[:] = np.asarray(values, kind).reshape(-1)
     array: DeviceArray = data.reshape(shape).view(DeviceArray)
-    array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    make = Records if kind.names else Global
+    array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace import translate, values, views
+from common.trace import libdevice, translate, values, views
 from common.trace.expressions import UntranslatableError
 from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, model_of, unknown
@@ -89,6 +89,9 @@ class Names:
             return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
+        return self._called(function)
+
+    def _called(self, function: Code) -> Function:
         if function not in self.called:
             self.called[function] = Function(function, self)
             self.called[function].freeze()
@@ -99,6 +102,11 @@ class Names:
 
         if value is cuda.cg.this_grid:
             return self.cuda.cg.this_grid
+        home = str(getattr(value, "__module__", ""))
+        if home == "numba.cuda.random":
+            return self._called(getattr(value, "py_func", value))
+        if home == "numba.cuda.libdevice":
+            return libdevice.of(value.__name__) or unknown(f"libdevice.{value.__name__}")
         name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
@@ -320,6 +328,9 @@ class Module:
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
+            found = getattr(self._module, name, None)
+            if not hasattr(self._names.cuda, name) and (isinstance(found, ModuleType) or _number_type(found)):
+                return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
             if not hasattr(self._names.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._names.cuda, name)

@@ -264,6 +264,7 @@ class State:
         self.mask = self.waiting = self.all
         self.stamps = 0
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a common.trace.views.View by place in the code
+        self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a common.trace.helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted = None

@@ -22,7 +22,7 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
-from common.run.results import StepResult
+from common.run.messages import StepResult
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 

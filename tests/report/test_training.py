@@ -13,7 +13,7 @@ from common.catalog.device import Gpu
 from common.records import records
 from common.records.entries import MachineCode, Run
 from common.report import figures, pages
-from common.run.results import Timing
+from common.run.messages import Timing
 
 training = import_module("lessons.08_training.network.record")
 Compared, Epoch, Mistake = training.Compared, training.Epoch, training.Mistake
