@@ -15,5 +15,4 @@ Module by module:
     cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not
-    stages        which stage of its work a process is at
 """

@@ -15,11 +15,6 @@ from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, P
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
 
-# Elements of an operand gathered at a time: bounds the oracle's memory, and keeps what is summed in a cache.
-_CHUNK_ELEMENTS = 1 << 20
-# A gathered product takes so many times as long as one of a matrix product.
-_GATHERED = 16
-
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """Every output element, in float64, shape ``problem.output_shape``: by matrix products, tap by tap."""
@@ -34,33 +29,6 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
         return _filter_gradient(problem, x, weight)
     assert isinstance(problem, Convolution)
     return _space(problem, x, weight)
-
-
-def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indices) -> Float64:
-    """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
-    if math.prod(problem.output_shape) <= _GATHERED * len(positions[0]):
-        return full(problem, x, weight)[positions]
-    if isinstance(problem, Wgrad):
-        return _filter_gradient_at(problem, x, weight, positions)
-    if isinstance(problem, Gemm):
-        m, n = positions
-        return _dots(x, (m,), np.ascontiguousarray(weight.T), n)
-    result = np.zeros(len(positions[0]))
-    channels_last = np.moveaxis(x, 1, -1) if isinstance(problem, Conv2d) else x
-    for filters, of_filter, elements, met in _terms(problem, weight, positions):
-        result[met] += _dots(channels_last, elements, filters, of_filter)
-    return result
-
-
-def _dots(a: NDArray[Any], at: Indices, b: NDArray[Any], rows: NDArray[np.intp]) -> Float64:
-    """The last axis of ``a`` at each of these places times the row of ``b`` that goes with it."""
-    result = np.empty(len(rows))
-    step = max(1, _CHUNK_ELEMENTS // a.shape[-1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        left = a[tuple(axis[part] for axis in at)].astype(np.float64)
-        result[part] = np.einsum("ij,ij->i", left, b[rows[part]].astype(np.float64))
-    return result
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -217,38 +185,6 @@ def _space(problem: Convolution, x: Float64, filt: Float64) -> Float64:
     return y
 
 
-def _terms(
-    problem: Problem, weight: NDArray[Any], positions: Indices
-) -> Iterator[tuple[NDArray[Any], NDArray[np.intp], Indices, NDArray[np.bool_]]]:
-    """For each tap, what the outputs at ``positions`` sum.
-
-    A matrix of its filters, a row each; which row, and which element of the input with channels last, meet in each
-    output that has a term of this tap; and which outputs these are.
-    """
-    if isinstance(problem, Conv2d):
-        n, k, p, q = positions
-        for r, s in np.ndindex(problem.R, problem.S):
-            yield weight[:, :, r, s], k, (n, p + r, q + s), np.ones(len(n), np.bool_)
-        return
-    assert isinstance(problem, Convolution)
-    g, (n, *place, output) = problem.geometry, positions
-    back = isinstance(problem, Dgrad)
-    for tap in np.ndindex(*problem.filt_shape[1:4]):
-        met, found = np.ones(len(n), np.bool_), []
-        for axis, index in enumerate(place):
-            stride, pad, shift = g[axis], g[3 + axis], tap[axis] * g[6 + axis]
-            if back:  # element p of dy was read at p * stride - pad + shift
-                along, over = np.divmod(index + pad - shift, stride)
-                met &= over == 0
-            else:
-                along = index * stride - pad + shift
-            met &= (along >= 0) & (along < problem.input_shape[1 + axis])
-            found.append(along)
-        elements = n[met], *(along[met] for along in found)
-        filters = weight[(slice(None), *tap)]
-        yield filters.T if back else filters, output[met], elements, met
-
-
 def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
     """Each tap t, r, s, and the elements of the padded x that it meets: as many as there are of y."""
     g = problem.geometry
@@ -268,26 +204,6 @@ def _input_gradient(problem: Dgrad, dy: Float64, filt: Float64) -> Float64:
         padded[met] += dy @ filt[(slice(None), *tap)]
     g, (_, D, H, W, _) = problem.geometry, problem.x_shape
     return padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
-
-
-def _filter_gradient_at(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any], positions: Indices) -> Float64:
-    """Elements of dfilt, tap by tap: for the filters and channels that are asked for there."""
-    padded, columns = _padded(problem, x.astype(np.float64)), dy.astype(np.float64).reshape(-1, problem.K).T
-    result = np.empty(len(positions[0]))
-    for tap, met in _taps(problem):
-        here = np.flatnonzero(np.logical_and.reduce([at == i for at, i in zip(positions[1:4], tap, strict=True)]))
-        if len(here):
-            filters, k = _asked_for(positions[0][here], problem.K)
-            channels, c = _asked_for(positions[4][here], problem.C)
-            read = padded[met][..., channels]
-            result[here] = (columns[filters] @ read.reshape(-1, read.shape[-1]))[k, c]
-    return result
-
-
-def _asked_for(indices: NDArray[np.intp], extent: int) -> tuple[Any, NDArray[np.intp]]:
-    """Which rows to take, and where each index is among them: all of them if that leaves few out."""
-    rows, at = np.unique(indices, return_inverse=True)
-    return (slice(None), indices) if 2 * len(rows) > extent else (rows, at)
 
 
 def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:

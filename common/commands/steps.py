@@ -15,7 +15,7 @@ from common.commands.console import RIGHT
 from common.machine_code import codegen
 from common.records import records
 from common.report import tables
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring
 from common.timing.ceilings import Ceilings
 

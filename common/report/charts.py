@@ -37,7 +37,7 @@ from common.report.canvas import (
     save,
 )
 from common.report.table import OLDER, SIGNS, explained, signs
-from common.run.results import Tile
+from common.run.messages import Tile
 from common.timing import ceilings as measured
 
 if TYPE_CHECKING:

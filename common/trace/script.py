@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import limits, stages
+from common.catalog import limits
 from common.explain import errors
 from common.explain.faults import Fault, cut
 from common.machine_code import capture
 from common.machine_code.capture import replaced
-from common.run.results import Status
+from common.run import stages
+from common.run.messages import Status
 from common.trace import host
 from common.trace.messages import ScriptResult, TracedKernel
 from common.trace.state import MistakeError, TraceError

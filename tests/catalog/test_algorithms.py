@@ -8,7 +8,7 @@ import pytest
 
 from common.catalog import algorithms, catalog, inputs, reference
 from common.catalog.problems import Conv3d, Dgrad, Gemm, Wgrad
-from common.check import plan, shapes
+from common.check import plan
 from common.check.tasks import check_task
 from common.run.messages import Check
 
@@ -21,7 +21,7 @@ PLAIN = {"N": 1, "C": 4, "D": 1, "H": 6, "W": 7, "K": 4, "T": 1, "R": 3, "S": 3}
 def asked(ladder):
     """Shapes of the whole plan that the algorithm applies to, but for large ones."""
     found = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.depth != "large"}
-    found = {one for one in found if algorithms.applies(one, NAME) and shapes.multiply_adds(one) < 1 << 22}
+    found = {one for one in found if algorithms.applies(one, NAME) and plan.multiply_adds(one) < 1 << 22}
     assert len(found) > 10
     return sorted(found, key=str)
 
