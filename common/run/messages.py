@@ -274,7 +274,6 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
 
     ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
                  None: that of whoever runs it
-    ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
     alone: ClassVar[bool] = False
@@ -286,7 +285,6 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
     """Is it done before anybody needs it? Then nobody is told how long it takes."""
 
     seconds: float | None = None
-    within: float | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -380,7 +378,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
     """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and
 
     ``precision``  what the step may compute with, one of :data:`common.catalog.catalog.PRECISIONS`
-    ``algorithm``  one of :data:`common.catalog.algorithms.NAMES`; None: the definition
+    ``algorithm``  one of :data:`common.catalog.reference.ALGORITHMS`; None: the definition
     ``repeats``  launches on equal inputs that must agree
     """
 
