@@ -2,10 +2,13 @@
 
 import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 # Module by module: where its functions are now, and what is written differently.
-_FORMER = {
+_FORMER: dict[str, tuple[tuple[str, ...], dict[str, int]]] = {
     "lessons.wide": (("memory", "grid", "ptx"), {}),
     "lessons.unrolled": (("unroll", "memory"), {"aligned2": 8}),
     "lessons.tensorcores": (("mma", "memory", "ptx"), {"aligned2": 4, "aligned8": 16}),
@@ -18,19 +21,13 @@ _FORMER = {
 }
 
 
-class _FormerNames:
+class _FormerNames(MetaPathFinder, Loader):
     """Finds a module under its former name: it has what the modules have that took its place."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, _FormerNames) if name in _FORMER else None
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in _FORMER else None
 
-    @staticmethod
-    def create_module(spec):
-        return None
-
-    @staticmethod
-    def exec_module(module):
+    def exec_module(self, module: ModuleType) -> None:
         places, alignments = _FORMER[module.__name__]
         for place in reversed(places):
             now = vars(import_module(f"lessons.toolkit.{place}"))
@@ -39,10 +36,10 @@ class _FormerNames:
         for name, to in alignments.items():
             setattr(module, name, lambda *arrays, to=to: aligned(*arrays, to=to))
         if "maps" in places:
-            maps = module.Maps()
-            module.tensor_map, module.im2col_map = maps.tiled, maps.im2col
+            maps = vars(module)["Maps"]()
+            vars(module).update(tensor_map=maps.tiled, im2col_map=maps.im2col)
         if "mma" in places:
-            module.copy1_guarded = module.load1_guarded
+            vars(module)["copy1_guarded"] = vars(module)["load1_guarded"]
 
 
-sys.meta_path.append(_FormerNames)
+sys.meta_path.append(_FormerNames())
