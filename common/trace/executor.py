@@ -242,6 +242,7 @@ class Executor(State):
         return tuple(stride * array.dtype.itemsize for stride in array.strides)
 
     def iterate(self, items: Any, line: int, leaves: bool) -> Any:
+        self.turning = line
         if type(items) is View:
             items = map(partial(self.load, items, line=line), range(len(items)))
         if type(items) is Range:

@@ -55,6 +55,8 @@ class Names:
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
+        if hasattr(value, "storage") and (seen := views.of_device(value, "a global")) is not None:
+            return seen
         if isinstance(value, np.ndarray):  # what it holds now stays
             self.state.constants[id(value)] = value
             return View.of(Constant(np.array(value).reshape(-1)), value.shape)
@@ -83,7 +85,7 @@ class Names:
             self.waits = self.waits or model.name in engines.WAITS
             return model
         function = getattr(value, "py_func", value)
-        if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
+        if _of_numba_s(value) or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
             return values.function(value.__name__) or value
@@ -115,6 +117,12 @@ class Names:
     def _defined(self, value: Value) -> None:
         views.require_written(self.state, value)
 
+    def items(self, one: Any) -> Any:
+        """What a loop goes through: of an array, its elements."""
+        if type(one) is not View:
+            return one
+        return (one.load(self.state, index, self.state.turning) for index in range(len(one)))
+
     def integer(self, value: Value = 0) -> Value:
         views.require_written(self.state, value)
         return values.python_int(value)
@@ -143,7 +151,13 @@ class Function:
             self.names.state.cooperative = True
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
-        builtins = {**_BUILTINS, "int": self.names.integer}
+        items = self.names.items
+        builtins = {
+            **_BUILTINS,
+            "int": self.names.integer,
+            "enumerate": lambda one, start=0: enumerate(items(one), start),
+            "zip": lambda *several: zip(*map(items, several), strict=False),
+        }
         self.namespace = {**builtins, **wrapped, **_RUNTIME, "_t": self.names.state}
         scope = self.namespace | found.constants
         exec(found.code, scope)
@@ -285,6 +299,12 @@ def _scope(function: Code) -> dict[str, Any]:
         except ValueError:
             raise TraceError(f"{function.__name__}: {name} has no value yet") from None
     return scope
+
+
+def _of_numba_s(value: Any) -> bool:
+    """Is it one of Numba's own functions, and not of the tests that come with it?"""
+    home = str(getattr(value, "__module__", ""))
+    return home.startswith("numba.cuda") and not home.startswith("numba.cuda.tests.")
 
 
 def _number_type(value: Any) -> Cast | None:

@@ -285,6 +285,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
     """Meanwhile the functions of ``numba.cuda`` for the host are the tracer's; ``said``: what the user must know."""
     from numba import cuda
     from numba.cuda import api, deviceufunc, dispatcher, vectorizers
+    from numba.cuda.cudadrv import devices
 
     gpu, stream = Gpu(), Stream()
     nothing = lambda *_, **__: None  # noqa: E731
@@ -310,7 +311,8 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         open_.enter_context(capture.no_device())
         open_.enter_context(capture.host(**known))
         open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
-        open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu))
+        open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
+        open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
         open_.enter_context(replaced(deviceufunc, exec=_compiled))
         open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
         open_.enter_context(

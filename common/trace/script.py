@@ -10,6 +10,7 @@ import ast
 import inspect
 import linecache
 import os
+import re
 import runpy
 import sys
 import textwrap
@@ -174,7 +175,11 @@ class Program:
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
-            kernel.faults = [one for one in kernel.faults if not _meant(one, kernel.file)]
+            harmless = [one for one in kernel.faults if _meant(one, kernel.file) or _checked_first(one, kernel)]
+            kernel.faults = [one for one in kernel.faults if one not in harmless]
+            for one in harmless:
+                if one.kind != "negative-index":
+                    kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
             for name, line in sorted(self.widened.get(function, ()), key=lambda one: one[1]):
                 kernel.notes[f"line {line} computes in float64, for which {name} is widened: {_TWICE}"] = 1
@@ -290,6 +295,17 @@ def _meant(fault: Fault, file: str) -> bool:
     if fault.kind != "negative-index" or fault.line is None:
         return False
     return fault.line in _counted_from_the_end("".join(linecache.getlines(file)))
+
+
+def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
+    """Does a thread only look at an element of global memory before another one changes it atomically, as to find
+    out whether an atomic operation is worth it?"""
+    if fault.kind not in ("race", "overlap") or not re.search(r"is changed atomically by .* and read by", fault.what):
+        return False
+    spaces = {
+        one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
+    }
+    return spaces == {"global"}
 
 
 @lru_cache(maxsize=64)

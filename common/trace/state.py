@@ -271,6 +271,7 @@ class State:
         self.sources: list[Any] = []  # what they read: each a common.trace.views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
+        self.turning = 0  # the line of the loop that was begun last
         self.refused = 0  # times in a row that a compare-and-swap has changed nothing
         self.call_path: list[Any] = []
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
