@@ -164,7 +164,7 @@ def answer(number: int, task: Task[Result], say: Say) -> Result:
                 answered = True
                 say({"number": number, "result": result})
 
-    watch = stages.Watch(_path(task), task.seconds)
+    watch = stages.Watch(_path(task), task.seconds, task.within)
     with stages.due(watch, give, lambda stage: say({"at": stage})):
         result = attempt(task)
     give(result)

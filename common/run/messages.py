@@ -274,6 +274,7 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
 
     ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
                  None: that of whoever runs it
+    ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
     alone: ClassVar[bool] = False
@@ -285,6 +286,7 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
     """Is it done before anybody needs it? Then nobody is told how long it takes."""
 
     seconds: float | None = None
+    within: float | None = None
 
     @property
     def on_gpu(self) -> bool:

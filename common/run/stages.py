@@ -127,11 +127,13 @@ class Watch:
     """The time of one task on the file at ``path``, done by the thread that makes this.
 
     ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.advance`)
+    ``within``   for all stages together; None: a few times as much
     """
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float, within: float | None = None) -> None:
         self.stage, self.seconds = "", seconds
         self._path = path
+        self._within = ALL * seconds if within is None else within
         self._thread = threading.get_ident()
         self._traced = device.gpu_count() == 0
         self._clock, self._spent = time.monotonic(), time.process_time()
@@ -152,7 +154,7 @@ class Watch:
         self._all += taken
         if self._own > self.seconds and (stage == KERNEL or line is not None):
             return self._endless(line)
-        if self._own > self.seconds or self._all > ALL * self.seconds:
+        if self._own > self.seconds or self._all > self._within:
             return self._unjudged()
         return None
 

@@ -83,3 +83,6 @@ def test_blocks_that_are_done_one_after_the_other_are_no_endless_loop(after):
     result, at = after("kernel", signs=True)
     assert result.status == "unjudged"
     assert at == pytest.approx(4 * LIMIT, rel=0.05)
+    result, at = after("kernel", signs=True, within=50.0)
+    assert (result.status, result.late) == ("unjudged", True)
+    assert at == pytest.approx(50.0, abs=1.0)
