@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import device, stages
+from common.catalog import device
 from common.check import compiling, run
 from common.commands import (
     arguments,
@@ -25,15 +25,16 @@ from common.commands import (
     inspecting,
     lessons,
     pictures,
+    scripts,
     steps,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
-from common.run import isolate, process
+from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures)
+_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures, scripts)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (

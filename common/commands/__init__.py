@@ -10,6 +10,7 @@ Module by module:
     parts         what a record holds beside times
     inspecting    inspect, trace
     edits         history, restore, reset, ship; a run of an edited step, again at every save
+    scripts       run: a program of anybody's, in the tracer
     exercising    grade, hint
     pictures      charts, book
     lessons       a lesson: run, watched, explained

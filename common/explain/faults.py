@@ -94,6 +94,7 @@ LOOK_AT = {
     "modified_input": "this store: inputs are only read",
     "stale": "what is kept between launches: a cache with too short a key, weights read once, an old workspace",
     "unstable": "the barriers, and memory that is read before it is written",
+    "uncaught": "this line, and what it compares or calls: the program ends here",
     "imprecise": "the types: a sum that is an integer or a float16, TF32; or a term that is left out",
 }
 
@@ -118,6 +119,7 @@ UNSOUND = {
     "deadlock": "wait that never ends",
     "zero-division": "division by zero",
     "input-written": "store in an input",
+    "dynamic-overlap": "shared arrays that overlap",
 }
 
 _FRAMES = 12  # of a crash that are told

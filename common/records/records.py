@@ -35,7 +35,7 @@ from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.run.results import Outcome
+    from common.run.messages import Outcome
     from common.timing.tasks import AccuracyResult, EpiloguesResult, PeerResult
 
 RESULTS = catalog.ROOT / "results"  # shipped
@@ -168,31 +168,23 @@ class Record:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
             return None
-        return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, *_bounded_by(row))
+        return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, _precision(row))
 
     def floors(self, preset: str) -> list[tuple[str, Derived]]:
         """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it,
-        and of three products of it.
-
-        On tensor cores that by ``mma.sync``, then that by ``wgmma`` where it is another. That of three products is by
-        what the step multiplies with.
-        """
+        and of three products of it."""
         rows = list(self.rows(preset).values())
         if self.ceilings is None or not rows:
             return []
         problem = self.usual(preset)
-        found: dict[str, Derived | None] = {}
-        used = [_bounded_by(row) for row in rows]
-        full, rounded, split = catalog.PRECISIONS
-        for precision in (full, rounded) if rounded in dict(used) else (full,):
-            name = "floor" if precision == full else f"{precision.upper()} floor"
-            found[name] = first = derive(problem, 1.0, self.ceilings, precision)
-            other = derive(problem, 1.0, self.ceilings, precision, measured.INSTRUCTIONS[1])
-            if first and other and other.floor_ms != first.floor_ms:
-                found[f"{name} by {measured.INSTRUCTIONS[1]}"] = other
-        if split in dict(used):
-            found["3×TF32 floor"] = derive(problem, 1.0, self.ceilings, split, dict(used)[split])
-        return [(name, one) for name, one in found.items() if one]
+        used = {_precision(row) for row in rows}
+        names = zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
+        found = [
+            (name, derive(problem, 1.0, self.ceilings, precision))
+            for precision, name in names
+            if precision in used or precision == catalog.PRECISIONS[0]
+        ]
+        return [(name, one) for name, one in found if one]
 
     def _change(self, change: Callable[[entries.Card], object]) -> None:
         """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
@@ -235,10 +227,9 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
 
 
-def _bounded_by(row: Row) -> tuple[str, str]:
-    """The precision of a row, and the instruction that bounds it where that is one of tensor cores."""
-    precision, requires = (row.precision, row.requires) if isinstance(row, StepRow) else (None, None)
-    return precision or catalog.PRECISIONS[0], measured.instruction(requires)
+def _precision(row: Row) -> str:
+    """What a row's step computes with; a library's row does not say."""
+    return (row.precision if isinstance(row, StepRow) else None) or catalog.PRECISIONS[0]
 
 
 def derive(
@@ -246,14 +237,13 @@ def derive(
     median_ms: float,
     ceilings: Ceilings,
     precision: str = catalog.PRECISIONS[0],
-    instruction: str = measured.INSTRUCTIONS[0],
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
 
-    The peak is that of the units that the precision is for, tensor cores by this instruction; None if it was not
-    measured.
+    The peak is that of the units that the precision is for, on tensor cores by the fastest instruction that the card
+    has: one floor for all rows of a precision. None if it was not measured.
     """
-    peak = measured.peak(ceilings, problem, precision, instruction)
+    peak = measured.peak(ceilings, problem, precision)
     if peak is None:
         return None
     compute_ms = problem.flops / peak / 1e6

@@ -10,6 +10,7 @@ Module by module:
     speeds        cells of a preset's rows; one step on each layer, beside the library
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
+    worth         what each step gained over the one it grew from
     pages         tables and figures inside Markdown pages
     tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files

@@ -18,6 +18,7 @@ from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import figures, speeds
+from common.report import worth as worths
 from common.report.canvas import (
     BLUE,
     GREEN,
@@ -36,7 +37,7 @@ from common.report.canvas import (
     save,
 )
 from common.report.table import OLDER, SIGNS, explained, signs
-from common.run.results import Tile
+from common.run.messages import Tile
 from common.timing import ceilings as measured
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+    if any(one.gain for one in worths.everything(record)):
+        written.append(save(worth(record), target / "worth"))
     return written
 
 
@@ -86,22 +89,18 @@ def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
 
 
 def speedups(record: Record, preset: str) -> Figure:
-    """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
-    floor as lines. Steps that ran the same layer channels-last follow in another colour. A step that was measured on
-    an older version of its file is marked."""
+    """Bars in ladder order: speed-up over the first step, or speed beside the library where all were timed in turn
+    with it; ms on each bar, p20 to p80 as error bars; peers and the floor as lines. Steps that ran the same layer
+    channels-last follow in another colour. A step that was measured on an older version of its file is marked."""
     own = _step_rows(record, preset)
     size = record.usual(preset).flops
     twin = problems.CHANNELS_LAST.get(preset, "")
     twins = [(step, row) for step, row in record.channels_last(preset) if record.problem(twin, row).flops == size]
     rows = own + [(f"{step.name} (NHWC)", row) for step, row in twins]
     older = [current.older(row, name) for name, row in (*own, *((step.name, row) for step, row in twins))]
-    first = rows[0][1].timing.median_ms
-    times = np.array([row.timing.median_ms for _, row in rows])
-    gains = first / times
-    # a slow p80 is a low speed-up
-    spread = np.abs(np.array([[first / row.timing.p80_ms, first / row.timing.p20_ms] for _, row in rows]).T - gains)
+    gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = _lines(record, preset)
-    most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
+    most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)], default=1.0)
     least = min(gains)
 
     known = signs()
@@ -117,13 +116,14 @@ def speedups(record: Record, preset: str) -> Figure:
         error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
     )
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
+        faster = f"{figures.times_as_fast(gain)}×  " if one_ms == rows[0][1].timing.median_ms else ""
         axes.annotate(
-            f"{figures.times_as_fast(gain)}×  {_ms(row.timing.median_ms)}{_beside(row)}",
+            f"{faster}{_ms(row.timing.median_ms)}{_beside(row)}",
             (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
             fontweight="bold",
         )  # fmt: skip
     for label, ms, colour, style in lines:
-        axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
+        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
     axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -132,10 +132,30 @@ def speedups(record: Record, preset: str) -> Figure:
     plain_log_ticks(axes.xaxis, axes.get_xlim())
     gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(labelled(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
+    axes.set_xlabel(labelled(f"{said} (logarithmic)", (name for name, _ in rows), any(older)))
     title = f"{preset}: {_shape(record, preset, rows[0][1])}"
     headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
     return figure
+
+
+def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[Any, Any, float, str]:
+    """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are.
+
+    A library's time of another minute may be of another clock: ratios in turn come first where all rows have one.
+    """
+    besides = [row.beside for _, row in rows if isinstance(row, StepRow) and row.beside]
+    peers = {one.peer for one in besides}
+    library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
+    if library:
+        gains = np.array([one.ratio for one in besides])
+        ends = np.array([[one.ratio_p20, one.ratio_p80] for one in besides]).T
+        said = f"speed as a multiple of {besides[0].peer}'s, timed in turn with it"
+        return gains, np.abs(ends - gains), library.timing.median_ms, said
+    first = rows[0][1].timing.median_ms
+    gains = np.array([first / row.timing.median_ms for _, row in rows])
+    # a slow p80 is a low speed-up
+    ends = np.array([[first / row.timing.p80_ms, first / row.timing.p20_ms] for _, row in rows]).T
+    return gains, np.abs(ends - gains), first, f"speed-up over {rows[0][0]}"
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
@@ -251,7 +271,7 @@ def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float]) ->
 
 
 def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
-    """By name, rates in GFLOP/s besides the ladder's: of TF32 where a step uses it, and of ``wgmma``."""
+    """By name, rates in GFLOP/s besides the ladder's: of TF32 where a step uses it, and of ``mma.sync``."""
     ceilings = record.ceilings
     assert ceilings is not None
     presets = problems.timed_presets(ladder)
@@ -259,10 +279,11 @@ def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
     rows = [row for preset in presets for _, row in _step_rows(record, preset)]
     found: dict[str, float | None] = {}
     if half:
-        found["wgmma"] = measured.peak(ceilings, problem, instruction="wgmma")
+        found["mma.sync"] = measured.peak(ceilings, problem, instructions=measured.INSTRUCTIONS[:1])
     elif any(isinstance(row, StepRow) and row.precision for row in rows):
-        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", one) for one in measured.INSTRUCTIONS}
-    return {said: rate for said, rate in found.items() if rate}
+        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", [one]) for one in measured.INSTRUCTIONS}
+    peak = measured.peak(ceilings, problem)
+    return {said: rate for said, rate in found.items() if rate and rate != peak}
 
 
 def _side_by_side(
@@ -281,6 +302,36 @@ def _side_by_side(
         )
         placed.append(next(free))
     return [(float(np.exp(x)), float(np.exp(y))) for x, y in placed]
+
+
+def worth(record: Record) -> Figure:
+    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1.
+
+    It is narrow, and each bar has its name above it, for a telephone's screen.
+    """
+    found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
+    ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
+    at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
+    figure, axes = new_figure(5.0, 1.1 + 0.34 * len(found))
+    for place, (one, gain) in enumerate(found):
+        axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
+        named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
+        axes.annotate(named, (0, place - 0.25), **at_left, **beside)
+        said = f"{gain.text}×{' a loss' if gain.shown < 1 else ''}"
+        axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set_yticks([])
+    axes.set_ylim(len(found) - 0.3, -0.7)
+    axes.set_xscale("log")
+    axes.set_xlim(min(0.8, 0.8 * found[-1][1].value), 3 * found[0][1].value)
+    plain_log_ticks(axes.xaxis, axes.get_xlim())
+    gridded(axes, "x")
+    said = "times as fast as the step it grew from (logarithmic)"
+    axes.set_xlabel(labelled(said, (), any(one.older for one, _ in found)))
+    days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
+    headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
+    return figure
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:

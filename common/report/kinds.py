@@ -15,7 +15,7 @@ from common.catalog.problems import Problem
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
-from common.records.entries import Entry, MachineCode, PeerRow
+from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import agreement, figures, speeds
 from common.report.figures import Figure, kind, with_preset
@@ -266,6 +266,7 @@ _COUNTERS = {
     "load_ratio": "sectors per load",
     "stall": "main stall",
 }
+_UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "dram_pct")
 
 
 @kind("profile", TABLES)
@@ -285,12 +286,26 @@ def profile(record: Record, *words: str) -> Table:
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
             cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            stalls = tools.main_kernel(entry.kernels).stalls
-            cells["stall"] = max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
+            cells["stall"] = _main_stall(entry)
             rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return Table(header, rows, f"Hardware counters, {where}, read with Nsight Compute{source}.")
+
+
+def _main_stall(entry: Profile) -> str:
+    stalls = tools.main_kernel(entry.kernels).stalls
+    return max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
+
+
+def limiter(record: Record, preset: str, step: str) -> str:
+    """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
+    entry = record.profile(preset, step)
+    if entry is None or (stall := _main_stall(entry)) != "not selected":
+        return stall if entry else ""
+    main = tools.main_kernel(entry.kernels)
+    busy, unit = max((getattr(main, key) or 0.0, key) for key in _UNITS)
+    return f"{_COUNTERS[unit].removesuffix(' %')} {busy:.0f}%"
 
 
 @kind("sanitizer", TABLES)
@@ -397,9 +412,9 @@ def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool 
         if not records.rounds_operands(name) and (derived := record.derive(preset, row))
     ]
     if libraries and max(bound, default=0) > 100:
-        fewer = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
-        faster = "by an instruction that is faster than `mma.sync`"
-        said.append(f" Above 100%: {faster if problem.input_dtype == problems.FLOAT16 else fewer}")
+        said.append(
+            " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
+        )
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}) if libraries else []
     said += [f" Libraries: {'; '.join(versions)}"] if versions else []
     sentences = "".join(f"{one}." for one in [ran(problem, preset), *said])

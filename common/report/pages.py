@@ -18,7 +18,7 @@ from common.catalog import catalog, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import figures, kinds
+from common.report import figures, kinds, worth
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -30,6 +30,9 @@ def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
         rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline})((?:(?!<!--{opening}).)*?)(<!--{end}-->)", re.DOTALL
     )
 
+
+kind("worth")(worth.figure)
+kind("worth", kinds.TABLES)(worth.table)
 
 _BLOCK = _marker(" table:", " end table ", "\n")
 _EXERCISE = _marker(" exercise:", " end exercise ", "\n")

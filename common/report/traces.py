@@ -116,7 +116,7 @@ def problem(step: Step) -> Problem:
     return Hgemm(usual.M, usual.N, 2 * usual.K) if isinstance(usual, Hgemm) else usual
 
 
-def of(found: Traced, at: Problem) -> StepTrace:
+def of(found: Traced, at: Problem | str) -> StepTrace:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
     kernels = found.kernels
     return StepTrace(str(at), [_kernel(one) for one in kernels], kernels.index(found.main))

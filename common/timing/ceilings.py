@@ -7,7 +7,7 @@ that stay in shared memory, on 9.0 alone. Both instructions are those of the les
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Count, Positive
-from common.run.results import Timing
+from common.run.messages import Timing
 from common.timing.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written
@@ -29,7 +29,6 @@ FMA_ROUNDS = 2048
 FMA_UNROLL = 16
 FMA_CHAINS = 8
 INSTRUCTIONS = ("mma", "wgmma")
-WGMMA_ON = "9.0a"  # what a step says that requires it
 MMA_THREADS = 256
 MMA_BLOCKS_PER_MULTIPROCESSOR = 2
 MMA_ROUNDS = 4096
@@ -110,28 +109,19 @@ def kernels() -> tuple[Any, Any]:
 _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 
 
-def instruction(requires: str | None) -> str:
-    """The one of :data:`INSTRUCTIONS` that bounds a step on tensor cores.
-
-    ``wgmma`` for one that requires the compute capability which has it, and is written for it; else ``mma``.
-    """
-    slower, faster = INSTRUCTIONS
-    return faster if requires == WGMMA_ON else slower
-
-
 def peak(
-    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instruction: str = INSTRUCTIONS[0]
+    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
-    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by this instruction, a
-    third of it for tf32x3. It is None if it was not measured.
+    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by the fastest of these
+    instructions that the card has, a third of it for tf32x3. It is None if it was not measured.
     """
     kind, products = ("f16", 1) if problem.input_dtype == FLOAT16 else _PRODUCTS[precision]
     if kind == "fp32":
         return ceilings.fma_gflops
-    rate: float | None = getattr(ceilings, f"{instruction}_{kind}_gflops")
-    return None if rate is None else rate / products
+    measured = [getattr(ceilings, f"{one}_{kind}_gflops") for one in instructions]
+    return max((rate / products for rate in measured if rate is not None), default=None)
 
 
 def complete(ceilings: Ceilings, capability: str) -> bool:

@@ -2,8 +2,10 @@
 
 Module by module; each imports from itself and from those below it:
 
+    script         runs a program of anybody's, as it is
     trace          runs a step's blocks, or all launches of a program
     result         makes a trace of what a ledger counted, and figures of a trace
+    host           what a program finds in numba.cuda: arrays, streams, events, devices
     device_arrays  device arrays of the tracer, and arguments of launches
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants
@@ -12,6 +14,8 @@ Module by module; each imports from itself and from those below it:
     hopper/        what works beside the threads of a Hopper kernel
     helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
     intrinsics     the registry of what kernels may call; what cuda.* does
+    records        arrays of records
+    libdevice      functions of NVIDIA's libdevice
     shared         shared and local arrays
     memory         global and constant arrays
     races          accesses that nothing orders; barriers of a block, and of the grid

@@ -97,6 +97,8 @@ class Expressions:
             name = f"_f{len(self.constants)}"
             self.constants[name] = node.value
             return self.load(name)
+        if isinstance(node.value, complex):
+            return ast.Call(self.load("complex"), [ast.Constant(node.value.real), ast.Constant(node.value.imag)], [])
         return ast.Constant(node.value)
 
     def of_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802

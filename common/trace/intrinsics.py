@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.catalog import device, limits
-from common.trace import races, values, views
+from common.trace import races, records, values, views
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Constant, Global, require_constants
-from common.trace.shared import Local, Shared
+from common.trace.shared import Local, Names, Shared
 from common.trace.state import State
 from common.trace.values import Value, dtype_of, truth, uniform
 from common.trace.views import View
@@ -75,26 +75,56 @@ def _shape(shape: Any) -> tuple[int, ...]:
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
     extents, kind = _shape(shape), np.dtype(dtype.dtype)
-    dynamic = extents == (0,)
-    key: Any = "dynamic" if dynamic else state.here()
+    if extents == (0,):
+        return _dynamic(state, line, kind, alignment)
+    key = state.here()
     if key not in state.shared:
-        if dynamic:
-            extents = (state.shared_bytes // kind.itemsize,)
-        taken = sum(view.size * view.dtype.itemsize for k, view in state.shared.items() if k != "dynamic")
-        static = taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
+        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
         limits.require_shared(static, state.shared_bytes, device.played())
-        made = state.shared_storage
-        storage = made(state, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
+        made = records.in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, math.prod(extents), kind, alignment or kind.itemsize)
         state.shared[key] = View.of(storage, extents)
     view: View = state.shared[key]
-    if view.dtype != kind:
-        raise state.unknown(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
+    return view
+
+
+def _static_bytes(state: State) -> int:
+    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+
+
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
+
+
+def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
+    """All of a block's dynamic shared memory, as elements of one type."""
+    limits.require_shared(_static_bytes(state), state.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.shared_bytes // kind.itemsize,)
+    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
+    if others and (state.has_engines or kind.names):
+        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+    if key not in state.shared:
+        size = -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize
+        made = records.in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, size, kind, alignment or _UNIT)
+        if others:  # the same bytes: who has written them is known no more
+            storage.data = others[0].data.view(np.uint8).view(kind)
+            for one in (storage, *others):
+                one.written[:] = one.complete = True
+        state.shared[key] = state.sites[state.here()] = View.of(storage, extents)
+    storage = state.shared[key].storage
+    if state.here() not in state.sites:
+        state.sites[state.here()] = View.of(storage, extents)
+        names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+        for one in () if state.has_engines or kind.names else state.sites.values():
+            one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[state.here()]
     return view
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     extents = _shape(shape)
-    storage = Local(state, math.prod(extents), dtype.dtype)
+    make = records.of_a_thread if dtype.dtype.names else Local
+    storage = make(state, math.prod(extents), dtype.dtype)
     if state.has_engines:
         state.engines.locals[state.engines.teams.now].add(storage)
     return View.of(storage, extents)
@@ -108,6 +138,9 @@ def constant_memory(state: State, line: int, array: Any) -> View:
 
 
 # --- atomic operations ---
+
+
+_MOST_REFUSED = 2_000  # times in a row that nobody finds what compare-and-swap waits for
 
 
 def _up_to(old: Any, limit: Any) -> Any:
@@ -138,7 +171,12 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     shape = state.mask.bits.shape
     wanted, put = (np.broadcast_to(np.asarray(values.cast(v, view.dtype)), shape) for v in (old, value))
     change = lambda held, lanes: np.where(held == wanted[lanes], put[lanes], held)  # noqa: E731
-    return _change(state, line, view, index, change)
+    found = _change(state, line, view, index, change)
+    met = state.mask.bits & (found == wanted)
+    state.refused = 0 if met.any() else state.refused + 1
+    if state.refused > _MOST_REFUSED:
+        raise state.unknown(line, "threads wait here for what others do who wait for them: that is not traced")
+    return found
 
 
 def _change(state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False) -> Value:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import Message, ShapeTask
-from common.run.results import Result
+from common.run.messages import FileTask, Message, Result, ShapeTask
 
 Point = tuple[int, int, int]
 
@@ -153,6 +153,38 @@ class Traced(Struct, omit_defaults=True):
 
 class TraceResult(Result, frozen=True, kw_only=True):
     trace: Traced | None = None
+
+
+class ScriptResult(Result, frozen=True, kw_only=True):
+    """What came of a program.
+
+    ``kernels``  those it launched, over all launches
+    ``others``   faults of the program that no kernel made
+    ``unknown``  what the tracer does not know, with the line: there the program was ended
+    ``notes``    what the user is to know besides
+    """
+
+    kernels: Sequence[TracedKernel] = ()
+    others: Sequence[Fault] = ()
+    unknown: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
+    """What does a program do that runs kernels? The file is run as the main program, from ``folder``.
+
+    ``words``   its arguments
+    ``stop``    end it after the first launch with faults
+    ``kept``    requests of each access that are kept, lane by lane
+    ``output``, ``errors``  the files that it prints to
+    """
+
+    folder: str
+    words: Sequence[str] = ()
+    stop: bool = False
+    kept: int = 0
+    output: str = ""
+    errors: str = ""
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="check.trace"):

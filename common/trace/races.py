@@ -299,7 +299,7 @@ def pass_barrier(state: State, line: int) -> None:
 
 def pass_grid_barrier(state: State, line: int) -> None:
     """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
-    absent = state.all.bits & ~state.mask.bits
+    absent = state.waiting.bits & ~state.mask.bits
     if absent.any():
         _skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)

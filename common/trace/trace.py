@@ -135,8 +135,9 @@ class Tracer:
         ledgers = list(self.ledgers.values())
         return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
 
-    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> bool:
-        """Carry a launch out, or some blocks of it: says whether it was all. ``quiet``: without recording.
+    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
+        """Carry a launch out, or some blocks of it: says whether it was all. ``quiet``: without recording; ``alone``:
+        one block after the other.
 
         Where a barrier of the whole grid waits for them, all blocks run, and at once.
         """
@@ -150,7 +151,7 @@ class Tracer:
         executor, arguments = self._executor(launch, ledger, back)
         ledger.in_turn = executor.has_engines
         lanes = _LANES_OF_TEAMS if executor.has_engines else _LANES_AT_ONCE
-        at_once = max(1, lanes // (executor.lanes_per_block * executor.cluster))
+        at_once = 1 if alone else max(1, lanes // (executor.lanes_per_block * executor.cluster))
         if executor.cooperative:
             self._require_resident(launch)
             blocks, at_once = None, math.prod(launch.grid)

@@ -15,6 +15,7 @@ import numpy as np
 
 INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+COMPLEX128 = np.dtype(np.complex128)
 _COMPUTED = (FLOAT32, INT64, FLOAT64, UINT64)
 
 Value = Any  # int, bool, a NumPy scalar, or an array with one element per lane
@@ -26,6 +27,8 @@ def dtype_of(value: Value) -> np.dtype[Any]:
         return INT64
     if type(value) is float:
         return FLOAT64
+    if type(value) is complex:
+        return COMPLEX128
     dtype: np.dtype[Any] = value.dtype
     return dtype
 
@@ -58,6 +61,11 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
     left, right = dtype_of(a), dtype_of(b)
     if left == right:
         return a, b
+    if "c" in (left.kind, right.kind):
+        wide = np.result_type(*(FLOAT64 if one.kind in "iu" else one for one in (left, right)))
+        return a.astype(wide) if type(a) is not int else wide.type(a), (
+            b.astype(wide) if type(b) is not int else wide.type(b)
+        )
     if left.kind in "iu" and right.kind in "iu":
         return signed(a), signed(b)
     if left.kind == "f" and right.kind == "f":
@@ -254,6 +262,13 @@ def python_int(value: Value = 0) -> Value:
 
 def python_float(value: Value = 0.0) -> Value:
     return np.float64(value) if uniform(value) else value.astype(FLOAT64)
+
+
+def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:
+    """Of two float32, a complex64."""
+    narrow = dtype_of(real) == FLOAT32 == dtype_of(imag)
+    kind = np.dtype(np.complex64 if narrow else np.complex128)
+    return (np.asarray(real, kind) + np.asarray(imag, kind) * kind.type(1j)).astype(kind)[()]
 
 
 def python_bool(value: Value = False) -> Value:

@@ -156,6 +156,20 @@ class View:
         return place, wrong
 
 
+def of_device(array: Any, name: str) -> View | None:
+    """The array as a kernel sees it; None if it lies in the host's memory."""
+    storage = getattr(array, "storage", None)
+    if storage is None or storage.dtype != array.dtype:
+        return None
+    size = array.dtype.itemsize
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    strides = tuple(stride // size for stride in array.strides)
+    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
+    if beyond or not 0 <= start <= len(storage.data):
+        return None
+    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
+
+
 # --- indices ---
 
 

@@ -25,7 +25,7 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import card
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4, load4_or_zero, store4, wait_async
+from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4, load4_or_zero, store4
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -34,7 +34,7 @@ filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-of_inputs, of_taps, of_products = filtering.of_inputs, filtering.of_taps, filtering.of_products
+of_inputs, of_taps, elements_of = filtering.of_inputs, filtering.of_taps, filtering.elements_of
 
 ALGORITHM = "F(2x2,3x3)"
 BLOCK_M, BLOCK_K = 16, 8  # patches, filters
@@ -66,7 +66,7 @@ if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK
         f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {THREAD_M=} {THREAD_N=}: must make a tile for the 32 lanes of a warp, "
         f"{THREADS=} rows of windows, four filters of each, and room for the products in two pairs of tiles"
     )
-load_k, multiply_k, row_of = of.load_k, of.multiply_k, of.row_of
+row_of = of.row_of
 A_FRAG, B_FRAG, TILE = of.A_FRAG, of.B_FRAG, of.ACC
 ACC = WINDOW * TILE
 
@@ -123,25 +123,64 @@ def copy_filters(filters, at, tiles, to):
         copy4_async(tiles, to + turn * THREADS * VECTOR, filters, at + turn * THREADS * VECTOR)
 
 
+class Source(NamedTuple):
+    """What a thread brings, and where to."""
+
+    dy: object
+    filters: object
+    window: object  # a row of a window of four filters, in registers
+    at: object  # where in dy it begins, of filter 0
+    inside: object  # a bit for each of its pixels
+    k: object  # the first of the four filters of a tile
+    to: object  # where in a_tile what becomes of it belongs
+    partner: object  # the lane that brings the other row of its sums
+    sign: object  # with which that row counts
+    filters_at: object  # where in filters its copies begin
+    copied: object  # where in a pair of tiles they belong
+
+
 @inlined
-@unroll
-def add_products(products, v, elements):
-    """Of channel v, the elements of a patch: sums of its products, down the columns and then along the rows."""
-    for s in unrolled(WINDOW):
-        m0, m1 = products[s * VECTOR + v], products[(WINDOW + s) * VECTOR + v]
-        m2, m3 = products[(2 * WINDOW + s) * VECTOR + v], products[(3 * WINDOW + s) * VECTOR + v]
-        products[s * VECTOR + v], products[(WINDOW + s) * VECTOR + v] = of_products(m0, m1, m2, m3)
-    for r in unrolled(PATCH):
-        first, to = r * WINDOW * VECTOR + v, r * PATCH * VECTOR + v
-        m0, m1 = products[first], products[first + VECTOR]
-        m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
-        elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
+def ask(source, here, tiles, start):
+    """The row of the next window to registers, the next filters on their way. The last pair is brought twice."""
+    K, gemm_k = source.dy.shape[4], int64(here[0])
+    inside = source.inside if gemm_k + source.k < K else uint32(0)
+    load_window(source.dy, uint32(source.at + gemm_k), inside, uint32(K), source.window)
+    copy_filters(source.filters, source.filters_at + gemm_k * B_STRIDE, tiles, start + source.copied)
+    if gemm_k + BLOCK_K < K:
+        here[0] = uint32(gemm_k + BLOCK_K)
+
+
+@inlined
+def arrive(source, here, tiles, start):
+    store_window(source.window, source.partner, source.sign, tiles, start + source.to)
+
+
+@inlined
+def first_of_lane():
+    """The thread's first row and column of a product, as in gemm_tuned; a tile is one warp's."""
+    lane = uint32(cuda.threadIdx.x) % 32
+    return (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % LANES_N * VECTOR
+
+
+@inlined
+def first_of_thread():
+    """Where the thread's values of its warp's row of products begin, in either tile."""
+    warp = uint32(cuda.threadIdx.x) // 32
+    thread_m, thread_n = first_of_lane()
+    return warp * A_ROW + thread_m, warp * WINDOW * BLOCK_N + thread_n
+
+
+begin, multiply = register_tiles.double_buffered(
+    of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive,
+    products=register_tiles.Products(WINDOW, BLOCK_M, BLOCK_N, first_of_thread),
+)  # fmt: skip
 
 
 @jit(THREADS, BLOCKS_PER_SM)
 @unroll
 def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     tiles = cuda.shared.array(0, float32)
+    here = cuda.local.array(1, uint32)  # the first filter of the next pair of tiles
     window = cuda.local.array(WINDOW * VECTOR, float32)
     a_frag = cuda.local.array(A_FRAG, float32)
     b_frag = cuda.local.array(B_FRAG, float32)
@@ -171,49 +210,20 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     other, sign = uint32(2) if r < 2 else uint32(1), float32(1.0) if r == 1 else float32(-1.0)
     partner = int32(thread % 32 + other * LANES_K - r * LANES_K)
 
-    # locate: the warp's row of products, the thread's tile in each, and what it copies of the filters
-    warp, lane = thread // 32, thread % 32
-    thread_m, thread_n = (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % LANES_N * VECTOR
-    a_at, b_at = warp * A_ROW + thread_m, A_SIZE + warp * WINDOW * BLOCK_N + thread_n
+    # locate: what it copies of the filters
     filters_at, copied = int64(block_n) * filters.shape[1] * B_STRIDE + thread * VECTOR, A_SIZE + thread * VECTOR
 
-    for i in range(ACC):
-        acc[i] = float32(0.0)
-
     # stage: the first pair of tiles
-    start = int64(0)
-    load_window(dy, at, inside if k < K else uint32(0), uint32(K), window)
-    copy_filters(filters, filters_at, tiles, start + copied)
-    store_window(window, partner, sign, tiles, start + to)
-    wait_async()
-    cuda.syncthreads()
+    source = Source(dy, filters, window, at, uint32(inside), k, to, partner, sign, filters_at, copied)
+    here[0] = uint32(0)
+    begin(source, here, tiles, a_frag, b_frag)
 
-    # multiply: the values of the first k and product; those of each next are read while one is multiplied
-    load_k(int64(0), start + a_at, start + b_at, tiles, a_frag, b_frag)
-    for gemm_k in range(0, K, BLOCK_K):
-        # stage: ask for the next pair, which travels while this one is multiplied. The last is brought
-        # twice: with an `if` around them, loads would move behind the multiplications
-        following = min(gemm_k + BLOCK_K, (K - 1) // BLOCK_K * BLOCK_K)
-        load_window(dy, uint32(at + following), inside if following + k < K else uint32(0), uint32(K), window)
-        copy_filters(filters, filters_at + following * B_STRIDE, tiles, SIZE - start + copied)
-
-        for step in unrolled(BLOCK_K * WINDOW):  # a filter, and one of the warp's products
-            # stage: the next pair. Of this one, all threads have the last values in registers when they meet
-            if step == BLOCK_K * WINDOW - 1:
-                store_window(window, partner, sign, tiles, SIZE - start + to)
-                wait_async()
-                cuda.syncthreads()
-                start = SIZE - start
-
-            # multiply
-            ahead = (step + 1) % (BLOCK_K * WINDOW)
-            next_a = start + a_at + ahead // WINDOW * A_STRIDE + ahead % WINDOW * BLOCK_M
-            next_b = start + b_at + ahead // WINDOW * B_STRIDE + ahead % WINDOW * BLOCK_N
-            load_k(int64((step + 1) % 2), next_a, next_b, tiles, a_frag, b_frag)
-            multiply_k(int64(step % 2), a_frag, b_frag, acc[step % WINDOW * TILE :])
+    # multiply: for each filter the four products of the warp's row
+    multiply((K + BLOCK_K - 1) // BLOCK_K, int64(0), source, here, tiles, a_frag, b_frag, acc)
 
     # store: the products of a patch meet in shared memory
     cuda.syncthreads()
+    warp, (thread_m, thread_n) = thread // 32, first_of_lane()
     for product in unrolled(WINDOW):
         for i in unrolled(THREAD_M):
             there = ((warp * WINDOW + product) * BLOCK_M + thread_m + row_of(i)) * OUT_ROW + thread_n
@@ -232,7 +242,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
         for i in unrolled(PRODUCTS):
             load4(products, i * VECTOR, tiles, (i * BLOCK_M + column) * OUT_ROW + channel)
         for v in unrolled(VECTOR):
-            add_products(products, v, elements)
+            elements_of(products, v, elements)
         c = block_n * BLOCK_N + channel
         out = ((int64(n) * H + h) * W + w) * C + c
         for i in unrolled(PATCH * PATCH):

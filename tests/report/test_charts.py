@@ -48,7 +48,7 @@ def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, dr
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
     expected = [preset for ladder in ladders for preset in problems.timed_presets(ladder)]
     expected += [f"sweep-{preset}-{name}" for preset, names in shipped.data.sweeps.items() for name in names]
-    expected += [f"roofline-{ladder}" for ladder in ladders]
+    expected += [*(f"roofline-{ladder}" for ladder in ladders), "worth"]
     assert sorted(drawn) == sorted(expected)
     for name, svg in drawn.items():
         pixels = charts.CHARTS / shipped.slug / f"{name}.png"

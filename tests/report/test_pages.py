@@ -4,12 +4,15 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
+import numpy as np
 import pytest
 from made import card
+from matplotlib import image
 from msgspec.structs import replace
 
-from common.catalog import catalog, exercises
+from common.catalog import catalog, device, exercises
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
@@ -211,7 +214,7 @@ def test_a_lessons_page_can_be_read_at_one_sitting(path):
 
 
 def test_the_readme_is_short():
-    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 125
+    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 90
 
 
 # --- what lesson 01 says ---
@@ -232,8 +235,46 @@ def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_
     assert lines(shown) == lines(text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1])
 
 
+@pytest.mark.usefixtures("traced")
+def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsys):
+    source = text(FIRST.parent / "start" / "photograph.py")
+    shown, lines = re.findall(r"```python\n([^`]*picture\[row, column\][^`]*)```", text(FIRST))
+    assert textwrap.indent(shown, "    ") in source
+    copied, *others = [shown.splitlines()[-1].strip(), *lines.splitlines()]
+    means = [
+        lambda photo: photo,
+        lambda photo: 1 - photo,
+        lambda photo: np.minimum(1.5 * photo, 1),
+        lambda photo: photo > 0.5,
+        lambda photo: photo[::-1],
+    ]
+    for i, (line, mean) in enumerate(zip([copied, *others], means, strict=True)):
+        edited = tmp_path / f"photograph{i}.py"
+        edited.write_text(source.replace(copied, line))
+        catalog.load_file(edited).main(tmp_path)
+        both = image.imread(tmp_path / "photograph.png")[..., 0]
+        photo, picture = np.split(both, 2, axis=1)
+        assert f"{tmp_path / 'photograph.png'}\n" in capsys.readouterr().out
+        np.testing.assert_allclose(picture, mean(photo), atol=0.01)  # a pixel of the PNG has 256 values
+
+
+@pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the compiler says what is wrong")
+def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
+    source = text(FIRST.parent / "start" / "photograph.py")
+    edited = tmp_path / "photograph.py"
+    edited.write_text(source.replace("= photo[row, column]", "= foto[row, column]"))
+    code = (
+        "import importlib, runpy; importlib.import_module('lessons.01_naive.start');"
+        f"runpy.run_path({str(edited)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", done.stderr)
+
+
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():
     before, after = text(FIRST).split("\n## 2. ")
     assert not re.search(r"!\[|^\||<!--=", before, re.MULTILINE)
     # the whole lesson, which tells all answers, is run at its end
-    assert "make 01" not in before + after.split("\n## 9. ")[0]
+    assert "make 01" not in before + after
+    assert "make 01" not in text(FIRST.with_name("convolution.md")).split("\n## 5. ")[0]

@@ -12,7 +12,7 @@ from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import charts, figures, kinds, pages, speeds, table, tables
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
@@ -181,7 +181,7 @@ def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
-        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
+        "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
         "swept": "gemm-4096 gemm_coarsened gemm_tuned", "picture": "training-curves the curves",
         "epilogues": "conv3d_implicit_gemm_precomputed c3d-conv3a",
@@ -209,10 +209,10 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(ow
     assert "‡" not in page("code gemm_naive", own)
 
 
-def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(own, tmp_path, no_pixels):
+def test_the_chart_of_the_ladder_has_signs_ratios_and_the_floor(own, tmp_path, no_pixels):
     charts.save(charts.speedups(own, "hgemm-4096"), tmp_path / "chart")
     text = re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
-    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", table.SIGNS["‡"]):
+    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", table.SIGNS["‡"]):
         assert said in text, said
     assert table.SIGNS["†"] not in text
 

@@ -102,7 +102,7 @@
       said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}${why}`;
     }
 
-    // The lines of the measure, each with its name. A share is of the step's own floor, so they are one line.
+    // The lines of the measure, each with its name. All shares are of one floor.
     function floorLines(floors, first) {
       if (!floors.length) return [];
       if (state.measure === "share") return [["floor", 100]];

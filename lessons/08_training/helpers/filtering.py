@@ -66,6 +66,21 @@ def dtaps_of(m0, m1, m2, m3):
     return m0 + (m1 + m2) * half, (m1 - m2) * half, (m1 + m2) * half + m3
 
 
+@inlined
+@unroll
+def elements_of(products, v, elements):
+    """Of channel v, the elements of a patch: sums of its products, down the columns and then along the rows."""
+    for s in unrolled(WINDOW):
+        m0, m1 = products[s * VECTOR + v], products[(WINDOW + s) * VECTOR + v]
+        m2, m3 = products[(2 * WINDOW + s) * VECTOR + v], products[(3 * WINDOW + s) * VECTOR + v]
+        products[s * VECTOR + v], products[(WINDOW + s) * VECTOR + v] = of_products(m0, m1, m2, m3)
+    for r in unrolled(PATCH):
+        first, to = r * WINDOW * VECTOR + v, r * PATCH * VECTOR + v
+        m0, m1 = products[first], products[first + VECTOR]
+        m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
+        elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
+
+
 # --- what becomes of x and of dy, for the gradient of the taps ---
 
 

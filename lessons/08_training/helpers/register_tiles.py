@@ -106,16 +106,31 @@ def nothing(source, here, tiles, start):
     pass
 
 
-def double_buffered(of, A_STRIDE, BLOCK_N, BLOCK_K, ask, arrive=nothing, move_on=nothing):
+class Products(NamedTuple):
+    """How many products there are of each k, how far apart their operands lie, and where the thread's first begin."""
+
+    PRODUCTS: int
+    A_APART: int
+    B_APART: int
+    first_of_thread: object = None  # if not as usual
+
+
+ONE = Products(1, 0, 0)
+
+
+def double_buffered(of, A_STRIDE, B_STRIDE, BLOCK_K, ask, arrive=nothing, move_on=nothing, products=ONE):
     """Device functions: `begin` brings the first pair of tiles, `multiply` goes through so many pairs.
 
     `ask(source, here, tiles, start)` asks for the next pair, to lie from tiles[start] on. `arrive`, of the same, does
     what is left to do before the barrier. `move_on`, behind it, makes `here` say what to ask for next: read so late,
     it takes no registers before. `source` is what the kernel reads, as a tuple.
+
+    Of each k there may be several `products`, with sums of their own.
     """
-    A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + BLOCK_N)
-    first_of_thread, load_k, multiply_k = of.first_of_thread, of.load_k, of.multiply_k
-    ACC = of.ACC
+    A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
+    first_of_thread, load_k, multiply_k = products.first_of_thread or of.first_of_thread, of.load_k, of.multiply_k
+    PRODUCTS, A_APART, B_APART, TILE = products.PRODUCTS, products.A_APART, products.B_APART, of.ACC
+    STEPS, ACC = BLOCK_K * PRODUCTS, PRODUCTS * TILE
 
     @inlined
     def begin(source, here, tiles, a_frag, b_frag):
@@ -139,20 +154,21 @@ def double_buffered(of, A_STRIDE, BLOCK_N, BLOCK_K, ask, arrive=nothing, move_on
             # is not needed: with an `if` around them, loads would move behind the multiplications
             ask(source, here, tiles, SIZE - start)
 
-            for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
-                # stage: the next pair is complete. Of this one, all threads have the last k in registers
-                if k == BLOCK_K - 1:
+            for step in unrolled(STEPS):  # int64(), as for a literal Numba would compile a function once more
+                # stage: the next pair is complete. Of this one, all threads have the last values in registers
+                if step == STEPS - 1:
                     arrive(source, here, tiles, SIZE - start)
                     wait_async()
                     cuda.syncthreads()
                     start = SIZE - start
                     move_on(source, here, tiles, start)
 
-                # multiply: the values of each next k are read while one is multiplied
-                a_at = start + (k + 1) % BLOCK_K * A_STRIDE + thread_m
-                b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
-                load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
-                multiply_k(int64(k % 2), a_frag, b_frag, acc)
+                # multiply: the values of each next k, or product, are read while one is multiplied
+                ahead = (step + 1) % STEPS
+                a_at = start + ahead // PRODUCTS * A_STRIDE + ahead % PRODUCTS * A_APART + thread_m
+                b_at = start + A_SIZE + ahead // PRODUCTS * B_STRIDE + ahead % PRODUCTS * B_APART + thread_n
+                load_k(int64((step + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
+                multiply_k(int64(step % 2), a_frag, b_frag, acc[step % PRODUCTS * TILE :])
         return start
 
     return begin, multiply

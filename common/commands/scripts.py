@@ -1,0 +1,226 @@
+"""The command ``run``: any Numba CUDA program, its kernels in the tracer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from msgspec import to_builtins
+from rich.markup import escape
+
+from common.catalog import store
+from common.catalog.catalog import Step
+from common.commands import arguments, console
+from common.commands.console import RIGHT, UNUSABLE, WRONG
+from common.explain.faults import UNSOUND, Fault
+from common.report import traces, tracetables
+from common.run import isolate
+from common.trace.messages import Script, ScriptResult, Traced, TracedAccess, TracedKernel
+
+_SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
+_POLL_SECONDS = 0.05
+_DEAR = 1.5  # times what it had to move: an access is told from there on
+_TOLD = 8  # accesses
+
+
+def commands(known: arguments.Commands) -> None:
+    text = "run any Numba CUDA program without a GPU, its kernels in the tracer, and report their faults and costs"
+    sub = known.add("run", _run, text)
+    sub.add_argument("script", type=Path, metavar="SCRIPT.py", help="the program")
+    sub.add_argument("--stop", action="store_true", help="end it after the first launch with faults")
+    sub.add_argument("--html", type=Path, metavar="OUT", help="write its kernels' trace as a page, one file")
+    arguments.takes_json(sub)
+    sub.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGS", help="the program's arguments")
+
+
+def _own_options(options: argparse.Namespace) -> list[str]:
+    """The program's arguments; options of this command may stand among them, up to ``--``."""
+    mine = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    mine.add_argument("--stop", action="store_true", default=options.stop)
+    mine.add_argument("--json", action="store_true", default=options.json)
+    mine.add_argument("--html", type=Path, default=options.html)
+    words = list(options.words)
+    at = words.index("--") if "--" in words else len(words)
+    found, rest = mine.parse_known_args(words[:at])
+    options.stop, options.json, options.html = found.stop, found.json, found.html
+    return rest + words[at + 1 :]
+
+
+def _run(options: argparse.Namespace) -> int:
+    words = _own_options(options)
+    path: Path = options.script
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    if options.html is not None and options.html.suffix not in (".html", ".htm"):
+        raise ValueError(f"--html {options.html}: must end in .html")
+    kept = traces.KEPT if options.html is not None else 0
+    with _passed_on(options.json) as (output, errors):
+        task = Script(
+            path=str(path.resolve()), ladder="", folder=os.getcwd(), words=words, stop=options.stop, kept=kept,
+            output=output, errors=errors, within=_IN_ALL,
+        )  # fmt: skip
+        ((_, found),) = isolate.run([task], True, _SECONDS)
+    if options.html is not None:
+        _write_page(options, path, found)
+    code = _code(found)
+    if options.json:
+        console.print_json(_told(found, code))
+    else:
+        _print(path, found)
+    return code
+
+
+def _write_page(options: argparse.Namespace, path: Path, found: ScriptResult) -> None:
+    from common.book import costs, explorer
+
+    kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
+    if not kernels:
+        console.complain(f"[yellow]{escape(str(options.html))}: not written, as no kernel of a file ran[/]")
+        return
+    nobody = Step(path.stem, "", "gemm", None, Path(), path.name, experiment=True)
+    trace = traces.of(Traced("", {}, kernels), path.name)
+    store.write(options.html, explorer.page([costs.Shown(nobody, trace, path.resolve())]))
+    console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
+
+
+def _faults(found: ScriptResult) -> list[Fault]:
+    return [*found.others, *(fault for kernel in found.kernels for fault in kernel.faults)]
+
+
+def _code(found: ScriptResult) -> int:
+    if _faults(found):
+        return WRONG
+    return RIGHT if found.status == "right" and not found.unknown else UNUSABLE
+
+
+def _unknown(found: ScriptResult) -> list[str]:
+    """What the tracer does not know, or why the program has no end."""
+    return [*found.unknown, *([found.message] if found.message else [])]
+
+
+@contextmanager
+def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
+    """Two files that a program prints to; what comes is passed on at once, to standard error alone beside JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "output"), Path(folder, "errors")
+        for file in files:
+            file.touch()
+        done = threading.Event()
+        targets = (sys.stderr if aside else sys.stdout), sys.stderr
+        thread = threading.Thread(target=_pass_on, args=(list(zip(files, targets, strict=True)), done), daemon=True)
+        thread.start()
+        try:
+            yield str(files[0]), str(files[1])
+        finally:
+            done.set()
+            thread.join()
+
+
+def _pass_on(pairs: list[tuple[Path, TextIO]], done: threading.Event) -> None:
+    with (
+        pairs[0][0].open(encoding="utf-8", errors="replace") as first,
+        pairs[1][0].open(encoding="utf-8", errors="replace") as second,
+    ):
+        over = False
+        while not over:
+            over = done.wait(_POLL_SECONDS)
+            for source, (_, target) in zip((first, second), pairs, strict=True):
+                try:
+                    target.write(source.read())
+                    target.flush()
+                except OSError:
+                    console.discard(target)
+
+
+# --- what is said ---
+
+
+def _print(path: Path, found: ScriptResult) -> None:
+    say = console.say()
+    for kernel in found.kernels:
+        say.print(f"[dim]{escape(_summary(kernel))}[/]", soft_wrap=True)
+    for one in _dearest(found.kernels):
+        say.print(escape(one), soft_wrap=True)
+    for note in _notes(found):
+        say.print(escape(note), soft_wrap=True)
+    for fault in found.others:
+        where = f"{path.name}:{fault.line}: " if fault.line else f"{path.name}: "
+        say.print(f"[bold red]{escape(where + fault.what)}[/]", soft_wrap=True)
+        _print_code(say, fault)
+    for kernel in found.kernels:
+        for fault in kernel.faults:
+            text = f"{_named(kernel)}{tracetables.fault_sentence(fault)}"
+            say.print(f"[bold red]{escape(text)}[/]", soft_wrap=True)
+            _print_code(say, fault)
+    for text in _unknown(found):
+        say.print(f"[yellow]Not known to the tracer:[/] {escape(text)}", soft_wrap=True)
+    if _code(found) == RIGHT:
+        what = "nothing out of bounds, no race, no uninitialised value stored"
+        launched = sum(kernel.launches for kernel in found.kernels)
+        text = f"in {launched:,} launches: {what}" if launched else "as no kernel was launched"
+        say.print(f"[green]No fault[/] {text}.", soft_wrap=True)
+
+
+def _print_code(say: Any, fault: Fault) -> None:
+    if fault.code:
+        say.print(f"    {escape(fault.code)}", soft_wrap=True)
+    if fault.look_at:
+        say.print(f"    [dim]look at {escape(fault.look_at)}[/]", soft_wrap=True)
+
+
+def _named(kernel: TracedKernel) -> str:
+    return f"{Path(kernel.file).name}, {kernel.name}, "
+
+
+def _summary(kernel: TracedKernel) -> str:
+    times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
+    grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
+    return f"{kernel.name} was launched {times}{grid} blocks of {block} threads."
+
+
+def _dearest(kernels: Sequence[TracedKernel]) -> list[str]:
+    """Accesses that move much more than they have to, the dearest first."""
+    found = [(one.moved - one.ideal, kernel, one) for kernel in kernels for one in kernel.accesses if _dear(one)]
+    found.sort(key=lambda each: -each[0])
+    lines = [_access(kernel, one) for _, kernel, one in found[:_TOLD]]
+    more = len(found) - len(lines)
+    return [*lines, f"... and {more} more such accesses"] if more else lines
+
+
+def _dear(one: TracedAccess) -> bool:
+    return one.space in ("global", "shared") and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
+
+
+def _access(kernel: TracedKernel, one: TracedAccess) -> str:
+    unit = "sectors of 32 bytes" if one.space == "global" else "wavefronts"
+    why = "not coalesced" if one.space == "global" else "bank conflicts"
+    verb = "reads" if one.op in ("read", "copy") else "writes"
+    each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
+    return f"{Path(kernel.file).name}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}"
+
+
+def _notes(found: ScriptResult) -> list[str]:
+    kernels = [f"{_named(kernel)}{note}." for kernel in found.kernels for note in kernel.notes]
+    return [*kernels, *(f"{note[0].upper()}{note[1:]}." for note in found.notes)]
+
+
+def _told(found: ScriptResult, code: int) -> dict[str, Any]:
+    """The result as JSON has it."""
+    faults = [{"file": None, "kernel": None, **to_builtins(fault)} for fault in found.others]
+    faults += [
+        {"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": UNSOUND[fault.kind]}
+        for kernel in found.kernels
+        for fault in kernel.faults
+    ]
+    status = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}[code]
+    return {
+        "status": status, "faults": faults, "unknown": _unknown(found), "notes": _notes(found),
+        "kernels": to_builtins(found.kernels),
+    }  # fmt: skip

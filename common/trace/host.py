@@ -1,0 +1,325 @@
+"""What a program finds in ``numba.cuda`` where there is no GPU: device arrays, streams, events, devices, reductions.
+
+Everything is done at once and in order, on the CPU; nothing is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from common.catalog import limits
+from common.machine_code import capture
+from common.machine_code.capture import replaced
+from common.trace.device_arrays import DeviceArray, allocate
+
+NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
+
+
+class HostError(RuntimeError):
+    """The program asks the driver or the GPU for what the tracer does not have."""
+
+
+# --- arrays ---
+
+
+class Array(DeviceArray):
+    """A device array with what Numba's have beside NumPy's."""
+
+    __cuda_ndarray__ = True
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None}
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[Array]:
+        for begin in range(0, self.size, section):
+            part: Any = self[begin : begin + section]
+            yield part
+
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        given = np.asarray(ary)
+        if given.shape != self.shape or given.dtype != self.dtype:
+            raise ValueError(f"array of shape {given.shape} and dtype {given.dtype} is copied to one of "
+                             f"{self.shape} and {self.dtype}")  # fmt: skip
+        self[...] = given
+
+    def as_cuda_arg(self) -> Array:
+        return self
+
+
+def make(shape: Any, dtype: Any = np.float64, values: Any = None, order: str = "C", known: bool = False) -> Array:
+    """Device memory that holds ``values``, or what nobody has written; with ``known`` nobody asks who wrote it."""
+    shape = tuple(map(int, shape)) if isinstance(shape, tuple | list) else (int(shape),)
+    kind = np.dtype(dtype)
+    if order == "F" and len(shape) > 1:
+        turned = None if values is None else np.asarray(values).T
+        made = make(shape[::-1], kind, turned, known=known).T
+        assert isinstance(made, Array)
+        return made
+    array = allocate(shape, kind, values).view(Array)
+    if known and array.storage is not None:
+        array.storage.written = None
+    return array
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+    if to is not None:
+        to.copy_to_device(obj)
+        return to
+    if isinstance(obj, Array):
+        return obj
+    from numba.cuda.cudadrv.devicearray import sentry_contiguous
+
+    values = np.asanyarray(obj)
+    sentry_contiguous(values)
+    order = "F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"
+    return make(values.shape, values.dtype, values, order)
+
+
+def device_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> Any:
+    return make(shape, dtype, order=order)
+
+
+def _like(array: Any) -> str:
+    return "F" if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+
+
+def device_array_like(ary: Any, stream: Any = 0) -> Any:
+    return make(ary.shape, ary.dtype, order=_like(ary))
+
+
+def _shared_with_host(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
+    """Mapped and managed memory: the host writes to it, too."""
+    made = make(shape, dtype, order=order, known=True)
+    np.asarray(made)[...] = 0
+    return made
+
+
+def _as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    if isinstance(obj, Array):
+        return obj
+    raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
+
+
+@contextmanager
+def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
+    made = [to_device(array) for array in arrays]
+    yield made[0] if len(made) == 1 else made
+    for array, held in zip(arrays, made, strict=True):
+        np.copyto(array, np.asarray(held))
+
+
+# --- streams, events, devices ---
+
+
+class Stream:
+    """Work on it is done as soon as it is asked for."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    @contextmanager
+    def auto_synchronize(self) -> Iterator[Stream]:
+        yield self
+
+    def add_callback(self, callback: Any, arg: Any = None) -> None:
+        callback(self, 0, arg)
+
+    def __repr__(self) -> str:
+        return "<CUDA stream of the tracer>"
+
+
+class Event:
+    """A point of a stream, passed as soon as it is there."""
+
+    def __init__(self, said: set[str]) -> None:
+        self._said = said
+
+    def record(self, stream: Any = 0) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait(self, stream: Any = 0) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        self._said.add(NOT_TIMED)
+        return math.nan
+
+
+class _Memory(NamedTuple):
+    """Bytes of a GPU's memory."""
+
+    free: int
+    total: int
+
+
+class Gpu(capture.Device):
+    """The GPU that programs are told of, its context, and the list of all GPUs."""
+
+    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = limits.MAX_BLOCK
+    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = limits.MAX_GRID
+    MAX_THREADS_PER_MULTI_PROCESSOR, MAX_REGISTERS_PER_BLOCK = 2048, limits.REGISTERS
+    TOTAL_CONSTANT_MEMORY, CAN_MAP_HOST_MEMORY, UNIFIED_ADDRESSING = limits.MAX_CONSTANT, 1, 1
+    CLOCK_RATE, MEMORY_CLOCK_RATE, GLOBAL_MEMORY_BUS_WIDTH = 1_980_000, 2_619_000, 5120
+    COOPERATIVE_LAUNCH, CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY, PCI_BUS_ID, PCI_DEVICE_ID = 1, 1, 1, 0, 0
+    uuid = "GPU-00000000-0000-0000-0000-000000000000"
+    supports_float16 = supports_bfloat16 = True
+
+    def __init__(self) -> None:
+        super().__init__(capture.MULTIPROCESSORS)
+        self.deallocations, self.lst = SimpleNamespace(clear=lambda: None), [self]
+
+    def __getattr__(self, name: str) -> Any:
+        raise HostError(f"the device's {name} is not known to the tracer")
+
+    def __getitem__(self, number: int) -> Gpu:
+        if number != 0:
+            raise IndexError("there is one GPU here")
+        return self
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Gpu]:
+        yield self
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def get_memory_info(self) -> _Memory:
+        return _Memory(free=140 << 30, total=141 << 30)
+
+    current = property(lambda self: self)
+
+    def get_primary_context(self) -> Gpu:
+        return self
+
+    def get_default_stream(self) -> Stream:
+        return Stream()
+
+    def push(self) -> None:
+        pass
+
+    pop = push
+
+
+# --- reductions and element-wise functions ---
+
+
+class Reduce:
+    """``cuda.reduce``: the function is applied to halves, as long as it takes arrays, else to one after the other."""
+
+    def __init__(self, functor: Any) -> None:
+        self.functor = getattr(functor, "py_func", functor)
+
+    def __call__(self, arr: Any, size: int | None = None, res: Any = None, init: Any = 0, stream: Any = 0) -> Any:
+        if arr.ndim != 1:
+            raise TypeError("only support 1D array")
+        values = np.array(arr[:size] if size is not None else arr)
+        total = values.dtype.type(init)
+        if len(values):
+            total = values.dtype.type(self.functor(self._halved(values), total))
+        if res is None or not len(values):
+            return total
+        res[:1].copy_to_device(np.array([total], values.dtype))
+        return None
+
+    def _halved(self, values: Any) -> Any:
+        one_by_one = np.frompyfunc(self.functor, 2, 1)
+        while len(values) > 1:
+            half = len(values) // 2
+            made = np.asarray(one_by_one(values[:half], values[half : 2 * half])).astype(values.dtype)
+            values = np.concatenate([made, values[2 * half :]])
+        return values[0]
+
+
+_numbers = iter(range(10**9))
+
+
+def _compiled(source: str, scope: dict[str, Any]) -> None:
+    """Run the text of a kernel that Numba writes for ``vectorize``; the tracer reads it again."""
+    file = f"<a kernel of vectorize, {next(_numbers)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    before = set(scope)
+    exec(compile(source, file, "exec"), scope)
+    for name in set(scope) - before:
+        if callable(scope[name]) and name.startswith("__"):
+            scope[name].home = scope["__core__"].py_func.__code__.co_filename
+
+
+def _spread(self: Any, array: Any, shape: Any) -> Any:
+    """An argument of an element-wise function, as if it had this shape."""
+    missing = (0,) * (len(shape) - array.ndim)
+    strides = [
+        0 if extent != own else stride
+        for extent, own, stride in zip(shape, (*missing, *array.shape), (*missing, *array.strides), strict=True)
+    ]
+    made = np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
+    return made
+
+
+@contextmanager
+def in_place(said: set[str]) -> Iterator[Gpu]:
+    """Meanwhile the functions of ``numba.cuda`` for the host are the tracer's; ``said``: what the user must know."""
+    from numba import cuda
+    from numba.cuda import api, deviceufunc, dispatcher, vectorizers
+    from numba.cuda.cudadrv import devices
+
+    gpu, stream = Gpu(), Stream()
+    nothing = lambda *_, **__: None  # noqa: E731
+    functions: dict[str, Any] = {
+        "device_array": device_array, "device_array_like": device_array_like, "to_device": to_device,
+        "_auto_device": lambda ary, stream=0, copy=True: (to_device(ary), False),
+        "managed_array": _shared_with_host, "mapped_array": _shared_with_host,
+        "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_like(ary)),
+        "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
+        "pinned_array_like": np.zeros_like, "mapped": _mapped,
+        "as_cuda_array": _as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
+        "stream": lambda: Stream(), "external_stream": lambda ptr: Stream(), "default_stream": lambda: stream,
+        "legacy_default_stream": lambda: stream, "per_thread_default_stream": lambda: stream,
+        "event": lambda timing=True: Event(said), "event_elapsed_time": lambda start, end: start.elapsed_time(end),
+        "gpus": gpu, "list_devices": lambda: gpu, "get_current_device": lambda: gpu, "select_device": lambda _: gpu,
+        "current_context": lambda *_: gpu, "is_float16_supported": lambda: True, "is_supported_version": lambda: True,
+        "is_bfloat16_supported": lambda: True, "cuda_error": nothing, "profile_start": nothing,
+        "profile_stop": nothing, "detect": lambda: bool(print(f"Found 1 CUDA devices\nid 0    {gpu.name}")) or True,
+        "profiling": contextlib.nullcontext, "reduce": Reduce, "Reduce": Reduce,
+    }  # fmt: skip
+    known = {name: value for name, value in functions.items() if hasattr(cuda, name)}
+    with ExitStack() as open_:
+        open_.enter_context(capture.no_device())
+        open_.enter_context(capture.host(**known))
+        open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
+        open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
+        open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
+        open_.enter_context(replaced(deviceufunc, exec=_compiled))
+        open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
+        open_.enter_context(
+            replaced(
+                vectorizers.CUDAGeneralizedUFunc,
+                _broadcast_scalar_input=_spread,
+                _broadcast_add_axis=lambda self, array, shape: _spread(self, array, shape),
+            )
+        )
+        yield gpu

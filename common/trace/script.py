@@ -1,0 +1,398 @@
+"""Runs a Numba CUDA program without a GPU: its kernels in the tracer, its host code as it is.
+
+Numba compiles each kernel for the arguments of its launches, without a driver: what it refuses is refused here, too,
+and its types say where float64 comes in. What the tracer does not know ends the program, and is said.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+import re
+import runpy
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.catalog import limits
+from common.explain import errors
+from common.explain.faults import Fault, cut
+from common.machine_code import capture
+from common.machine_code.capture import replaced
+from common.run import stages
+from common.run.messages import Status
+from common.trace import host
+from common.trace.messages import ScriptResult, TracedKernel
+from common.trace.state import MistakeError, TraceError
+from common.trace.trace import Launch, Tracer
+
+KEPT = 12  # requests of each access that a page shows
+_RECORDED = 3  # launches of a kernel whose accesses are counted
+_ARCHITECTURE = (9, 0)
+_OF_THE_DRIVER = "CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"
+_ENDLESS = "goes on for more than"
+
+
+class UnknownError(BaseException):
+    """The tracer does not know what the program does; no ``except Exception`` of the program hides it."""
+
+
+class StoppedError(BaseException):
+    """A launch has faults, and the program was to stop at the first."""
+
+
+class Program:
+    """Stands in for a GPU while a program runs; then has what its kernels did.
+
+    ``notes``    what the user is told beside faults
+    ``unknown``  what the tracer does not know, with the line
+    """
+
+    def __init__(self, stop: bool = False, kept: int = 0) -> None:
+        self.tracer = Tracer(recording=True)
+        self.tracer.kept = kept
+        self.stop = stop
+        self.notes: set[str] = set()
+        self.unknown: list[str] = []
+        self.faults: list[Fault] = []  # of what no kernel is to blame for
+        self.widened: dict[Any, set[tuple[str, int]]] = {}
+        self._launches: dict[Any, int] = {}
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Meanwhile the program's kernels, arrays and streams are the tracer's."""
+        from numba.cuda import dispatcher
+
+        kind = dispatcher.CUDADispatcher
+
+        def configured(kernel: Any, given: Any) -> Any:
+            given = given if isinstance(given, tuple) else (given,)
+            plain = tuple(0 if isinstance(one, host.Stream) else one for one in given)
+            grid, block, shared = limits.require_configuration(kernel.py_func.__name__, plain)
+            made = object.__new__(dispatcher._LaunchConfiguration)
+            capture._configure(made, kernel, grid, block, 0, shared)
+            return made
+
+        def configure(kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
+            return configured(kernel, (griddim, blockdim, stream, sharedmem))
+
+        with (
+            host.in_place(self.notes),
+            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
+            replaced(
+                kind, __getitem__=configured, configure=configure, specialize=_specialise,
+                compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
+                get_max_threads_per_block=lambda *_: 1024,
+            ),
+        ):  # fmt: skip
+            yield
+
+    # --- kernels ---
+
+    def compile(self, kernel: Any, signature: Any) -> Any:
+        """In place of Numba's own, which asks the driver: types and lowers the kernel for these arguments."""
+        from numba.cuda.core import sigutils
+
+        types, _ = sigutils.normalize_signature(signature)
+        if types not in kernel.overloads:
+            with stages.stage(stages.COMPILE):
+                kernel.overloads[types] = Compiled(_typed(kernel, types))
+            self.widened.setdefault(kernel.py_func, set()).update(_widened(kernel, kernel.overloads[types].typed))
+        return kernel.overloads[types]
+
+    def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
+        """Carry out a launch."""
+        kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
+        limits.require_kernel(kernel.py_func.__name__, False, grid, named)
+        if kernel.targetoptions.get("device"):
+            raise TypeError(f"{kernel.py_func.__name__} is a device function: only kernels may call it")
+        for extension in kernel.targetoptions.get("extensions") or ():
+            raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
+        if kernel.targetoptions.get("link"):
+            raise self.lacking(f"{kernel.py_func.__name__} links code that is not Python's")
+        given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
+        limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
+        for callback in getattr(launched, "pre_launch_callbacks", ()):
+            callback(kernel, launched)
+        function = kernel.py_func
+        count = self._launches[function] = self._launches.get(function, 0) + 1
+        self.tracer.recording = count <= _RECORDED
+        try:
+            with stages.stage(stages.KERNEL):
+                bounds = capture.bounds(kernel)
+                self.tracer.run(
+                    Launch(function, grid, block, launched.sharedmem, given, bounds), alone=_waits(function)
+                )
+        except MistakeError as error:
+            if _ENDLESS not in str(error):  # Numba has compiled it
+                raise self.lacking(str(error)) from error
+            self.stop = True
+        except TraceError as error:
+            raise self.lacking(str(error)) from error
+        finally:
+            self._print(function)
+        if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
+            raise StoppedError
+
+    def lacking(self, text: str) -> UnknownError:
+        self.unknown.append(text)
+        return UnknownError(text)
+
+    def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments as the signature has them that they are launched with."""
+        from numba.cuda.typing.typeof import Purpose, typeof
+
+        if not kernel._can_compile or kernel.specialized:
+            types = _chosen(kernel, arguments)
+        else:
+            types = tuple(typeof(one, Purpose.argument) for one in arguments)
+            self.compile(kernel, types)
+        return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
+
+    def _print(self, function: Any) -> None:
+        """What a launch's threads have printed, the first of them."""
+        ledger = self.tracer.ledgers.get(function)
+        if ledger is not None and ledger.prints:
+            for line in ledger.printed:
+                print(line)
+            if more := ledger.prints - len(ledger.printed):
+                print(f"... {more:,} more lines of {function.__name__}")
+            ledger.printed.clear()
+            ledger.prints = 0
+
+    # --- what came of it ---
+
+    def kernels(self) -> list[TracedKernel]:
+        found = self.tracer.reports()
+        for kernel, function in zip(found, self.tracer.ledgers, strict=True):
+            harmless = [one for one in kernel.faults if _meant(one, kernel.file) or _checked_first(one, kernel)]
+            kernel.faults = [one for one in kernel.faults if one not in harmless]
+            for one in harmless:
+                if one.kind != "negative-index":
+                    kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
+            kernel.launches = self._launches[function]
+            for name, line in sorted(self.widened.get(function, ()), key=lambda one: one[1]):
+                kernel.notes[f"line {line} computes in float64, for which {name} is widened: {_TWICE}"] = 1
+        return found
+
+
+_TWICE = "most GPUs have few units for it"
+
+
+class Compiled:
+    """A kernel that is compiled for some types of arguments, as far as programs ask."""
+
+    def __init__(self, typed: Any) -> None:
+        self.typed = typed
+        self.signature, self.entry_point = typed.signature, typed.entry_point
+
+    def max_cooperative_grid_blocks(self, blockdim: Any, dynsmemsize: int = 0) -> int:
+        threads = int(np.prod(blockdim))
+        return limits.occupancy("9.0", threads, 0, dynsmemsize).blocks * capture.MULTIPROCESSORS
+
+    def __getattr__(self, name: str) -> Any:
+        raise host.HostError(f"a compiled kernel's {name} is not known to the tracer")
+
+
+def _not_compiled(kernel: Any, *_: Any) -> Any:
+    raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
+
+
+def _specialise(kernel: Any, *arguments: Any) -> Any:
+    return kernel
+
+
+def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
+    """The kernel as Numba types and lowers it for arguments of these types; raises what Numba raises."""
+    from numba.cuda.compiler import compile_cuda
+    from numba.cuda.types import void
+
+    options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
+    return compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
+
+
+def _widened(kernel: Any, typed: Any) -> Iterator[tuple[str, int]]:
+    """Where a float32 becomes float64 that nobody asked for: what is widened, and in which line."""
+    if "float64" in inspect.getsource(kernel.py_func) or "double" in inspect.getsource(kernel.py_func):
+        return
+    annotation = typed.type_annotation
+    kinds = annotation.typemap
+    file = kernel.py_func.__code__.co_filename
+    for block in annotation.blocks.values():
+        for one in block.body:
+            value: Any = getattr(one, "value", None)
+            if getattr(value, "op", "") not in ("binop", "inplace_binop") or one.loc.filename != file:
+                continue
+            sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
+            if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
+                yield "a float32", one.loc.line
+
+
+def _plain(argument: Any) -> Any:
+    """An argument without the words that say which way it is copied."""
+    from numba.cuda.args import ArgHint
+
+    return argument.value if isinstance(argument, ArgHint) else argument
+
+
+def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The types of the kernel's own signatures that suit the arguments; raises TypeError as Numba does."""
+    from numba.cuda.typing.typeof import Purpose, typeof
+
+    given = tuple(typeof(one, Purpose.argument) for one in arguments)
+    fitting = [types for types in kernel.overloads if len(types) == len(given) and all(map(_suits, given, types))]
+    if not fitting:
+        known = "; ".join(str(types) for types in kernel.overloads)
+        raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
+                        f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
+    return next((types for types in fitting if types == given), fitting[0])
+
+
+def _suits(given: Any, wanted: Any) -> bool:
+    from numba.cuda import types
+
+    if isinstance(wanted, types.Array):
+        same = isinstance(given, types.Array) and (given.dtype, given.ndim) == (wanted.dtype, wanted.ndim)
+        return same and wanted.layout in ("A", given.layout)
+    if isinstance(wanted, types.Number | types.Boolean):
+        return isinstance(given, types.Number | types.Boolean)
+    return True
+
+
+def _as_type(argument: Any, kind: Any) -> Any:
+    """A number as a kernel's signature has it."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
+        found = as_dtype(kind).type(argument)
+        return int(found) if kind == types.int64 else found
+    return argument
+
+
+@lru_cache(maxsize=256)
+def _waits(function: Callable[..., Any]) -> bool:
+    """May its blocks wait for each other in a loop? Then they run one after the other."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return False
+    return any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While))
+
+
+def _meant(fault: Fault, file: str) -> bool:
+    """Is a negative index one that is written as such, ``a[-1]`` or ``a[-i]``, which counts from the end?"""
+    if fault.kind != "negative-index" or fault.line is None:
+        return False
+    return fault.line in _counted_from_the_end("".join(linecache.getlines(file)))
+
+
+def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
+    """Does a thread only look at an element of global memory before another one changes it atomically, as to find
+    out whether an atomic operation is worth it?"""
+    if fault.kind not in ("race", "overlap") or not re.search(r"is changed atomically by .* and read by", fault.what):
+        return False
+    spaces = {
+        one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
+    }
+    return spaces == {"global"}
+
+
+@lru_cache(maxsize=64)
+def _counted_from_the_end(text: str) -> set[int]:
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Subscript):
+            for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+                while isinstance(index, ast.BinOp):
+                    index = index.left
+                if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
+                    found.add(node.lineno)
+    return found
+
+
+# --- a file ---
+
+
+def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
+    """Run a program's file as the main program, with these words as its arguments; what came of it."""
+    program = Program(stop, kept)
+    before = sys.argv, list(sys.path), dict(sys.modules)
+    sys.argv = [str(path), *words]
+    sys.path.insert(0, str(path.parent))
+    try:
+        with program.standing_in():
+            _main(path, program)
+    finally:
+        sys.argv, sys.path[:] = before[0], before[1]
+        sys.modules.setdefault("__main__", before[2]["__main__"])
+        sys.stdout.flush()
+    kernels = program.kernels()
+    faults = [*program.faults, *(fault for kernel in kernels for fault in kernel.faults)]
+    status: Status = "wrong" if faults else "unjudged" if program.unknown else "right"
+    return ScriptResult(
+        status=status, kernels=kernels, others=program.faults, unknown=program.unknown, notes=sorted(program.notes)
+    )
+
+
+def _main(path: Path, program: Program) -> None:
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except (UnknownError, StoppedError):
+        pass
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            said = f"the program ends with exit code {end.code}" if type(end.code) is int else str(end.code)
+            program.faults.append(Fault("uncaught", said))
+    except BaseException as error:
+        _ended(error, path, program)
+
+
+def _ended(error: BaseException, path: Path, program: Program) -> None:
+    """The program raised what it does not catch: its fault, or what the tracer does not know."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
+    line = own[-1].lineno if own else getattr(error, "lineno", None)
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if _not_ours(error):
+        program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
+        return
+    compiled = any(frame.name == "compile_cuda" for frame in frames) or _of_cuda(error)
+    known = errors.of_error(error, path) if compiled else None
+    if known is not None:
+        program.faults.append(replace(known, line=known.line or line))
+        return
+    kind = "not-compiled" if compiled else "uncaught"
+    program.faults.append(Fault(kind, cut(text, 600), line, cut(linecache.getline(str(path), line or 0).strip())))
+    first = next((i for i, frame in enumerate(frames) if own and frame == own[0]), 0)
+    said = traceback.TracebackException.from_exception(error)
+    said.stack = traceback.StackSummary.from_list(frames[first:])
+    print("".join(said.format()), file=sys.stderr)
+
+
+def _of_cuda(error: BaseException) -> bool:
+    """Does it come from Numba's compiler, or from a launch that no GPU takes?"""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
+
+
+def _not_ours(error: BaseException) -> bool:
+    """Is it for what this machine lacks, not for the program's own doing?"""
+    if isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt):
+        return True
+    if isinstance(error, AttributeError) and isinstance(error.obj, host.Array | host.Gpu | host.Stream | host.Event):
+        return True
+    names = " ".join(kind.__name__ for kind in type(error).__mro__)
+    return any(
+        word in names for word in ("CudaSupportError", "CudaAPIError", "NvvmSupport", "NvvmError", "CUDAError")
+    )
