@@ -32,7 +32,7 @@ def made(tmp_path):
     presets = {"gemm-4096": {"ladder": "gemm", "rows": rows, "floors": FLOORS}}
     presets["gemm-2048"] = presets["gemm-4096"] | {"rows": rows[:1]}
     in_turn = [row | {"beside": ["cuBLAS TF32", 0.5]} for row in rows[:2]] + rows[3:]
-    presets["gemm-in-turn"] = presets["gemm-4096"] | {"rows": in_turn}
+    presets["gemm-turns"] = presets["gemm-4096"] | {"rows": in_turn}
     card = {"slug": "card", "name": "A card", "presets": presets}
     others = [row | {"ms": 4 * row["ms"] ** 0.5, "older": True} for row in rows[:2]]
     other = {"slug": "other", "name": "Another", "presets": {"gemm-4096": presets["gemm-4096"] | {"rows": others}}}
@@ -89,7 +89,7 @@ def test_measures_switch(made, visit):
 
 def test_speeds_are_those_in_turn_with_the_library_where_all_steps_have_them(made, visit):
     page = visit(made)
-    page.get_by_label("problem").select_option("gemm-in-turn")
+    page.get_by_label("problem").select_option("gemm-turns")
     assert _values(page) == ["0.500", "0.500", "1.00"]
     assert "times as fast as cuBLAS TF32, in turn" in page.locator(".answers .axis").all_text_contents()
 
@@ -98,7 +98,7 @@ def test_cards_switch(made, visit):
     """Each card with its own times and problems; a problem with the cards that have it."""
     page = visit(made)
     options = lambda label: page.get_by_label(label).locator("option").all_text_contents()  # noqa: E731
-    assert (options("card"), options("problem")) == (["A card", "Another"], ["gemm-4096", "gemm-2048", "gemm-in-turn"])
+    assert (options("card"), options("problem")) == (["A card", "Another"], ["gemm-4096", "gemm-2048", "gemm-turns"])
     page.get_by_label("show").select_option("ms")
     page.get_by_label("card").select_option("other")
     assert _values(page) == ["40.0", "12.6"]
