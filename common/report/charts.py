@@ -264,9 +264,11 @@ def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float]) ->
     at = beside | {"xytext": (-4, 6), "ha": "right"}
     axes.annotate(f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), **at)
     for said, other in others.items():
-        bound = np.minimum(np.array([ridge, other / bandwidth, high]) * bandwidth, other)
-        axes.plot([ridge, other / bandwidth, high], bound, color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
-        axes.annotate(f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), color=MUTED, **at)
+        reach = np.array([min(ridge, other / bandwidth), other / bandwidth, high])
+        axes.plot(reach, np.minimum(reach * bandwidth, other), color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
+        below = beside | {"xytext": (8, -14)}  # of a lower roof, where no point is
+        end, how = (high, at) if other > peak else (other / bandwidth, below)
+        axes.annotate(f"{said}: {other / 1e3:.0f} TFLOP/s", (end, other), color=MUTED, **how)
     axes.annotate(f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), **beside)
 
 
