@@ -15,7 +15,7 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.check import compiling, run, unchanged
+from common.check import compiling, run
 from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
 from common.edit import history, shipped
 from common.grade import folders, grade
@@ -241,7 +241,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(steps, "_compile_changed", 0)
     for name in ("epilogues", "accuracy", "agreement", "training"):
         monkeypatch.setitem(bench.PARTS, name, bench.Part(lambda *_: [], reached, reached))
-    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (unchanged, "Outcomes")):
+    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
     def ask(text):
