@@ -37,7 +37,7 @@ class Rules(NamedTuple):
     """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree.
 
     ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
-    one of :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    one of :data:`common.catalog.reference.ALGORITHMS`: how, if not as the definition does.
     """
 
     seed: int = 0

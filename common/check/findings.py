@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import algorithms, catalog, reference
+from common.catalog import catalog, reference
 from common.catalog.problems import FLOAT16, Problem
 from common.check import arrays
 from common.explain import diagnose, letters
@@ -188,7 +188,9 @@ def precision(
         return missing
     expected = arrays.full(problem, x, weight)
     magnitude = arrays.full(problem, np.abs(x), np.abs(weight))
-    transformed = algorithms.magnitude(problem, x, weight) if algorithms.applies(problem, algorithm) else None
+    transformed = (
+        reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
+    )
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound

