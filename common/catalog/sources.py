@@ -222,9 +222,15 @@ def _version(package: str) -> str | None:
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff.
 
-    The module docstring, a deeper indentation and the step's own name do not count as changes.
+    The module docstring, a deeper indentation and the step's own name do not count as changes. Where ``new`` imports
+    ``old``, definitions that it does not replace are still in use: they are left out, too.
     """
     before, after = (without_docstring(step.path) for step in (old, new))
+    if old.path in imports(new.path):
+        replaced = set(_definitions(after))
+        in_use = [lines for name, lines in _definitions(before).items() if name not in replaced]
+        dropped = {number for lines in in_use for number in lines}
+        before = [line for number, line in enumerate(before) if number not in dropped]
     old_plain, new_plain = (
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
     )
@@ -237,6 +243,20 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
             else:
                 yield from (f"- {line}" for line in before[i1:i2])
                 yield from (f"+ {line}" for line in after[j1:j2])
+
+
+def _definitions(lines: list[str]) -> dict[str, range]:
+    """By name, the lines of what stands at the top level of a file: functions, classes, constants, imports.
+
+    The comments above belong to it, and the blank lines.
+    """
+    found, first = {}, 0
+    for node in ast.parse("\n".join(lines)).body:
+        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")
+        last = node.end_lineno or node.lineno
+        found[name or ast.unparse(node)] = range(first, last)
+        first = last
+    return found
 
 
 def without_docstring(path: Path) -> list[str]:

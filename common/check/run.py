@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from common.catalog import cache, device, problems, schema
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.check import check, loading, plan, shapes
+from common.check import check, loading, plan
 from common.machine_code import kernelcache
 from common.run import isolate, messages
-from common.run.messages import at
-from common.run.results import Outcome, Result, StepResult
+from common.run.messages import Outcome, Result, StepResult, at
 
 Answered = TypeVar("Answered")
 Told = TypeVar("Told", bound=Result)
@@ -92,7 +91,6 @@ def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages
     """Compile a step's kernels, or those of the file at ``path`` in its place, for this GPU."""
     return messages.Prepare(
         path=path or str(step.path), ladder=step.ladder, step=step.name, device=inspect_device()[0], shapes=shapes,
-        kernels=str(kernelcache.FOLDER),
     )  # fmt: skip
 
 
@@ -180,14 +178,14 @@ class _StepCheck:
             cases = plan.cases(step.ladder, gpu, seed, full)
         if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
-            variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
+            variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = allowed(step, [CODE_ARCHITECTURE])
             compiles = [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             self.lines.append([*compiles])
         checks = [
             messages.Check(
                 **at(step, case.problem, self.file), **case.fields(), precision=step.precision,
-                algorithm=step.algorithm, kernels=str(kernelcache.FOLDER),
+                algorithm=step.algorithm,
                 repeats=check.REPEATS if case.engine == "gpu" else 1,  # a trace has no races to catch by repeating
             )
             for case in cases
@@ -241,6 +239,8 @@ class _StepCheck:
         else:
             beside_gpu = not self.without_gpu and not task.on_gpu
             result = judged(problem, result, self.shape is not None, beside_gpu)
+            if self.shape and result.engine == "traced" and result.right is not None:
+                result = replace(result, depth=task.depth)
         return Outcome.of(self.step, problem, None, result)
 
     def outcomes(self) -> list[Outcome]:
@@ -262,7 +262,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if gpu and result.status == "unjudged" and result.engine == "traced" and not result.late:
         said = f"only the GPU ran it, so races and the like were not looked for: {result.message}"
         return replace(result, message=said)
-    if result.status != "refused" or not shapes.ordinary(problem):
+    if result.status != "refused" or not plan.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result.message}"
     return replace(result, status="wrong", message=None, findings=[check.Finding("refused", said)])
@@ -277,9 +277,7 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not without_gpu and wrong and all(outcome.engine in (None, "gpu") for outcome in wrong):
         place = at(step, wrong[0].problem, file)
-        again = messages.Check(
-            **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
-        )
+        again = messages.Check(**place, precision=step.precision, algorithm=step.algorithm)
         told = retell(again, wrong[0].problem, wrong[0])
         outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
     unsought = [one.unsought for one in outcomes if one.unsought]

@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 from common.catalog import cache, catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.check import compiling
-from common.run.results import Outcome, StepResult
+from common.run.messages import Outcome, StepResult
 
 FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("run.py", "compiling.py", "tasks.py")]
 """What finds outcomes: it asks, and its child processes answer."""

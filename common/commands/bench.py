@@ -24,7 +24,7 @@ from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
-from common.run.results import Outcome, StepResult, Tile
+from common.run.messages import Outcome, StepResult, Tile
 from common.timing import measuring, peers, timing, tools
 from common.trace.state import TraceError
 

@@ -16,7 +16,7 @@ from common.edit import shipped
 from common.records import records
 from common.report import tables
 from common.run import isolate
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring
 
 

@@ -15,7 +15,7 @@ from common.commands.console import RIGHT
 from common.machine_code import codegen
 from common.records import records
 from common.report import tables
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring
 from common.timing.ceilings import Ceilings
 
@@ -144,7 +144,8 @@ def _diff(options: argparse.Namespace) -> int:
         colour = colours.get(line[0])
         say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)
     counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
-    say.print(f"{counts[0]} lines go, {counts[1]} come; docstrings and indentation are left out")
+    left_out = "docstrings, indentation and what is imported are left out"
+    say.print(f"{counts[0]} lines go, {counts[1]} come; {left_out}")
     return RIGHT
 
 

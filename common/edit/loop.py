@@ -28,8 +28,7 @@ from common.edit.history import Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate, messages
-from common.run.messages import Place, ShapeTask, at
-from common.run.results import Outcome, StepResult
+from common.run.messages import Outcome, Place, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE

@@ -37,7 +37,7 @@ from common.report.canvas import (
     save,
 )
 from common.report.table import OLDER, SIGNS, explained, signs
-from common.run.results import Tile
+from common.run.messages import Tile
 from common.timing import ceilings as measured
 
 if TYPE_CHECKING:
@@ -310,26 +310,25 @@ def worth(record: Record) -> Figure:
     It is narrow, and each bar has its name above it, for a telephone's screen.
     """
     found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
+    ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
+    at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
     figure, axes = new_figure(5.0, 1.1 + 0.34 * len(found))
     for place, (one, gain) in enumerate(found):
-        axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if one.loses else BLUE)
-        beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
+        axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
         named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
-        ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind the name
-        at = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
-        axes.annotate(named, (0, place - 0.25), **at, **beside)
-        said = f"{gain.text}×{' a loss' if one.loses else ''}"
+        axes.annotate(named, (0, place - 0.25), **at_left, **beside)
+        said = f"{gain.text}×{' a loss' if gain.shown < 1 else ''}"
         axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_yticks([])
     axes.set_ylim(len(found) - 0.3, -0.7)
     axes.set_xscale("log")
-    gains = [gain.value for _, gain in found]
-    axes.set_xlim(min(0.8, 0.8 * min(gains)), 3 * max(gains))
+    axes.set_xlim(min(0.8, 0.8 * found[-1][1].value), 3 * found[0][1].value)
     plain_log_ticks(axes.xaxis, axes.get_xlim())
     gridded(axes, "x")
-    older = any(one.older for one, _ in found)
-    axes.set_xlabel(labelled("times as fast as the step it grew from (logarithmic)", (), older))
+    said = "times as fast as the step it grew from (logarithmic)"
+    axes.set_xlabel(labelled(said, (), any(one.older for one, _ in found)))
     days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
     headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
     return figure

@@ -301,12 +301,11 @@ def _main_stall(entry: Profile) -> str:
 def limiter(record: Record, preset: str, step: str) -> str:
     """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
     entry = record.profile(preset, step)
-    stall = _main_stall(entry) if entry else ""
-    if stall != "not selected":
-        return stall
-    units = {title: figures.counter(record, preset, step, key) for key, title in _COUNTERS.items() if key in _UNITS}
-    name, busy = max(((name, busy) for name, busy in units.items() if busy), key=lambda unit: unit[1].value)
-    return f"{name} {busy.text}".replace(" % ", " ") + "%"
+    if entry is None or (stall := _main_stall(entry)) != "not selected":
+        return stall if entry else ""
+    main = tools.main_kernel(entry.kernels)
+    busy, unit = max((getattr(main, key) or 0.0, key) for key in _UNITS)
+    return f"{_COUNTERS[unit].removesuffix(' %')} {busy:.0f}%"
 
 
 @kind("sanitizer", TABLES)

@@ -17,28 +17,22 @@ from common.report.table import Table
 
 # Presets that a ladder's steps are shown on besides its default: where an idea is worth something else, or nothing.
 FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
-ONE_RUN, IN_TURN, TWO_RUNS = "", "in turn", "two runs"
 
 
 @dataclass(frozen=True)
 class Worth:
     """A step on a preset, beside the step ``origin`` that it grew from.
 
-    ``gain``: how many times as fast it is, None if that was not measured. ``timed``: both in ONE_RUN, or in TWO_RUNS,
-    or each IN_TURN with one library. Is one of the two times of ``older`` code?
+    ``gain``: how many times as fast it is, if that was measured; ``timed``: in two runs, or each in turn with one
+    library; nothing if both in one run. Is one of the two times of ``older`` code?
     """
 
     step: Step
     origin: str
     preset: str
     gain: Figure | None = None
-    timed: str = ONE_RUN
+    timed: str = ""
     older: bool = False
-
-    @property
-    def loses(self) -> bool:
-        """Is the step slower than the one it grew from, in the digits that are shown?"""
-        return self.gain is not None and self.gain.shown < 1
 
 
 def origin(step: Step) -> str | None:
@@ -56,25 +50,20 @@ def presets(step: Step) -> list[str]:
 
 def measured(record: Record, step: Step, before: str, preset: str) -> Worth:
     """The step beside the one ``before``, if the record has both, at one size."""
-    rows = record.row(preset, before), record.row(preset, step.name)
-    old, new = rows
+    old, new = record.row(preset, before), record.row(preset, step.name)
     if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
         return Worth(step, before, preset)
-    ratio, timed = old.timing.median_ms / new.timing.median_ms, ONE_RUN if old.run == new.run else TWO_RUNS
+    ratio, timed = old.timing.median_ms / new.timing.median_ms, "" if old.run == new.run else "two runs"
     if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio, timed = new.beside.ratio / old.beside.ratio, IN_TURN
+        ratio, timed = new.beside.ratio / old.beside.ratio, "in turn"
     older = current.older(old, before) or current.older(new, step.name)
     return Worth(step, before, preset, figures.of(ratio, ".2f"), timed, older)
 
 
 def everything(record: Record) -> list[Worth]:
     """Every step but the ladders' first on each of its main presets: by worth, then what was not measured."""
-    found = [
-        measured(record, step, before, preset)
-        for step in catalog.steps()
-        if (before := origin(step))
-        for preset in presets(step)
-    ]
+    pairs = [(step, before) for step in catalog.steps() if (before := origin(step))]
+    found = [measured(record, step, before, preset) for step, before in pairs for preset in presets(step)]
     return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
 
 
@@ -91,8 +80,7 @@ def table(record: Record, *slugs: str) -> Table:
     The note names the steps that were not measured.
     """
     found = everything(record)
-    shown = [one for one in found if one.gain]
-    if not shown:
+    if not (shown := [one for one in found if one.gain]):
         raise kinds.UnmeasuredError("any step and the one it grew from")
     cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
     rows = []
@@ -105,8 +93,8 @@ def table(record: Record, *slugs: str) -> Table:
     header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
     header += ["waited for", "waits for"]
     lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
-    entries = [[row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards]
-    where = " and one ".join(kinds.machine(card, rows) for card, rows in zip(cards, entries, strict=True) if rows)
+    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
+    where = " and one ".join(kinds.machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
     note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
     note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
@@ -114,5 +102,5 @@ def table(record: Record, *slugs: str) -> Table:
 
 def _cell(one: Worth) -> str:
     """``1.02 (in turn)``; a loss says so, and is bold."""
-    said = f"**{one.gain.text}: a loss**" if one.gain and one.loses else kinds.cell_of(one.gain)
+    said = f"**{one.gain.text}: a loss**" if one.gain and one.gain.shown < 1 else kinds.cell_of(one.gain)
     return kinds.aged(f"{said} ({one.timed})" if one.timed else said, one.older)

@@ -61,8 +61,8 @@ def test_no_step_file_is_left_out():
     ("text", "says"),
     [
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
-        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
-        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is 3"),
+        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\[\.\.\.\] must be a list"),
+        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is an integer"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
@@ -195,6 +195,13 @@ def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
     same = diff(write, "def gemm_a(x):\n    return x\n", "if True:\n    def gemm_b(x):\n        return x\n")
     assert [line for line in same if line[0] in "+-"] == ["+ if True:"]
     assert diff(write, "x = 1\n", "x = 1\n") == []
+
+
+def test_difference_leaves_out_what_the_new_step_imports_from_the_old():
+    lines = list(sources.difference(catalog.find("dgrad_implicit_gemm"), catalog.find("dgrad_strided")))
+    assert not any(line.startswith("- def plan(") for line in lines)  # in use as it is
+    assert any(line.startswith("- ") and "return 0, 0, 0, extra" in line for line in lines)  # replaced
+    assert sum(line[0] in "+-" for line in lines) < 150
 
 
 # --- load ---

@@ -14,7 +14,7 @@ from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
 from common.report.tasks import Draw, DrawResult
-from common.run.results import Outcome, StepResult
+from common.run.messages import Outcome, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 from common.timing.tasks import PeerResult

@@ -23,7 +23,7 @@ from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
 from common.timing.tasks import TunablesResult

@@ -29,7 +29,7 @@ from pathlib import Path
 from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
 from common.check import compiling
-from common.check import budget, plan
+from common.check import loading, plan
 
 ROOM, THREADS, BYTES = 16 << 10, 256, 525_000_000
 count, compiled = 0, set()
@@ -38,7 +38,7 @@ def shapes(step):
     planned = [case.problem for case in plan.cases(step.ladder, True, 1) if case.depth != "large"]
     timed = [problems.preset(name) for name in catalog.presets(step)]
     for problem in dict.fromkeys([*planned, *timed]):
-        yield budget.fitted(problem, BYTES) if problem.batch_key else problem
+        yield loading.fitted(problem, BYTES) if problem.batch_key else problem
 
 def look(step, module, problem, names):
     global count
