@@ -207,7 +207,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
         if size.status != "right":
             raise tools.ToolError(f"{step.name}: {size.message}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape))))
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape or {}))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result.shape)
@@ -290,4 +290,4 @@ def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
     ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
     if result.status != "right":
         raise ValueError(str(result.message))
-    return str(result.text)
+    return str(result.found)

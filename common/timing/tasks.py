@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.check import loading
 from common.run import messages, stages
-from common.run.messages import LaunchResult, Result, Shape, SizeResult, StepResult, Task, Tile
+from common.run.messages import LaunchResult, Result, Shape, StepResult, Task, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
@@ -204,9 +204,9 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     return result
 
 
-def size_task(task: messages.Size) -> SizeResult:
+def size_task(task: messages.Size) -> StepResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
-    return SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
+    return StepResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
 def launch_task(task: messages.Launch) -> LaunchResult:
