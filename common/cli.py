@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import device, stages
+from common.catalog import device
 from common.check import compiling, run
 from common.commands import (
     arguments,
@@ -30,7 +30,7 @@ from common.commands import (
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.edit import history
-from common.run import isolate, process
+from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 

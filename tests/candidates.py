@@ -12,8 +12,8 @@ import classes
 
 from common.catalog import inputs, problems
 from common.catalog.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
-from common.check import shapes
-from common.check.shapes import drawn
+from common.check import plan
+from common.check.plan import drawn
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Candidate:
     @property
     def work(self) -> int:
         """About what it costs, to sort by."""
-        run = [shapes.narrow(one) if self.wide else one for one in self.shapes]
+        run = [plan.narrow(one) if self.wide else one for one in self.shapes]
         terms = sum(_traced(one) + 500 * one.reduction + 50_000 for one in run)
         return terms * (8 if self.depth == "thorough" else 1)
 
@@ -53,7 +53,7 @@ def _traced(problem: Problem) -> int:
     elif problem.form == "wgrad":
         rows, columns, depth = problem.K, math.prod(problem.filt_shape[1:]), problem.reduction
     else:
-        return shapes.multiply_adds(problem)
+        return plan.multiply_adds(problem)
     return -(-rows // 128) * -(-columns // 128) * 128 * 128 * depth // 32
 
 
@@ -79,22 +79,25 @@ def candidates(ladder: str) -> list[Candidate]:
     first, second = problems.FIRST[ladder], on_ladder(ladder, _SECOND[form])
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
-        *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
-        *shapes.familiar(ladder), *shapes.drawn(ladder, 2, 40, 1 << 15, 1 << 7), *drawn(ladder, 1, 120),
+        *problems.RAGGED[ladder], *plan.listed("covering", ladder), *plan.tiled(ladder),
+        *plan.listed("layers", ladder),
+        *plan.listed("familiar", ladder), *plan.drawn(ladder, 2, 40, 1 << 15, 1 << 7), *drawn(ladder, 1, 120),
         *(on_ladder(ladder, one) for one in _far_out(form)),
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]
     found += [Candidate((one,), operands=inputs.NORMALS) for one in _precise(ladder)]
     found += [Candidate((second,), "thorough")] + [Candidate((second,), operands=kind) for kind in inputs.SPECIAL]
     # a sum of as many terms takes seconds
-    found += [Candidate((one,), wide=True) for one in shapes.wide(ladder) if shapes.narrow(one).reduction < 1 << 13]
-    found += [Candidate((one,), small=True) for one in shapes.on_small_card(ladder)]
-    plain, *twins = shapes.twins(ladder)
+    found += [
+        Candidate((one,), wide=True) for one in plan.listed("wide", ladder) if plan.narrow(one).reduction < 1 << 13
+    ]
+    found += [Candidate((one,), small=True) for one in plan.listed("small_card", ladder)]
+    plain, *twins = plan.listed("twins", ladder)
     found += [Candidate(pair) for one in twins for pair in ((plain, one), (one, plain))]
     found += [Candidate(tuple(on_ladder(ladder, one) for one in pair)) for pair in _pairs(form)]
     # where a kernel itself says that it is wrong
     said = [kernel.shapes for kernel in classes.corpus() if kernel.ladder == ladder]
-    found += [Candidate(tuple(ones)) for ones in said if max(ones[0].shape().values()) <= shapes.MAX_GRID_YZ]
+    found += [Candidate(tuple(ones)) for ones in said if max(ones[0].shape().values()) <= plan.MAX_GRID_YZ]
     return sorted(dict.fromkeys(found), key=lambda one: one.work)
 
 
@@ -164,7 +167,7 @@ def _far_out(form: str) -> Iterator[Problem]:
 
 def _precise(ladder: str) -> Iterator[Problem]:
     """Where sums are rounded: whole tiles, long sums, large filters."""
-    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder), *shapes.long_sums(ladder))
+    yield from (*plan.listed("rounded", ladder), *plan.listed("familiar", ladder), *plan.listed("long_sums", ladder))
     form = LADDERS[ladder].form
     if form == "gemm":
         longs = [Gemm(M=3, N=4, K=far) for far in _FAR] + [Gemm(M=16 * n, N=16 * n, K=16 * n) for n in (1, 2, 4)]
@@ -177,7 +180,7 @@ def _precise(ladder: str) -> Iterator[Problem]:
 
 def long_sums(ladder: str) -> list[Candidate]:
     """What a check always has, whatever finds the kernels that are known: there is no bound that shows so much."""
-    return [Candidate((one,), operands=inputs.NORMALS) for one in shapes.long_sums(ladder)]
+    return [Candidate((one,), operands=inputs.NORMALS) for one in plan.listed("long_sums", ladder)]
 
 
 def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:

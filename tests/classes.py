@@ -23,8 +23,7 @@ from common.catalog import catalog, device, problems
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.run import child
-from common.run.messages import Check, Compile, ShapeTask
-from common.run.results import StepResult
+from common.run.messages import Check, Compile, ShapeTask, StepResult
 
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.

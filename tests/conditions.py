@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from common.catalog.problems import Convolution, Problem
-from common.check.shapes import LARGEST_DRAWN, drawn, multiply_adds
+from common.check.plan import LARGEST_DRAWN, drawn, multiply_adds
 
 _POOL = 3000  # shapes to choose from
 _OVERHEAD = 60_000  # multiply-adds that a launch of any shape costs

@@ -14,10 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from common.catalog import catalog, device, exercises, inputs
 from common.catalog.problems import Problem
-from common.check import plan, run, shapes
+from common.check import plan, run
 from common.run import isolate
-from common.run.messages import Check
-from common.run.results import StepResult
+from common.run.messages import Check, StepResult
 
 SECONDS = 120.0  # for one file at one shape
 
@@ -58,7 +57,7 @@ def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:
     own = seed + sum(map(ord, kernel.name))
     return [
         (problem, {"engine": "traced", "depth": "once", "seed": own + number, "special": kinds[number % len(kinds)]})
-        for number, problem in enumerate(shapes.drawn(kernel.ladder, own, count))
+        for number, problem in enumerate(plan.drawn(kernel.ladder, own, count))
     ]
 
 

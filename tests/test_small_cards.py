@@ -7,7 +7,7 @@ import played
 import pytest
 
 from common.catalog import catalog, device, problems
-from common.check import budget, run
+from common.check import loading, run
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.timing import measuring
@@ -39,7 +39,7 @@ def test_a_small_card_has_the_same_sizes_twice_and_times_a_step_and_the_library(
             shapes.add(one.problem)
         else:
             assert one[1].status in ("right", "crashed"), one  # without PyTorch there is no library
-    assert shapes == {budget.fitted(LAYER, found[0])}
+    assert shapes == {loading.fitted(LAYER, found[0])}
 
 
 def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
@@ -58,7 +58,8 @@ from common.run import messages
 from common.run.messages import at
 
 step, clock = catalog.find("conv3d_direct"), loading.time.perf_counter
-task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]), room_bytes=8 << 30)
+task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]))
+loading.room = lambda: 8 << 30
 for factor in (1, 10):
 
     class Slow:

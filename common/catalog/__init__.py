@@ -7,13 +7,11 @@ Module by module:
     lessontext    what a lesson says of its steps
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
-    algorithms    minimal filtering: where it is exact, and what it rounds
     inputs        seeded operands whose sums are exact, and normals
-    reference     the right answers, by NumPy in float64
+    reference     the right answers, by NumPy in float64, and how far a kernel may be off
     limits        what a block may take, and how many warps fit a multiprocessor
     device        is there a GPU, and which
     cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not
-    stages        which stage of its work a process is at
 """

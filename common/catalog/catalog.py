@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.catalog import algorithms, lessontext, store
+from common.catalog import lessontext, reference, store
 from common.catalog.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, presets_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ class Step:
     ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
     ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
     compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any. ``algorithm`` is one of
-    :data:`common.catalog.algorithms.NAMES` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
+    :data:`common.catalog.reference.ALGORITHMS` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
     """
 
     name: str
@@ -390,14 +390,14 @@ def requires(path: Path, text: str) -> str | None:
 
 
 def algorithm(path: Path, text: str, ladder: str) -> str | None:
-    """One of :data:`common.catalog.algorithms.NAMES`, as the text of a step's file says, or None: the definition.
+    """One of :data:`common.catalog.reference.ALGORITHMS`, as the text of a step's file says, or None: the definition.
 
     Raises CatalogError if it says another, or the ladder has no use for one.
     """
-    names = algorithms.NAMES
+    names = reference.ALGORITHMS
     found = _constant(path, text, "ALGORITHM", "|".join(map(re.escape, names)), " or ".join(names))
-    if found and ladder not in algorithms.LADDERS:
-        said = f"must be in a step of {', '.join(algorithms.LADDERS)}, and this is one of {ladder}"
+    if found and ladder not in reference.HAVE_ALGORITHMS:
+        said = f"must be in a step of {', '.join(reference.HAVE_ALGORITHMS)}, and this is one of {ladder}"
         raise CatalogError(f"{path.name}: ALGORITHM = {found!r}: {said}")
     return found
 

@@ -161,7 +161,8 @@ def _read(folder: Path) -> list[Exercise]:
     source, spoilers = folder / "exercises" / "exercises.toml", folder / "solutions" / "spoilers.toml"
     if not source.exists():
         return []
-    told = _toml(spoilers, dict[str, Spoilers]) if spoilers.exists() else {}
+    names = _toml(spoilers, dict[str, object]) if spoilers.exists() else {}
+    told = {name: _toml(spoilers, Spoilers, name) for name in names}
     found = []
     for number, entry in enumerate(_toml(source, _Entries).exercise, 1):
         if entry.name not in told:
@@ -176,9 +177,10 @@ _Read = TypeVar("_Read")
 _fields = store.kept_by_stamp(store.read_toml)  # each exercise that is looked for asks for all
 
 
-def _toml(path: Path, kind: type[_Read]) -> _Read:
+def _toml(path: Path, kind: type[_Read], name: str = "") -> _Read:
+    """What a file holds, or its table of that name; raises ExerciseError naming the file and the field."""
     try:
-        return schema.read(_fields(path), kind)
+        return schema.read(_fields(path)[name] if name else _fields(path), kind, name)
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
     except schema.SchemaError as error:

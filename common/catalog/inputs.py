@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import algorithms
+from common.catalog import reference
 from common.catalog.problems import FLOAT16, Problem
 
 Array = NDArray[Any]
@@ -29,7 +29,7 @@ _FEW_FAR = 8  # of them in one filter: their products with large inputs make hal
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
     """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
-    ``algorithm`` of :mod:`common.catalog.algorithms` sums, too.
+    ``algorithm`` of :data:`common.catalog.reference.ALGORITHMS` sums, too.
 
     No element is zero, so a dropped term changes the sum. For an output of float16 they are as large as it allows,
     and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
@@ -37,7 +37,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     rng = np.random.default_rng(seed)
     if problem.output_dtype == FLOAT16:
         return _coherent(rng, problem)
-    largest = max(1, min(8, math.isqrt(algorithms.exact_below(problem, algorithm) // problem.reduction)))
+    largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
 
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
@@ -102,7 +102,7 @@ def special(
     rng = np.random.default_rng(seed)
     x, weight = (array.astype(np.float32) for array in integers(problem, seed, algorithm))
     half = problem.output_dtype == FLOAT16
-    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (algorithms.exact_below(problem, algorithm), 1 << 14)
+    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (reference.exact_below(problem, algorithm), 1 << 14)
     if precision == "tf32":
         largest = _TF32_LIMIT
     if kind == "zeros":

@@ -1,4 +1,10 @@
-"""NumPy float64 oracles, independent of every kernel."""
+"""NumPy float64 oracles, independent of every kernel, and how far a kernel may be off; minimal filtering, too.
+
+F(2x2,3x3), minimal filtering along two axes, makes 2 x 2 outputs of 3 x 3 taps by 16 products in place of 36 (Lavin
+and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
+
+    outputs = A^T ((G taps G^T) * (B^T window B)) A        dtaps = G^T ((A doutputs A^T) * (B^T window B)) G
+"""
 
 from __future__ import annotations
 
@@ -7,18 +13,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.catalog import algorithms
 from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 
+Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
 
-# Elements of an operand gathered at a time: bounds the oracle's memory, and keeps what is summed in a cache.
-_CHUNK_ELEMENTS = 1 << 20
-# A gathered product takes so many times as long as one of a matrix product.
-_GATHERED = 16
+ALGORITHMS = ("F(2x2,3x3)",)
+"""What a step may name as its ``ALGORITHM``."""
+HAVE_ALGORITHMS = ("conv3d", "dgrad", "wgrad")
+"""The ladders of such steps."""
+
+OF_INPUTS = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]])  # B^T
+OF_TAPS = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2  # G
+OF_PRODUCTS = np.array([[1, 1, 1, 0], [0, 1, -1, 1]])  # A^T
+# Taps become quarters, and an element is a sum of nine of the products' sums, each as large as the element may be.
+SMALLER = 4 * 9
+# Roundings between an operand and the result, but for those of the sums of products: along both axes, of inputs one,
+# of taps two, of products two; halving is exact.
+_TRANSFORMS = 2 * (1 + 2 + 2)
 
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -34,33 +50,6 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
         return _filter_gradient(problem, x, weight)
     assert isinstance(problem, Convolution)
     return _space(problem, x, weight)
-
-
-def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indices) -> Float64:
-    """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
-    if math.prod(problem.output_shape) <= _GATHERED * len(positions[0]):
-        return full(problem, x, weight)[positions]
-    if isinstance(problem, Wgrad):
-        return _filter_gradient_at(problem, x, weight, positions)
-    if isinstance(problem, Gemm):
-        m, n = positions
-        return _dots(x, (m,), np.ascontiguousarray(weight.T), n)
-    result = np.zeros(len(positions[0]))
-    channels_last = np.moveaxis(x, 1, -1) if isinstance(problem, Conv2d) else x
-    for filters, of_filter, elements, met in _terms(problem, weight, positions):
-        result[met] += _dots(channels_last, elements, filters, of_filter)
-    return result
-
-
-def _dots(a: NDArray[Any], at: Indices, b: NDArray[Any], rows: NDArray[np.intp]) -> Float64:
-    """The last axis of ``a`` at each of these places times the row of ``b`` that goes with it."""
-    result = np.empty(len(rows))
-    step = max(1, _CHUNK_ELEMENTS // a.shape[-1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        left = a[tuple(axis[part] for axis in at)].astype(np.float64)
-        result[part] = np.einsum("ij,ij->i", left, b[rows[part]].astype(np.float64))
-    return result
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -95,7 +84,7 @@ def error_bound(
     and Yokota 2022, doi:10.1177/10943420221090256); an output of float16 by half its last place, for which ``sums``
     are the oracle's.
 
-    With ``transformed`` (:func:`common.catalog.algorithms.magnitude`) it is the bound of minimal filtering, normwise.
+    With ``transformed`` (:func:`transformed_magnitude`) it is the bound of minimal filtering, normwise.
     An element is A^T ((G g G^T) * (B^T d B)) A, summed over channels, of a filter g and a window d, and
 
         |y - oracle| <= min(n, 8 sqrt(n)) u (|A|^T ((|G| |g| |G|^T) * (|B|^T |d| |B|)) |A|)
@@ -106,7 +95,7 @@ def error_bound(
     multiplies by a tap of 0 is in it, as it is in what is rounded. So no element has a bound of its own terms alone.
     """
     if transformed is not None:
-        return _summation(algorithms.roundings(problem), _ROUNDED) * transformed
+        return _summation(roundings(problem), _ROUNDED) * transformed
     bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
     if precision == "tf32":
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
@@ -181,7 +170,7 @@ def typical_error(
         return allowed
     allowed = _SEQUENTIAL * root_mean_square(magnitude)
     if transformed is not None:
-        allowed += root_mean_square(transformed) / (6 * math.sqrt(algorithms.terms(problem)))
+        allowed += root_mean_square(transformed) / (6 * math.sqrt(terms(problem)))
     squares = np.square(magnitude)
     elements = max(1.0, float(squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)))
     return _MARGIN * (1 + _FEW / math.sqrt(elements)) * _ROUNDED * allowed
@@ -217,38 +206,6 @@ def _space(problem: Convolution, x: Float64, filt: Float64) -> Float64:
     return y
 
 
-def _terms(
-    problem: Problem, weight: NDArray[Any], positions: Indices
-) -> Iterator[tuple[NDArray[Any], NDArray[np.intp], Indices, NDArray[np.bool_]]]:
-    """For each tap, what the outputs at ``positions`` sum.
-
-    A matrix of its filters, a row each; which row, and which element of the input with channels last, meet in each
-    output that has a term of this tap; and which outputs these are.
-    """
-    if isinstance(problem, Conv2d):
-        n, k, p, q = positions
-        for r, s in np.ndindex(problem.R, problem.S):
-            yield weight[:, :, r, s], k, (n, p + r, q + s), np.ones(len(n), np.bool_)
-        return
-    assert isinstance(problem, Convolution)
-    g, (n, *place, output) = problem.geometry, positions
-    back = isinstance(problem, Dgrad)
-    for tap in np.ndindex(*problem.filt_shape[1:4]):
-        met, found = np.ones(len(n), np.bool_), []
-        for axis, index in enumerate(place):
-            stride, pad, shift = g[axis], g[3 + axis], tap[axis] * g[6 + axis]
-            if back:  # element p of dy was read at p * stride - pad + shift
-                along, over = np.divmod(index + pad - shift, stride)
-                met &= over == 0
-            else:
-                along = index * stride - pad + shift
-            met &= (along >= 0) & (along < problem.input_shape[1 + axis])
-            found.append(along)
-        elements = n[met], *(along[met] for along in found)
-        filters = weight[(slice(None), *tap)]
-        yield filters.T if back else filters, output[met], elements, met
-
-
 def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
     """Each tap t, r, s, and the elements of the padded x that it meets: as many as there are of y."""
     g = problem.geometry
@@ -270,26 +227,6 @@ def _input_gradient(problem: Dgrad, dy: Float64, filt: Float64) -> Float64:
     return padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
 
 
-def _filter_gradient_at(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any], positions: Indices) -> Float64:
-    """Elements of dfilt, tap by tap: for the filters and channels that are asked for there."""
-    padded, columns = _padded(problem, x.astype(np.float64)), dy.astype(np.float64).reshape(-1, problem.K).T
-    result = np.empty(len(positions[0]))
-    for tap, met in _taps(problem):
-        here = np.flatnonzero(np.logical_and.reduce([at == i for at, i in zip(positions[1:4], tap, strict=True)]))
-        if len(here):
-            filters, k = _asked_for(positions[0][here], problem.K)
-            channels, c = _asked_for(positions[4][here], problem.C)
-            read = padded[met][..., channels]
-            result[here] = (columns[filters] @ read.reshape(-1, read.shape[-1]))[k, c]
-    return result
-
-
-def _asked_for(indices: NDArray[np.intp], extent: int) -> tuple[Any, NDArray[np.intp]]:
-    """Which rows to take, and where each index is among them: all of them if that leaves few out."""
-    rows, at = np.unique(indices, return_inverse=True)
-    return (slice(None), indices) if 2 * len(rows) > extent else (rows, at)
-
-
 def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:
     """dfilt: each tap gets what it read times dy, summed over all images and pixels."""
     padded, columns = _padded(problem, x), dy.reshape(-1, problem.K).T
@@ -297,3 +234,125 @@ def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:
     for tap, met in _taps(problem):
         result[(slice(None), *tap)] = columns @ padded[met].reshape(-1, problem.C)
     return result
+
+
+# --- minimal filtering ---
+
+
+def applies(problem: Problem, algorithm: str | None) -> bool:
+    """May a step of this algorithm compute the problem by it? Others it must compute by the definition.
+
+    F(2x2,3x3) is for flat filters of 3 x 3 at a stride and dilation of 1.
+    """
+    if algorithm is None or not isinstance(problem, Convolution):
+        return False
+    g = problem.geometry
+    flat = (problem.D, problem.T, problem.R, problem.S, g.pad_d) == (1, 1, 3, 3, 0)
+    return flat and (*g[:3], *g[6:]) == (1,) * 6
+
+
+def exact_below(problem: Problem, algorithm: str | None) -> int:
+    """What the definition's sums must stay below for float32 to hold all sums of integers exactly."""
+    return 2**24 // SMALLER if applies(problem, algorithm) else 2**24
+
+
+def terms(problem: Problem) -> int:
+    """Products in a sum of F(2x2,3x3): one for each channel, filter or patch."""
+    assert isinstance(problem, Convolution)
+    if isinstance(problem, Wgrad):
+        return problem.N * -(-problem.P // 2) * -(-problem.Q // 2)
+    return problem.K if isinstance(problem, Dgrad) else problem.C
+
+
+def roundings(problem: Problem) -> int:
+    """How many roundings lie between an operand and a result of F(2x2,3x3), where its sums are made one by one."""
+    return terms(problem) + 1 + _TRANSFORMS
+
+
+def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
+    """What F(2x2,3x3) sums for each element, all taken positive: of the operands' magnitudes, by the matrices'.
+
+    The definition multiplies a tap by one input; here all taps of a filter meet all inputs of a window.
+    """
+    matrices = tuple(np.abs(matrix) for matrix in (OF_INPUTS, OF_TAPS, OF_PRODUCTS))
+    return minimal_filtering(problem, np.abs(x).astype(np.float64), np.abs(weight).astype(np.float64), matrices)
+
+
+def minimal_filtering(
+    problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = (OF_INPUTS, OF_TAPS, OF_PRODUCTS)
+) -> Array:
+    """The output by F(2x2,3x3), every operation rounded to the operands' dtype, products summed one by one.
+
+    Patches begin at even rows and columns. ``matrices``: B^T, G and A^T.
+    """
+    assert isinstance(problem, Convolution)
+    of_inputs, of_taps, of_products = matrices
+    if isinstance(problem, Wgrad):  # the sum is over patches
+        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, problem.P, problem.Q)
+        doutputs = _blocks(_placed(weight[:, 0], 0, 0, _even(problem.P), _even(problem.Q)), 2)
+        ours, theirs = (_both(part, matrix) for part, matrix in ((doutputs, of_products.T), (windows, of_inputs)))
+        # (4, 4, patches, K) and (4, 4, patches, C)
+        ours, theirs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (ours, theirs))
+        sums = _summed(ours.swapaxes(2, 3), theirs)
+        return np.moveaxis(_both(sums, of_taps.T), 2, 0)[:, None]
+    if isinstance(problem, Dgrad):
+        _, _, rows, columns, _ = problem.x_shape
+        windows = _windows(x[:, 0], 2 - problem.pad_h, 2 - problem.pad_w, rows, columns)
+        filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
+    else:
+        rows, columns = problem.P, problem.Q
+        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, rows, columns)
+        filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
+    inputs, taps = _both(windows, of_inputs), _both(filters, of_taps)
+    _, _, images, down, across, channels = inputs.shape
+    sums = _summed(inputs.reshape(4, 4, -1, channels), taps)
+    outputs = _both(sums, of_products).reshape(2, 2, images, down, across, -1)
+    y = np.transpose(outputs, (2, 3, 0, 4, 1, 5)).reshape(images, 2 * down, 2 * across, -1)
+    return y[:, None, :rows, :columns]
+
+
+def _even(extent: int) -> int:
+    return extent + extent % 2
+
+
+def _placed(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
+    """x, of (N, H, W, C), from -pad on, as many rows and columns; zeros where it has none."""
+    found = np.zeros((len(x), rows, columns, x.shape[-1]), x.dtype)
+    to, at = [], []
+    for pad, extent, length in ((pad_h, x.shape[1], rows), (pad_w, x.shape[2], columns)):
+        first, last = max(0, -pad), min(extent, length - pad)
+        at.append(slice(first, max(first, last)))
+        to.append(slice(first + pad, max(first, last) + pad))
+    found[:, to[0], to[1]] = x[:, at[0], at[1]]
+    return found
+
+
+def _windows(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
+    """The 4 x 4 windows of the patches of so many outputs: (4, 4, N, patches down, patches across, C)."""
+    return _blocks(_placed(x, pad_h, pad_w, _even(rows) + 2, _even(columns) + 2), 4)
+
+
+def _blocks(x: Array, size: int) -> Array:
+    """Blocks of ``size`` x ``size``, two apart: (size, size, N, down, across, C)."""
+    return np.moveaxis(sliding_window_view(x, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
+
+
+def _both(values: Array, matrix: Array) -> Array:
+    """The matrix from the left along the first two axes, term by term, so that every sum is rounded."""
+    for _ in range(2):
+        rows = []
+        for row in matrix:
+            terms = [part * values.dtype.type(factor) for factor, part in zip(row, values, strict=True) if factor]
+            rows.append(sum(terms[1:], start=terms[0]))
+        values = np.stack(rows).swapaxes(0, 1)
+    return values
+
+
+def _summed(left: Array, right: Array) -> Array:
+    """Matrix products along the last two axes, products summed one by one; float64 ones as NumPy does."""
+    if left.dtype == np.float64:
+        return np.asarray(left @ right)
+    total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
+    for k in range(left.shape[-1]):
+        total += left[..., k, None] * right[..., None, k, :]
+    return total

@@ -1,4 +1,5 @@
-"""Arrays on the device between margins: what nobody has written holds a NaN that no arithmetic makes."""
+"""Arrays on the device between margins, where what nobody has written holds a NaN that no arithmetic makes; and what
+they must hold: on the GPU if there is one and the problem is large, else by NumPy."""
 
 from __future__ import annotations
 
@@ -8,10 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog.problems import FLOAT16, FLOAT32
+from common.catalog import device, reference
+from common.catalog.problems import FLOAT16, FLOAT32, Problem
+from common.run import stages
 
 Array = NDArray[Any]
+Float64 = NDArray[np.float64]
 
+ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 # Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point").
 _PATTERNS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF)}
@@ -83,3 +88,40 @@ class Guarded:
             here = np.asarray(margin.copy_to_host())
             found += [int(place) + first for place in np.flatnonzero(bits(here) != pattern(self.dtype))]
         return found
+
+
+# --- the right answers ---
+
+
+def full(problem: Problem, x: Array, weight: Array) -> Float64:
+    """As :func:`common.catalog.reference.full`."""
+    with stages.stage(stages.ORACLE):
+        if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
+            from numba.cuda.cudadrv.driver import CudaAPIError
+
+            from common.check import kernels
+
+            try:
+                return kernels.at(problem, x, weight).reshape(problem.output_shape)
+            except CudaAPIError as error:
+                if "OUT_OF_MEMORY" not in str(error):
+                    raise
+        return reference.full(problem, x, weight)
+
+
+def expected(problem: Problem, x: Array, weight: Array) -> Float64:
+    """As :func:`common.catalog.reference.expected`."""
+    return reference.stored(problem, full(problem, x, weight))
+
+
+def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
+    """The right answers at ``positions``, one index array for each axis of the output: by the GPU if there is one.
+
+    The operands may be on the device.
+    """
+    if not device.gpu_count():
+        return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
+    from common.check import kernels
+
+    with stages.stage(stages.ORACLE):
+        return kernels.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))

@@ -8,38 +8,36 @@ NaN margins, so a read beyond them shows in the result.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import inputs, reference, stages
+from common.catalog import inputs, reference
 from common.catalog.problems import Problem
-from common.check import findings, oracle
+from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
 from common.check.findings import KINDS as KINDS
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
+from common.run import stages
 from common.run.messages import REPEATS as REPEATS
-from common.run.results import Finding as Finding
+from common.run.messages import Finding as Finding
 
 Array = NDArray[Any]
 
 SAMPLES = 20_000
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-# Launches of check_bench where repeats say nothing, and of check_thoroughly then.
-USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
 
 
 class Rules(NamedTuple):
     """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree.
 
     ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
-    one of :data:`common.catalog.algorithms.NAMES`: how, if not as the definition does.
+    one of :data:`common.catalog.reference.ALGORITHMS`: how, if not as the definition does.
     """
 
     seed: int = 0
@@ -129,7 +127,7 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     x2, weight2 = inputs.integers(problem, rules.seed + 1, rules.algorithm)
     bench.load(x2, weight2)
     second = findings.run(bench)
-    expected2 = oracle.expected(problem, x2, weight2)
+    expected2 = arrays.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
@@ -185,57 +183,6 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
     return verdict
 
 
-class TooLargeError(RuntimeError):
-    """One launch takes longer than there is time for: about ``seconds``."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"one launch takes about {seconds:.0f} s")
-        self.seconds = seconds
-
-
-class Budget:
-    """Seconds of processor time that a check may take; begins when it is made."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._began = self._launched = time.process_time()
-
-    @property
-    def left(self) -> float:
-        return self.seconds - (time.process_time() - self._began)
-
-    def groups(self, done: int, total: int) -> None:
-        """So many of a launch's groups of blocks are done; raises TooLargeError if the others do not fit."""
-        stages.advance()
-        if not done:
-            self._launched = time.process_time()
-            return
-        each = (time.process_time() - self._launched) / done
-        if each * (total - done) > self.left:
-            raise TooLargeError(each * total)
-
-
-def check_measured(
-    make: Callable[[], Bench], budget: Budget, rules: Rules = RULES
-) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
-    """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
-
-    ``make``: as of :func:`check_thoroughly`. Raises TooLargeError if not even one launch fits.
-    """
-    before, bench, rules = budget.left, make(), rules._replace(repeats=1)
-    verdict = Verdict(bench.problem)
-    _first(bench, verdict, rules)
-    launch = before - budget.left
-    if verdict.findings or budget.left < USUAL_LAUNCHES * launch:
-        return verdict, "once"
-    try:
-        if budget.left >= THOROUGH_LAUNCHES * launch:
-            return check_thoroughly(make, rules), "thorough"
-        return check_bench(make(), rules), "usual"
-    except TooLargeError:
-        return verdict, "once"
-
-
 def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
     """Operands that each differ little from the ones before, with what was changed."""
     yield x, weight, "back on the first inputs"
@@ -279,7 +226,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y = findings.run(bench)
-    expected = oracle.expected(bench.problem, x, weight)
+    expected = arrays.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = findings.trespass(bench, x, weight) + findings.compare(bench, x, weight, y, expected)
     why = ""
@@ -320,7 +267,7 @@ def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, 
     bench.load(x, weight)
     bench.y.blank()
     y = findings.run(bench)
-    expected = oracle.expected(bench.problem, x, weight)
+    expected = arrays.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += findings.trespass(bench, x, weight)
     wrong = findings.compare(bench, x, weight, y, expected)
@@ -348,7 +295,7 @@ def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict
         verdict.findings += holes
         return verdict
     positions = findings.sample_positions(problem, samples, seed)
-    expected = reference.stored(problem, reference.at(problem, x, weight, positions))
+    expected = reference.stored(problem, arrays.at(problem, x, weight, positions))
     verdict.elements_compared = len(expected)
     verdict.findings += findings.compare_sampled(problem, positions, y[positions].astype(np.float64), expected)
     return verdict

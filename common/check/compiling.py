@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems, sources, stages
+from common.catalog import cache, catalog, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, run
@@ -24,15 +24,13 @@ from common.check.run import allowed
 from common.explain import faults
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
-from common.run import isolate, messages
-from common.run.messages import at
-from common.run.results import Outcome, Result, StepResult
+from common.run import isolate, messages, stages
+from common.run.messages import Outcome, Result, StepResult, at
 from common.trace import result as traced
 from common.trace import trace
 from common.trace.messages import Trace
 
 TRACE_SECONDS = 60.0
-ASKS = "card"  # the helper by which a step asks what the card has
 Show = Literal["ptx", "sass"]
 
 
@@ -124,7 +122,7 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
 
 def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threading.Event) -> None:
     """Give each summary its kernel's ``traffic``, from a trace; what cannot be traced has none."""
-    problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
+    problem = trace.reduced(task.problem)
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
     result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
     figures = traced.traffic(result.trace) if result and result.trace is not None else {}
@@ -140,7 +138,6 @@ def prepare_task(task: messages.Prepare) -> Result:
 
     A shape that the step refuses has none. What a step asks of the ``device`` is answered without it.
     """
-    loading.keep_kernels(task.kernels)
     from numba import cuda
 
     from common.machine_code import codegen, kernelcache
@@ -176,7 +173,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     launched: list[object] = []
     first: list[Summary] = []
     others: dict[str, list[Summary]] = {preset: [] for preset in task.others}
-    for architectures in by_card(path, task.architectures):
+    for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
             kernels = _compiler(task, loading.load(task), architectures, launched)
             first += kernels(task.shape)
@@ -195,14 +192,6 @@ def compile_task(task: messages.Compile) -> StepResult:
         digest=hashlib.sha256(json.dumps(launched).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
     )
-
-
-def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
-    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
-    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
-        return [architectures]
-    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
-    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
 
 @contextlib.contextmanager
@@ -272,7 +261,7 @@ def summarise_task(task: messages.Summarise) -> StepResult:
 
     with replaced(cuda, get_current_device=device.as_card(task.architecture)):
         module = loading.load(task)
-        launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
+        launches = codegen.distinct(codegen.launches(module, task.problem))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
     architecture, show = task.architecture, task.show

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import algorithms, catalog, reference
+from common.catalog import catalog, reference
 from common.catalog.problems import FLOAT16, Problem
-from common.check import arrays, oracle
+from common.check import arrays
 from common.explain import diagnose, letters
-from common.run.results import Finding
+from common.run.messages import Finding
 
 if TYPE_CHECKING:
     from common.check.check import Bench
@@ -160,7 +160,7 @@ def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
     again = run(bench)[missing]
     if not (again != _FILL).any() or not np.isfinite(again).all():
         return ""
-    sums = oracle.full(bench.problem, x, weight)[missing]
+    sums = arrays.full(bench.problem, x, weight)[missing]
     if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
         return "adds to what {0} held before: it must assign"
     if (again != _FILL).all():
@@ -186,9 +186,11 @@ def precision(
     missing = holes(problem, got)
     if missing:
         return missing
-    expected = oracle.full(problem, x, weight)
-    magnitude = oracle.full(problem, np.abs(x), np.abs(weight))
-    transformed = algorithms.magnitude(problem, x, weight) if algorithms.applies(problem, algorithm) else None
+    expected = arrays.full(problem, x, weight)
+    magnitude = arrays.full(problem, np.abs(x), np.abs(weight))
+    transformed = (
+        reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
+    )
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound

@@ -5,7 +5,7 @@ finite, sampled elements and the corners exact, inputs and margins as they were.
 are looked at by small kernels. Only if something is amiss does the host look, to say what.
 
 Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
-GPU writes and the host works out where a sample needs it (:func:`check_large`).
+GPU writes (:func:`check_large`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from numpy.typing import NDArray
 
 from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, Problem
-from common.check import budget, check, findings, oracle
+from common.check import arrays, check, findings, loading
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
-from common.explain import letters
-from common.run.results import Finding
+from common.run.messages import Finding
 
 Array = NDArray[Any]
 
 LARGE_SAMPLES = 300
-LONG_SUMS = 400_000_000  # multiply-adds of all samples
-MOST_OUTPUTS = 1 << 24  # elements that are worked out to look at some
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
 SHIFT = 61  # the three highest bits are kept
-_AT_ONCE = 1 << 22  # letters that are worked out together
 _INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
@@ -56,10 +52,7 @@ class Drawn:
 def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
     """Draw a problem's operands, and work out what is to be expected at some positions."""
     integers, positions = inputs.integers(problem, seed), findings.sample_positions(problem, samples, seed)
-    if problem.reduction * samples < LONG_SUMS or math.prod(problem.output_shape) > MOST_OUTPUTS:
-        expected = reference.stored(problem, reference.at(problem, *integers, positions))
-    else:  # gathering such sums takes the host many seconds; a GPU has all of them sooner
-        expected = oracle.expected(problem, *integers)[positions]
+    expected = reference.stored(problem, arrays.at(problem, *integers, positions))
     return Drawn(problem, seed, integers, inputs.normals(problem, seed + 2), positions, expected)
 
 
@@ -78,7 +71,7 @@ class Operands:
         offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
         self._offsets = cuda.to_device(offsets.astype(np.int64))
         copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
-        fit = budget.copies_fit(problem, copies, room)
+        fit = loading.copies_fit(problem, copies, room)
         self._integers, self._normals = (
             tuple(cuda.to_device(array) if fit else array for array in pair)
             for pair in (drawn.integers, drawn.normals)
@@ -143,14 +136,6 @@ def numbers(problem: Problem) -> NDArray[np.float64]:
     return nearer
 
 
-def hashed(problem: Problem, offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
-    """The elements at these offsets of an operand, of :func:`numbers`."""
-    with np.errstate(over="ignore"):
-        number = (offsets.astype(np.uint64) + np.uint64(seed)) * np.uint64(MULTIPLIER) >> np.uint64(SHIFT)
-    found: NDArray[np.float64] = numbers(problem)[number.astype(np.int64)]
-    return found
-
-
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
     """Every element of the output written and finite, sampled ones and the corners exact."""
     from numba import cuda
@@ -167,24 +152,9 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     positions = findings.sample_positions(problem, samples, 0)
     offsets = np.ravel_multi_index(positions, problem.output_shape).astype(np.int64)
     got = kernels.elements(bench.y, cuda.to_device(offsets))
-    wanted = reference.stored(problem, hashed_sums(problem, positions))
+    wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))
     verdict.elements_compared = len(wanted)
     verdict.findings += findings.compare_sampled(problem, positions, got, wanted)
     if kernels.any_infinite(bench.y):
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict
-
-
-def hashed_sums(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
-    """The oracle's sums at ``positions``, one index array per axis of the output."""
-    result = np.zeros(len(positions[0]))
-    step = max(1, _AT_ONCE // problem.reduction)
-    for start in range(0, len(result), step):
-        env = letters.environment(problem, tuple(axis[start : start + step] for axis in positions))
-        factors = []
-        for seed, operand in enumerate((letters.X, letters.WEIGHT)):
-            offsets, inside = letters.addresses(problem, operand, env)
-            found = hashed(problem, offsets, seed)
-            factors.append(found if inside is None else found * inside)
-        result[start : start + step] = (factors[0] * factors[1]).sum(axis=1)
-    return result

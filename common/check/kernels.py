@@ -1,4 +1,4 @@
-"""Plain kernels of the check itself: the right answers, a thread for each output, and looks at large arrays.
+"""Plain kernels of the check itself: the right answers, a thread for each, and looks at large arrays.
 
 Sums are in float64. Operands are integers, powers of two times such, or float32 numbers: float64 holds each product
 exactly, and each sum of the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it
@@ -14,14 +14,14 @@ import numpy as np
 from numba import cuda, uint64
 from numpy.typing import NDArray
 
-from common.catalog.problems import Conv2d, Conv3d, Convolution, Problem
+from common.catalog.problems import Convolution, Problem
 from common.check import arrays
 from common.check.arrays import Guarded
 
 THREADS = 256
 # Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
 AT_ONCE = 1 << 32
-OUTPUTS = 1 << 24  # of one launch, at most: bounds the memory on both sides
+OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
 
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 
@@ -30,11 +30,11 @@ BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 
 
 @cuda.jit
-def gemm(a: Any, b: Any, sums: Any, first: Any) -> None:
-    """``sums``: C in row-major order from element ``first`` on, as in all of these."""
+def gemm(a: Any, b: Any, sums: Any, offsets: Any) -> None:
+    """``sums``: the elements of C at these offsets in row-major order, as in all of these."""
     i = cuda.grid(1)
     if i < sums.size:
-        m, n = (first + i) // b.shape[1], (first + i) % b.shape[1]
+        m, n = offsets[i] // b.shape[1], offsets[i] % b.shape[1]
         total = np.float64(0.0)
         for k in range(a.shape[1]):
             total += np.float64(a[m, k]) * np.float64(b[k, n])
@@ -42,13 +42,32 @@ def gemm(a: Any, b: Any, sums: Any, first: Any) -> None:
 
 
 @cuda.jit
-def conv3d(x: Any, filt: Any, sums: Any, first: Any, y_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
+def conv2d(x: Any, filt: Any, sums: Any, offsets: Any) -> None:
+    """y of a 2D convolution, channels first."""
+    i = cuda.grid(1)
+    if i < sums.size:
+        K, C, R, S = filt.shape
+        P, Q = x.shape[2] - R + 1, x.shape[3] - S + 1
+        at = offsets[i]
+        q, at = at % Q, at // Q
+        p, at = at % P, at // P
+        k, n = at % K, at // K
+        total = np.float64(0.0)
+        for c in range(C):
+            for r in range(R):
+                for s in range(S):
+                    total += np.float64(x[n, c, p + r, q + s]) * np.float64(filt[k, c, r, s])
+        sums[i] = total
+
+
+@cuda.jit
+def conv3d(x: Any, filt: Any, sums: Any, offsets: Any, y_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
     """y of a 3D convolution."""
     i = cuda.grid(1)
     if i < sums.size:
         K, T, R, S, C = filt.shape
         O, P, Q = y_shape
-        at = first + i
+        at = offsets[i]
         k, at = at % K, at // K
         q, at = at % Q, at // Q
         p, at = at % P, at // P
@@ -68,13 +87,13 @@ def conv3d(x: Any, filt: Any, sums: Any, first: Any, y_shape: Any, stride: Any, 
 
 
 @cuda.jit
-def dgrad(dy: Any, filt: Any, sums: Any, first: Any, x_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
+def dgrad(dy: Any, filt: Any, sums: Any, offsets: Any, x_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
     """dx: what each tap that read the element gives back to it."""
     i = cuda.grid(1)
     if i < sums.size:
         K, T, R, S, C = filt.shape
         D, H, W = x_shape
-        at = first + i
+        at = offsets[i]
         c, at = at % C, at // C
         w, at = at % W, at // W
         h, at = at % H, at // H
@@ -96,14 +115,14 @@ def dgrad(dy: Any, filt: Any, sums: Any, first: Any, x_shape: Any, stride: Any, 
 
 
 @cuda.jit
-def wgrad(x: Any, dy: Any, sums: Any, first: Any, taps: Any, stride: Any, pad: Any, dilation: Any) -> None:
+def wgrad(x: Any, dy: Any, sums: Any, offsets: Any, taps: Any, stride: Any, pad: Any, dilation: Any) -> None:
     """dfilt: a row of threads, along y of the grid, shares an element's images and planes."""
     i, part = cuda.grid(2)
     if i < sums.size:
         T, R, S = taps
         C = x.shape[4]
         N, O, P, Q, K = dy.shape
-        at = first + i
+        at = offsets[i]
         c, at = at % C, at // C
         s, at = at % S, at // S
         r, at = at % R, at // R
@@ -121,34 +140,32 @@ def wgrad(x: Any, dy: Any, sums: Any, first: Any, taps: Any, stride: Any, pad: A
         cuda.atomic.add(sums, i, total)
 
 
-_KERNELS = {"gemm": gemm, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
+_KERNELS = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
 _ROWS = 64  # of threads that share an element of dfilt
 
 
-def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
-    """Every output element, in float64, shape ``problem.output_shape``; some at a time, so that no launch is long.
+def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Output elements in float64, at these offsets in row-major order or all of them, in one dimension; some at a
+    time, so that no launch is long. ``x`` and ``weight`` may be on the device.
 
     Raises the driver's error where the GPU has no room for the operands.
     """
-    if isinstance(problem, Conv2d):  # a 3D convolution of depth 1, channels last
-        shape = {**problem.shape(), "D": 1, "T": 1}
-        x, weight = (np.moveaxis(array, 1, -1)[:, None] for array in (x, weight))
-        return np.moveaxis(full(Conv3d(**shape), x, weight)[:, 0], -1, 1)
     kernel = _KERNELS[problem.form]
-    # float16 numbers are float32 ones
-    operands = [cuda.to_device(np.ascontiguousarray(array, np.float32)) for array in (x, weight)]
-    result = np.empty(math.prod(problem.output_shape))
+    operands = [cuda.to_device(array) if isinstance(array, np.ndarray) else array for array in (x, weight)]
+    size = math.prod(problem.output_shape) if offsets is None else offsets.size
+    result = np.empty(size)
     each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
-    for first in range(0, result.size, each):
-        count = min(each, result.size - first)
-        sums = cuda.to_device(np.zeros(count))
-        grid, block = -(-count // THREADS), THREADS
+    for first in range(0, size, each):
+        last = min(first + each, size)
+        part = np.arange(first, last) if offsets is None else offsets[first:last]
+        sums, places = cuda.to_device(np.zeros(last - first)), cuda.to_device(part)
+        grid, block = -(-(last - first) // THREADS), THREADS
         if problem.form == "wgrad":
-            kernel[(grid, _ROWS), (block, 1)](*operands, sums, first, *_geometry(problem))
+            kernel[(grid, _ROWS), (block, 1)](*operands, sums, places, *_geometry(problem))
         else:
-            kernel[grid, block](*operands, sums, first, *_geometry(problem))
-        result[first : first + count] = sums.copy_to_host()
-    return result.reshape(problem.output_shape)
+            kernel[grid, block](*operands, sums, places, *_geometry(problem))
+        result[first:last] = sums.copy_to_host()
+    return result
 
 
 def _geometry(problem: Problem) -> tuple[tuple[int, ...], ...]:

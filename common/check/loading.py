@@ -1,36 +1,141 @@
-"""What tasks need of a step's file: its module, its problem as this card holds it, memory that it lacks."""
+"""What tasks need of a step's file: its module, its problem as this card holds it, operands, memory that it lacks.
+
+A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
+product, until it fits the bytes that one command may use and the seconds that one launch may last. Nothing else
+decides sizes by what a card has.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.catalog import catalog, device, problems, sources, stages
-from common.check import budget
+from common.catalog import catalog, device, limits, sources
+from common.catalog.problems import Gemm, Problem
 from common.machine_code import capture
-from common.run import messages
-from common.run.messages import FileTask, ShapeTask, Task
-from common.run.results import Result, StepResult, Tile
+from common.run import stages
+from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
 
 if TYPE_CHECKING:
     from common.check import check, fullsize
 
+STEP = 1 << 29  # bytes: the budget is a multiple of this, so that other programs' windows do not change it
+LIBRARIES = 400_000_000  # bytes beside all arrays: Numba's modules, and what cuBLAS and cuDNN load
+FLUSHED = 1 << 26  # bytes that are overwritten at least before a launch: the host queues the launch meanwhile
+WORKSPACE = 0.75  # of a problem's own bytes, as much again for a step's workspace or a library's operands
+LARGE_WORKSPACE = 0.3  # the same of a shape of billions of elements, which no library computes
+LAUNCH_SECONDS = 0.5  # a display's watchdog resets the card after two
+QUICK_FLOPS = 2e9  # no launch of so few operations lasts that long
+PROBED = 64  # times fewer operations has the launch that is timed first
 
-def keep_kernels(folder: str) -> None:
-    """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
-    if folder:
-        from common.machine_code import kernelcache
 
-        kernelcache.install(Path(folder))
+class NoRoomError(MemoryError):
+    """The card has no room for a problem: ``needed`` and ``free`` are bytes."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free")
+        self.needed, self.free = needed, free
 
 
+def flush_bytes(l2_bytes: int) -> int:
+    """What is overwritten so that the L2 cache holds nothing of a launch's operands."""
+    return max(8 * l2_bytes, FLUSHED)
+
+
+def room_bytes(free_bytes: int, l2_bytes: int) -> int:
+    """The budget: bytes for operands, copies and workspaces on a card with so many free beside this context."""
+    return max(0, free_bytes - LIBRARIES - flush_bytes(l2_bytes)) // STEP * STEP
+
+
+def needed(problem: Problem) -> int:
+    """Bytes that timing the problem takes, a workspace included."""
+    return int((1 + WORKSPACE) * problem.least_bytes)
+
+
+def copies_fit(problem: Problem, copies_bytes: int, room: int) -> bool:
+    """Is there room on the card for copies of operands besides?"""
+    return needed(problem) + copies_bytes <= room
+
+
+def require_large(problem: Problem, room: int) -> None:
+    """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
+    least = int((1 + LARGE_WORKSPACE) * problem.least_bytes)
+    if least > room:
+        raise NoRoomError(least, room)
+
+
+def sizes(problem: Problem) -> Iterator[Problem]:
+    """The problem and ever smaller ones: its batch halved, or all three extents of a matrix product."""
+    while True:
+        yield problem
+        keys = ("M", "N", "K") if isinstance(problem, Gemm) else (problem.batch_key or "",)
+        extents = {key: getattr(problem, key, 1) for key in keys}
+        if min(extents.values()) < 2:
+            return
+        problem = replace(problem, **{key: extent // 2 for key, extent in extents.items()})
+
+
+def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) -> Problem:
+    """The largest size whose launch is predicted to take at most LAUNCH_SECONDS.
+
+    ``launch_seconds`` times one launch: at a PROBED-th of the operations first, at a larger size only if the time so
+    far says that it is safe. A time at one size predicts another's in proportion to the operations; of a launch that
+    leaves most of the GPU idle that is too much, so the size that it allows is timed, too, before a larger is ruled
+    out.
+    """
+    if problem.flops <= QUICK_FLOPS:
+        return problem
+    found = list(sizes(problem))
+    at = sum(size.flops * PROBED >= problem.flops for size in found) - 1
+    while True:
+        seconds = launch_seconds(found[at])
+        lasting = [seconds * size.flops / found[at].flops for size in found]
+        allowed = next((n for n, expected in enumerate(lasting) if expected <= LAUNCH_SECONDS), len(found) - 1)
+        if allowed == 0 or allowed >= at:
+            return found[allowed]
+        at = allowed
+
+
+def fitted(problem: Problem, room: int) -> Problem:
+    """The largest size of the problem that fits so many bytes; raises NoRoomError without any."""
+    least = 0
+    for size in sizes(problem):
+        least = needed(size)
+        if least <= room:
+            return size
+    raise NoRoomError(least, room)
+
+
+def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
+    """Is ``ran``, a launch of which took so many seconds, the size at which the problem would run with this room?
+
+    Where a launch that is twice as large would last nearly too long, either size may be chosen.
+    """
+    try:
+        problem = fitted(problem, room)
+    except NoRoomError:
+        return False
+    larger = problem
+    for size in sizes(problem):
+        if size == ran:
+            return size == problem or seconds * larger.flops / size.flops > 0.8 * LAUNCH_SECONDS
+        larger = size
+    return False
+
+
+# --- a task's file ---
+
+
+ASKS = "card"  # the helper by which a step asks what the card has
 Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
 
@@ -42,20 +147,20 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
     def spared(task: Asked) -> StepResult:
         try:
             return do(task)
-        except budget.NoRoomError as error:
-            needed, free = error.needed, error.free
+        except NoRoomError as error:
+            wanted, free = error.needed, error.free
         except Exception as error:
             if not device.gpu_count() or not device.out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)  # which hold the arrays
-            needed, free = budget.needed(problems.from_shape(task.ladder, task.shape)), 0
+            wanted, free = needed(task.problem), 0
             with suppress(Exception):  # there may not even be a context
                 let_go()
                 free = device.free_bytes()
-            if free >= needed + budget.LIBRARIES:
+            if free >= wanted + LIBRARIES:
                 raise
-        message = str(budget.NoRoomError(needed, free))
-        return StepResult(status="unjudged", message=message, needed_bytes=needed, free_bytes=free)
+        message = str(NoRoomError(wanted, free))
+        return StepResult(status="unjudged", message=message, needed_bytes=wanted, free_bytes=free)
 
     return spared
 
@@ -80,7 +185,7 @@ def found(verdict: check.Verdict) -> StepResult:
     )
 
 
-def load(task: FileTask[Result], rival: messages.Rival | None = None, tile: Tile | None = None) -> Any:
+def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
     with stages.stage(stages.IMPORTS):
@@ -100,29 +205,20 @@ def code_of(path: Path) -> tuple[str, dict[str, str]]:
 
 
 @cache
-def own_room() -> int:
-    """The budget, worked out where this process has the GPU for itself."""
-    return budget.room_bytes(device.free_bytes(), device.l2_bytes())
-
-
-def room_of(task: Task[Any]) -> int:
-    """The bytes that the task may use: those it was given, or the budget of this process."""
-    return getattr(task, "room_bytes", 0) or own_room()
-
-
-def fitted(task: ShapeTask[Any]) -> problems.Problem:
-    """The task's problem, reduced to what this card holds."""
-    return budget.fitted(problems.from_shape(task.ladder, task.shape), room_of(task))
+def room() -> int:
+    """The bytes that a problem may take: worked out once, by the process that owns the GPU, before it holds any."""
+    let_go()
+    return room_bytes(device.free_bytes(), device.l2_bytes())
 
 
 _PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
 
 
-def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> problems.Problem:
+def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
     from common.check import check
 
-    def launch_seconds(size: problems.Problem) -> float:
+    def launch_seconds(size: Problem) -> float:
         bench = check.Bench(module, size, tile)
         bench.load(*_integers(size))
         bench.run()  # compiles
@@ -132,35 +228,43 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> proble
             bench.run()
             end = time.perf_counter()
             least = min(least, end - start)
-            if least * whole.flops / size.flops <= budget.LAUNCH_SECONDS / 2 or end - began > _PROBE_SECONDS:
+            if least * whole.flops / size.flops <= LAUNCH_SECONDS / 2 or end - began > _PROBE_SECONDS:
                 break
         return least
 
-    whole = fitted(task)
-    return budget.within_time(whole, launch_seconds) if device.gpu_count() else whole
+    whole = fitted(task.problem, room())
+    return within_time(whole, launch_seconds) if device.gpu_count() else whole
 
 
 @lru_cache(maxsize=2)
-def _integers(problem: problems.Problem) -> Any:
+def _integers(problem: Problem) -> Any:
     """Operands for one step after the other that is timed first on this problem."""
     from common.catalog import inputs
 
     return inputs.integers(problem, 0)
 
 
+def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
+    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
+    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
+        return [architectures]
+    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
+    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
+
+
 # --- operands at full size ---
 
-_held: dict[tuple[problems.Problem, int], fullsize.Operands] = {}  # those of one problem, for one step after another
+_held: dict[tuple[Problem, int], fullsize.Operands] = {}  # those of one problem, for one step after another
 
 
-def operands(problem: problems.Problem, seed: int, room_bytes: int) -> fullsize.Operands:
+def operands(problem: Problem, seed: int) -> fullsize.Operands:
     """Those of the problem; made anew if others are held."""
     from common.check import fullsize
 
     if (problem, seed) not in _held:
         drop()
         with stages.stage("inputs"):
-            _held[problem, seed] = fullsize.Operands(fullsize.draw(problem, seed), room_bytes)
+            _held[problem, seed] = fullsize.Operands(fullsize.draw(problem, seed), room())
     return _held[problem, seed]
 
 
@@ -172,4 +276,4 @@ def drop() -> None:
 
 def this_device() -> tuple[device.Gpu, int]:
     """What this GPU is, and how many bytes of its memory problems may take."""
-    return device.current_gpu(), own_room()
+    return device.current_gpu(), room()

@@ -22,9 +22,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 from common.catalog import inputs, problems, store
-from common.catalog.problems import FLOAT16, Problem
-from common.check import shapes
-from common.run.results import Depth, Engine
+from common.catalog.problems import (
+    FLOAT16,
+    LADDERS,
+    Conv2d,
+    Conv3d,
+    Convolution,
+    Gemm,
+    Problem,
+    on_ladder,
+    parse_shape,
+)
+from common.run.messages import Depth, Engine
 
 _DEPTHS: tuple[Depth, ...] = get_args(Depth)
 SHAPES = Path(__file__).with_name("shapes.toml")
@@ -39,12 +48,22 @@ TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and f
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 SPECIAL_TERMS = 256  # of a sum of such a shape
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape of the pairwise plan
-# Of a shape that was asked for: seconds of a core that the tracer may take, without a GPU and beside one.
-ASKED_SECONDS, BESIDE_SECONDS = 20.0, 4.0
+ASKED_SECONDS = 20.0  # of a core that the tracer would take at least for a launch at a shape that is still tried
 TRACED_AT_BEST = 2e9  # operations a second, more than the tracer was seen to do of any step
-# Seconds that a group of blocks may take before an endless loop is suspected: so many, or so many for each product of
-# a sum, which is more than ten times what was seen.
-_GROUP_SECONDS, _GROUP_SECONDS_EACH = 15.0, 0.02
+
+MAX_GRID_YZ = 65535  # blocks of a grid along y and z
+REFUSABLE_WEIGHT_BYTES = 64 << 10  # of constant memory
+LARGEST_DRAWN = 1 << 17  # multiply-adds of a shape of `check --full` that is run without a GPU
+FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
+MANY = 17_160  # rows of outputs: more tiles than an H200 has multiprocessors
+
+MOST = 1 << 16  # multiply-adds of a drawn shape without a GPU
+MOST_TERMS = 1 << 10  # of a sum without a GPU: a term comes after the one before
+_FAR = 4096  # the longest extent
+_ROUND = sorted({2**a * 3**b for a in range(13) for b in range(8) if 2**a * 3**b <= _FAR})
+_MOST_WEIGHTS = 1 << 14  # what constant memory holds, beyond which a step may refuse; gathering them takes long
+
+_LISTS = Path(__file__).with_name("full.toml")
 
 
 @dataclass(frozen=True)
@@ -52,9 +71,8 @@ class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place.
 
-    ``small``: the step is told that the card has few multiprocessors, :data:`common.check.shapes.FEW`.
-    ``wide``: a shape of :func:`common.check.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
-    ``budget``: of a depth that is "measured", the seconds of a core that it may take: as many launches as fit.
+    ``small``: the step is told that the card has few multiprocessors, :data:`common.check.FEW`.
+    ``wide``: a shape of :func:`common.check.wide`; the tracer takes a narrower one if no grid is as wide.
     """
 
     problem: Problem
@@ -64,22 +82,17 @@ class Case:
     special: str = ""
     wide: bool = False
     small: bool = False
-    budget: float | None = None
 
     def _seconds(self) -> float | None:
         """Its limit; None: the usual one."""
         if (self.engine, self.depth) == ("gpu", "thorough"):
             return THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
-        if self.budget is not None:
-            return max(_GROUP_SECONDS, _GROUP_SECONDS_EACH * self.problem.reduction)
-        large = self.engine == "traced" and shapes.multiply_adds(self.problem) > TRACED_FROM
+        large = self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM
         return TRACED_SECONDS if large else None
 
     def fields(self) -> dict[str, Any]:
         """What a check's task says of it beside the file and the shape."""
-        # what is measured ends by itself: the limit for all of it is for what does not
-        within = None if self.budget is None else 1.5 * self.budget + 3.0
-        told = {**vars(self), "seconds": self._seconds(), "within": within}
+        told = {**vars(self), "seconds": self._seconds()}
         del told["problem"]
         return told
 
@@ -123,7 +136,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     if full:
         return _pairwise(ladder, gpu, seed)
     planned = [case for case, _ in chosen(ladder)]
-    planned += [Case(problem, "traced") for problem in shapes.drawn(ladder, seed, DRAWN)]
+    planned += [Case(problem, "traced") for problem in drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
         # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
@@ -131,9 +144,9 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
         on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
         count = DRAWN_COMPILED if compiled else DRAWN
-        on_gpu += [Case(problem, "gpu") for problem in shapes.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
+        on_gpu += [Case(problem, "gpu") for problem in drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
         found += _operands(on_gpu, seed)
-        found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
+        found += [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
     return found
 
 
@@ -146,7 +159,7 @@ def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
         far = [replace(case, engine="gpu") for case, too in chosen(ladder) if too and not case.wide]
         found += [replace(case, engine="gpu") for case in (first, ragged)]
         found += _operands(far[: 1 if compiled else 4], seed)
-        found += [Case(one, "gpu") for one in shapes.drawn(ladder, seed, 1, MOST_ON_GPU, TERMS_ON_GPU)]
+        found += [Case(one, "gpu") for one in drawn(ladder, seed, 1, MOST_ON_GPU, TERMS_ON_GPU)]
     return found
 
 
@@ -156,7 +169,7 @@ def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> l
     kinds, found = list(inputs.SPECIAL), []
     for number, case in enumerate(planned, seed):
         special = case.special
-        small = shapes.multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
+        small = multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
         if case.depth == "once" and not special and small and case.problem.reduction <= terms:
             special = kinds[number % len(kinds)]
         found.append(replace(case, seed=number, special=special))
@@ -164,70 +177,63 @@ def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> l
 
 
 def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """Shapes among which every pair of conditions occurs, and all others of :mod:`common.check.shapes`."""
+    """Shapes among which every pair of conditions occurs, and all others that are listed."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
     found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]
-    found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
-    most = shapes.LARGEST_DRAWN
-    found += _once("traced", shapes.drawn(ladder, seed, DRAWN, most, most >> 8), seed)
-    found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
-    long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in shapes.long_sums(ladder)]
-    found += [*long, *(Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder))]
-    known = shapes.familiar(ladder)
+    found += _once("traced", (*listed("covering", ladder), *listed("twins", ladder)), seed)
+    most = LARGEST_DRAWN
+    found += _once("traced", drawn(ladder, seed, DRAWN, most, most >> 8), seed)
+    found += _once("traced", tiled(ladder), seed, listed("rounded", ladder))
+    long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in listed("long_sums", ladder)]
+    found += [*long, *(Case(problem, "traced", seed=seed) for problem in listed("layers", ladder))]
+    known = listed("familiar", ladder)
     found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
-    found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
+    found += [Case(problem, "traced", wide=True) for problem in listed("wide", ladder)]
     found.append(Case(first, "traced"))
-    found += [Case(problem, "traced", "usual", seed, small=True) for problem in shapes.on_small_card(ladder)]
+    found += [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
     if gpu:
         found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
         found += [Case(problem, "gpu", "usual") for problem in ragged]
         form = problems.LADDERS[ladder].form
-        found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
+        found += _once("gpu", listed("covering", ladder)[: COVERED_ON_GPU.get(form)], seed)
         most = LARGEST_ON_GPU
-        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], most, most >> 8), seed)
-        found += _once("gpu", shapes.tiled(ladder), seed)
-        rounded = (*shapes.tiled(ladder), *shapes.long_sums(ladder))
+        found += _once("gpu", drawn(ladder, seed, DRAWN_ON_GPU[form], most, most >> 8), seed)
+        found += _once("gpu", tiled(ladder), seed)
+        rounded = (*tiled(ladder), *listed("long_sums", ladder))
         found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in rounded]
-        found += _once("gpu", (*shapes.layers(ladder), *shapes.familiar(ladder)[: COVERED_ON_GPU.get(form)]), seed)
-        found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
-        found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
+        found += _once(
+            "gpu", (*listed("layers", ladder), *listed("familiar", ladder)[: COVERED_ON_GPU.get(form)]), seed
+        )
+        found += [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
+        found += [Case(problem, "gpu") for problem in (*listed("wide", ladder), first)]
     return found
 
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`.
 
-    How long the tracer takes is not known beforehand: a shape of few operations may be of many padded tiles.
+    A trace makes several launches where one is quick, and one beside a GPU, whose verdict it holds up.
     """
-    budget = BESIDE_SECONDS if gpu else ASKED_SECONDS
-    traced = problem.flops <= TRACED_AT_BEST * budget
     found = []
     if gpu:
         found.append(Case(problem, "gpu", "usual", seed))
-    if traced:
-        found.append(Case(problem, "traced", "measured", seed, budget=budget))
-        if problem in shapes.on_small_card(problem.ladder):
+    if problem.flops <= TRACED_AT_BEST * ASKED_SECONDS:
+        quick = not gpu and multiply_adds(problem) <= TRACED_FROM
+        found.append(Case(problem, "traced", "usual" if quick else "once", seed))
+        if problem in listed("small_card", problem.ladder):
             found.append(Case(problem, "traced", "usual", seed, small=True))
     return found
 
 
 def too_large(problem: Problem) -> str:
-    """Why nothing can judge a step at this shape without a GPU; empty if it must be tried.
-
-    Only what is certain beforehand: the tracer's first blocks tell the rest.
-    """
-    if problem.flops > TRACED_AT_BEST * ASKED_SECONDS:
-        return beyond_budget(problem.flops / TRACED_AT_BEST, ASKED_SECONDS, "at least")
-    return ""
-
-
-def beyond_budget(seconds: float, budget: float, how: str = "about") -> str:
-    """What is said of a shape whose single launch takes the tracer so long."""
+    """Why nothing can judge a step at this shape without a GPU; empty if it must be tried."""
+    seconds = problem.flops / TRACED_AT_BEST
+    if seconds <= ASKED_SECONDS:
+        return ""
     took = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
-    return (
-        f"too large for this machine without a GPU: one launch takes the tracer {how} {took}, more than {budget:g} s"
-    )
+    said = f"one launch takes the tracer at least {took}, more than {ASKED_SECONDS:g} s"
+    return f"too large for this machine without a GPU: {said}"
 
 
 def _familiar_operands(problem: Problem) -> str:
@@ -240,6 +246,139 @@ def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple
 
     Large ones that are ``rounded`` have normals in the place of all.
     """
-    large = [problem for problem in rounded if shapes.multiply_adds(problem) > SPECIAL_UP_TO]
-    planned = [Case(one, engine, special=inputs.NORMALS if one in large else "") for one in wanted]
+    long = [problem for problem in rounded if multiply_adds(problem) > SPECIAL_UP_TO]
+    planned = [Case(one, engine, special=inputs.NORMALS if one in long else "") for one in wanted]
     return _operands(planned, seed, math.inf)
+
+
+# --- shapes ---
+
+
+def ordinary(problem: Problem) -> bool:
+    """Must every step take this shape? One that refuses it is not right.
+
+    Beyond it lie filters that fill constant memory (64 KiB), and extents of more than 65,535.
+    """
+    if max(problem.shape().values()) > MAX_GRID_YZ:
+        return False
+    weight_bytes = math.prod(problem.weight_shape) * problem.weight_dtype.itemsize
+    return problem.form not in ("conv2d", "conv3d") or weight_bytes <= REFUSABLE_WEIGHT_BYTES
+
+
+def multiply_adds(problem: Problem) -> int:
+    """Multiply-adds of the definition."""
+    return problem.flops // 2
+
+
+# --- drawn ---
+
+
+def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOST_TERMS) -> tuple[Problem, ...]:
+    """``count`` shapes of at most ``most`` multiply-adds each, and ``terms`` of a sum; the same for the same seed.
+
+    Every extent is drawn log-uniformly, so that 3 is as likely as 3,000 where the other axes are short. Half of them
+    are then made products of 2 and 3, or such a product and one more or less, as tiles and vectors are; now and then
+    two are made equal.
+    """
+    rng, draw = random.Random(seed), _DRAW[LADDERS[ladder].form]
+    found: list[Problem] = []
+    while len(found) < count:
+        problem = draw(rng, most)
+        if problem is None:
+            continue
+        problem = on_ladder(ladder, problem)
+        weights = math.prod(problem.weight_shape)
+        if problem.flops <= 2 * most and problem.reduction <= terms and weights <= _MOST_WEIGHTS:
+            found.append(problem)
+    return tuple(found)
+
+
+def _draw_extent(rng: random.Random, most: float) -> int:
+    """Log-uniform up to ``most``."""
+    most = min(max(most, 1), _FAR)
+    value = int(math.exp(rng.uniform(0, math.log(most + 1))))
+    if rng.random() < 0.5:
+        value = max(one for one in _ROUND if one <= value) + rng.choice((-1, 0, 0, 0, 1))
+    return max(1, min(value, int(most)))
+
+
+def _draw_extents(rng: random.Random, count: int, most: float) -> list[int]:
+    """``count`` of them whose product is at most ``most``, none before the others; perhaps two are equal."""
+    found: list[int] = []
+    for _ in range(count):
+        found.append(_draw_extent(rng, most / math.prod(found)))
+    if count > 1 and rng.random() < 0.2:
+        found[1] = found[0] = min(found[:2])
+    rng.shuffle(found)
+    return found
+
+
+def _draw_gemm(rng: random.Random, most: int) -> Problem:
+    return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
+
+
+def _draw_taps(rng: random.Random, count: int) -> list[int]:
+    """Of a filter along each axis: mostly few, or as many along one axis as along the others."""
+    if rng.random() < 0.4:
+        return [rng.choice((1, 2, 3, 3, 5, 7))] * count
+    return [_draw_extent(rng, rng.choice((3, 8, 40))) for _ in range(count)]
+
+
+def _draw_conv2d(rng: random.Random, most: int) -> Problem:
+    r, s = _draw_taps(rng, 2)
+    n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
+    return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
+
+
+def _draw_conv3d(rng: random.Random, most: int) -> Problem | None:
+    taps = _draw_taps(rng, 3)
+    if rng.random() < 0.5:
+        taps[0] = 1
+    *outs, n, c, k = _draw_extents(rng, 6, most / math.prod(taps))
+    options: dict[str, int] = {}
+    plain = rng.random() < 0.25
+    for axis, extent, name, count, out in zip("dhw", "DHW", "TRS", taps, outs, strict=True):
+        stride, dilation = (1, 1) if plain else (rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.choice((1, 1, 1, 2, 3, 4)))
+        pad = rng.choice((0, count // 2, rng.randrange(6)))
+        reach = (count - 1) * dilation + 1
+        length = (out - 1) * stride + reach - 2 * pad + rng.randrange(stride)
+        if length < 1:
+            return None
+        options |= {
+            extent: length, name: count, f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation
+        }  # fmt: skip
+    return Conv3d(N=n, C=c, K=k, **options)
+
+
+_DRAW = {"gemm": _draw_gemm, "conv2d": _draw_conv2d} | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _draw_conv3d)
+
+
+# --- the lists of full.toml ---
+
+
+@lru_cache
+def listed(name: str, ladder: str) -> tuple[Problem, ...]:
+    """The shapes that ``full.toml`` has under this name for a ladder; none if it has no list for it."""
+    form, lists = LADDERS[ladder].form, store.read_toml(_LISTS)[name]
+    gradients = ("gradients",) if form in ("dgrad", "wgrad") else ()
+    convolutions = ("convolutions",) if issubclass(LADDERS[ladder], Convolution) else ()
+    texts: list[str] = next((lists[key] for key in (ladder, form, *gradients, *convolutions) if key in lists), [])
+    return tuple(parse_shape(ladder, text) for text in texts)
+
+
+def tiled(ladder: str) -> tuple[Problem, ...]:
+    """Shapes that fill tiles and pipelines, those for a copy engine last."""
+    return *listed("tiled", ladder), *listed("copied", ladder)
+
+
+# Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
+_SELDOM = {"gemm": "N", "conv2d": "KW", "conv3d": "KW", "dgrad": "CW", "wgrad": "NHW"}
+
+
+def narrow(problem: Problem) -> Problem:
+    """A shape of ``wide``; 1,025 in place of its long extent if a grid seldom needs y or z for that.
+
+    Without a GPU a thread's loop over 65,537 filters takes half a minute.
+    """
+    long = {key: 1025 for key in _SELDOM[problem.form] if getattr(problem, key) > MAX_GRID_YZ}
+    return replace(problem, **long)

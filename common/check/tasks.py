@@ -20,18 +20,17 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numba import cuda
 from numba.cuda import dispatcher
+from numpy.typing import NDArray
 
-from common.catalog import catalog, device, limits, problems, stages
-from common.check import budget, check, fullsize, loading, plan, shapes
+from common.catalog import catalog, device, limits, problems
+from common.check import arrays, check, fullsize, loading, plan
 from common.check.compiling import compile_task, prepare_task, summarise_task
-from common.check.tracedbench import TracedBench, widest
 from common.explain import errors, faults
 from common.explain.faults import Fault
-from common.machine_code import capture
-from common.machine_code.capture import replaced
-from common.run import messages, results
-from common.run.results import Depth, Finding, StepResult
-from common.trace import executor, trace
+from common.machine_code import capture, kernelcache
+from common.run import messages, stages
+from common.run.messages import Finding, StepResult
+from common.trace import trace
 from common.trace.cost import MOST_PRINTED
 from common.trace.messages import Script, ScriptResult, Trace, TraceResult
 from common.trace.state import MistakeError, TraceError
@@ -49,6 +48,7 @@ _LONGEST = 200  # characters of a line that a file prints
 def ready() -> None:
     """Make this process one in which kernels run as the workbook wants it."""
     _require_limits()
+    kernelcache.install()
     device.play()
 
 
@@ -112,28 +112,22 @@ def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case."""
-    loading.keep_kernels(task.kernels)
-
-    problem = problems.from_shape(task.ladder, task.shape)
+    problem = task.problem
     path = Path(task.path)
     engine = task.engine
     file = _kept[_key(task)] = _kept.get(_key(task)) or _load(task)
     found: list[Fault] = []
-    told, depth = "", task.depth
+    told = ""
     if engine == "traced":
         file.tracer.forget()
         try:
-            verdict, depth, told = _traced_verdict(task, file, problem)
+            verdict, told = _traced_verdict(task, file, problem)
             problem, found = verdict.problem, file.tracer.faults()
-        except check.TooLargeError as error:
-            assert task.budget is not None
-            said = plan.beyond_budget(error.seconds, task.budget)
-            return StepResult(status="unjudged", engine=engine, message=said, late=True)
         except TraceError as error:
             return _untraced(error, path)
     elif task.depth == "large":
         loading.drop()
-        budget.require_large(problem, loading.room_of(task))
+        loading.require_large(problem, loading.room())
 
         try:
             verdict = fullsize.check_large(file.module, problem)
@@ -141,7 +135,7 @@ def check_task(task: messages.Check) -> StepResult:
             loading.let_go()
     else:
         verdict = _verdict(task, partial(_bench, file, problem))
-    if file.before and not verdict.right and not found and task.budget is None and task.depth != "large":
+    if file.before and not verdict.right and not found and task.depth != "large":
         verdict.findings = _after(task, problem, file.before, verdict.findings)
     file.before = problem if verdict.right else None
     if verdict.right:
@@ -150,8 +144,7 @@ def check_task(task: messages.Check) -> StepResult:
         raised = [Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
     verdict.findings = [Finding(one.kind, one.message + told) for one in verdict.findings]
-    measured = engine == "traced" and task.budget is not None
-    result = replace(loading.found(verdict), engine=engine, seed=task.seed, depth=depth if measured else None)
+    result = replace(loading.found(verdict), engine=engine, seed=task.seed)
     if verdict.right:
         return result
     names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
@@ -176,22 +169,14 @@ _OF_PYTHON = (
 )  # fmt: skip
 
 
-def _traced_verdict(
-    task: messages.Check, file: _Loaded, problem: problems.Problem
-) -> tuple[check.Verdict, Depth, str]:
-    """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
-    does not know, TooLargeError for what its budget has no room for."""
-    if task.wide and widest(file.module, problem) < shapes.MAX_GRID_YZ:
-        problem = shapes.narrow(problem)
+def _traced_verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> tuple[check.Verdict, str]:
+    """A verdict of the tracer, and what is said of the card. Raises TraceError for what it does not know."""
+    if task.wide and widest(file.module, problem) < plan.MAX_GRID_YZ:
+        problem = plan.narrow(problem)
 
-    make = partial(_bench, file, problem)
-    if task.budget is not None:
-        seconds = check.Budget(task.budget)
-        with replaced(executor, done_with=seconds.groups):
-            return *check.check_measured(make, seconds, _rules(task)), ""
-    verdict = _verdict(task, make)
+    verdict = _verdict(task, partial(_bench, file, problem))
     small = task.small and file.tracer.asked
-    return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if small else ""
+    return verdict, f" (on a card of {plan.FEW} multiprocessors)" if small else ""
 
 
 def _untraced(error: Exception, path: Path) -> StepResult:
@@ -210,7 +195,7 @@ def _load(task: messages.Check) -> _Loaded:
     """The task's file, imported anew, with a tracer of its own for an engine that is one."""
     tracer = None
     if task.engine == "traced":
-        tracer = Tracer(multiprocessors=shapes.FEW) if task.small else Tracer()
+        tracer = Tracer(multiprocessors=plan.FEW) if task.small else Tracer()
     # of another card are other tiles, and what functions keep by shape: their modules are others, too
     anew = catalog.anew() if task.small else contextlib.nullcontext()
     with anew, tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
@@ -240,6 +225,58 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     return check.check_bench(make(), _rules(task))
 
 
+# --- a step on the tracer ---
+
+
+class _Output(arrays.Guarded):
+    """What is blank was not written, which the tracer is to know."""
+
+    def blank(self) -> None:
+        self.array.poison()
+        arrays.bits(np.asarray(self.array))[...] = arrays.pattern(self.dtype)
+
+
+class TracedBench(check.Bench):
+    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
+
+    Every second launch takes blocks, and threads that write one element, in the opposite order. ``tile``: as a
+    bench's. Raises TraceError for what the tracer does not know.
+    """
+
+    def __init__(
+        self, module: Any, problem: problems.Problem, tracer: Tracer, tile: dict[str, int] | None = None
+    ) -> None:
+        self._tracer, self._turn = tracer, 0
+        with tracer:
+            super().__init__(module, problem, tile, margin=0)
+            self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
+        for guarded in (self.x, self.weight):
+            guarded.array.storage.read_only = True
+
+    def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
+        with self._tracer:
+            super().load(x, weight)
+
+    def run(self) -> None:
+        self._tracer.order = "backward" if self._turn % 2 else "forward"
+        self._turn += 1
+        with self._tracer:
+            super().run()
+
+
+def widest(module: Any, problem: problems.Problem) -> int:
+    """Blocks along y or z of the widest grid that a step starts for a problem; none of it is carried out."""
+    launches: list[trace.Launch] = []
+    with trace.in_place_of_the_device(launches.append):
+        bench = check.Bench(module, problem, margin=0)
+        bench.load(*(np.ones(shape, dtype) for shape, dtype in problem.operands[:2]))
+        bench.run()
+    return max((extent for launch in launches for extent in launch.grid[1:]), default=0)
+
+
+# --- other tasks ---
+
+
 def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     x, filt = np.load(task.x), np.load(task.filt)
@@ -255,16 +292,16 @@ def maps_task(task: messages.Maps) -> StepResult:
     return StepResult(status="right", shape=problem.shape())
 
 
-def ask_task(task: messages.Ask) -> results.Answer:
+def ask_task(task: messages.Ask) -> messages.Answer:
     """Call the task's function."""
-    return results.Answer(status="right", found=task.function(*task.given))
+    return messages.Answer(status="right", found=task.function(*task.given))
 
 
 def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
     try:
         module, tile = loading.load_tiled(task, task.options.tile or {})
-        problem = problems.from_shape(task.ladder, task.shape)
+        problem = task.problem
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except TraceError as error:
         return TraceResult(status="unusable", message=str(error))
@@ -285,16 +322,17 @@ def script_task(task: Script) -> ScriptResult:
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)
 
 
-def explain_task(task: messages.Explain) -> results.ExplainResult:
+def explain_task(task: messages.Explain) -> messages.Answer:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
-    problem = problems.from_shape(task.ladder, task.shape)
+    problem = task.problem
     module = loading.load(task)
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if device.gpu_count() == 0:
-        return results.ExplainResult(status="right", text=module.explain(problem, None))
+        return messages.Answer(status="right", found=module.explain(problem, None))
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
-    return results.ExplainResult(status="right", text=module.explain(loading.fitted(task), weights))
+    problem = loading.fitted(problem, loading.room())
+    return messages.Answer(status="right", found=module.explain(problem, weights))
 
 
 def _require_limits() -> None:

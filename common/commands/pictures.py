@@ -12,13 +12,14 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import cache, catalog, device, lessontext, stages, store
+from common.catalog import cache, catalog, device, lessontext, store
 from common.check import run
 from common.commands import arguments, console
 from common.commands.console import RIGHT, WRONG
 from common.records import records
 from common.report import pages, tasks
 from common.report.tasks import Draw, DrawResult
+from common.run import stages
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = catalog.ROOT / ".workbook" / "book-work"

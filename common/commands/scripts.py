@@ -24,7 +24,7 @@ from common.report import traces, tracetables
 from common.run import isolate
 from common.trace.messages import Script, ScriptResult, Traced, TracedAccess, TracedKernel
 
-_SECONDS = 300.0  # for one launch, and four times for all
+_SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
 _POLL_SECONDS = 0.05
 _DEAR = 1.5  # times what it had to move: an access is told from there on
 _TOLD = 8  # accesses
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
     with _passed_on(options.json) as (output, errors):
         task = Script(
             path=str(path.resolve()), ladder="", folder=os.getcwd(), words=words, stop=options.stop, kept=kept,
-            output=output, errors=errors,
+            output=output, errors=errors, within=_IN_ALL,
         )  # fmt: skip
         ((_, found),) = isolate.run([task], True, _SECONDS)
     if options.html is not None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.check import budget, unchanged
+from common.check import loading, run
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
 from common.report import tables, tracetables
 from common.report.table import Table
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
@@ -60,7 +60,7 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
         console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
 
 
-def say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
+def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     """How many verdicts are of the record, if any."""
     if not shipped:
         return
@@ -138,7 +138,7 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
         print_outcomes(tables.times(rows, ceilings, gpu, slow_here), rows)
         for outcome in rows:
             if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
-                why = f"too large for this card, or takes it more than {budget.LAUNCH_SECONDS:g} s"
+                why = f"too large for this card, or takes it more than {loading.LAUNCH_SECONDS:g} s"
                 say.print(
                     f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is {why}[/]", soft_wrap=True
                 )

@@ -16,7 +16,7 @@ from common.explain.faults import Fault, cut
 from common.machine_code import summaries
 from common.records import records
 from common.report import figures
-from common.run.results import Outcome, Paired, StepResult
+from common.run.messages import Outcome, Paired, StepResult
 
 _HASH_DIGITS = 8
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence

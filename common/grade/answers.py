@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from common.catalog.exercises import Exercise
 from common.records import records
 from common.report import figures
-from common.run.results import Finding
+from common.run.messages import Finding
 
 NEAR = 1.0  # percent, where a value is no whole number
 

@@ -29,7 +29,7 @@ from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
 from common.catalog.problems import Problem
-from common.check import budget, check, shapes
+from common.check import check, loading, plan
 from common.edit import shipped
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
@@ -37,8 +37,7 @@ from common.grade.folders import Submission, in_one_line, printable
 from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
-from common.run.messages import Task
-from common.run.results import Finding, StepResult
+from common.run.messages import Finding, StepResult, Task
 from common.timing.ceilings import Ceilings
 
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
@@ -314,7 +313,7 @@ class _Kernel:
         tasks: list[Task[Any]] = [
             checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in own_shapes(target)
         ]
-        timed = budget.fitted(problems.preset(self.preset), TIMED_BYTES)
+        timed = loading.fitted(problems.preset(self.preset), TIMED_BYTES)
         if not self.exercise or self.exercise.floor:
             named: dict[str, Any] = {"ladder": target.ladder, "step": target.name, "seed": secrets.randbits(48)}
             tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
@@ -362,7 +361,7 @@ def _reasons(result: Counted | StepResult) -> list[Finding]:
 def _compiled_problem(preset: str) -> Problem:
     """A preset, with a batch that fits."""
     problem = problems.preset(preset)
-    return problem if isinstance(problem, problems.Gemm) else budget.fitted(problem, COMPILED_BYTES)
+    return problem if isinstance(problem, problems.Gemm) else loading.fitted(problem, COMPILED_BYTES)
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
@@ -376,7 +375,7 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
     free = {name for problem in own for name, value in asdict(problem).items() if value != plain[name]}
     most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
-    for one in shapes.drawn(own[0].ladder, seed, DRAWS, most):
+    for one in plan.drawn(own[0].ladder, seed, DRAWS, most):
         like, filters = rng.choice(own), rng.random() < SAME_FILTER
         kept = {
             name: value

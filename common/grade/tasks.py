@@ -23,8 +23,7 @@ from common.catalog.problems import Problem
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
-from common.run.messages import FileTask
-from common.run.results import Finding, Result
+from common.run.messages import FileTask, Finding, Result
 from common.trace import result as figures
 from common.trace.messages import Traced
 

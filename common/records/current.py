@@ -13,7 +13,7 @@ from pathlib import Path
 from common.catalog import catalog, problems, sources, store
 from common.catalog.catalog import Step
 from common.catalog.sources import Code
-from common.check import budget
+from common.check import loading
 from common.records import records
 from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepCode, StepRow
 from common.records.records import Record
@@ -118,4 +118,4 @@ def _same_size(row: Row, preset: str, room_bytes: int) -> bool:
     """Would the preset run now at the row's shape?"""
     problem = problems.preset(preset)
     ran = problems.from_shape(problem.ladder, row.shape)
-    return budget.runs_at(problem, ran, row.timing.median_ms / 1e3, room_bytes)
+    return loading.runs_at(problem, ran, row.timing.median_ms / 1e3, room_bytes)

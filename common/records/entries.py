@@ -16,7 +16,7 @@ from common.catalog.problems import PRESETS
 from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
 from common.machine_code.summaries import Kernel
-from common.run.results import Beside, Tile, Timing
+from common.run.messages import Beside, Tile, Timing
 from common.timing import ceilings
 from common.timing.peers import Errors
 from common.timing.timing import Fused

@@ -35,7 +35,7 @@ from common.timing import timing
 from common.timing.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from common.run.results import Outcome
+    from common.run.messages import Outcome
     from common.timing.tasks import AccuracyResult, EpiloguesResult, PeerResult
 
 RESULTS = catalog.ROOT / "results"  # shipped

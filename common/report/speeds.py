@@ -14,7 +14,7 @@ from common.records import current, records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Derived, Record
 from common.report.figures import milliseconds
-from common.run.results import Beside, Timing
+from common.run.messages import Beside, Timing
 
 SPREAD = "p20–p80"
 FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"

@@ -22,7 +22,7 @@ from common.records.entries import Point
 from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
-from common.run.results import Outcome, Tile
+from common.run.messages import Outcome, Tile
 from common.timing import tools
 from common.timing.ceilings import Ceilings
 
@@ -30,10 +30,7 @@ _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
 _OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 # A check that is less than thorough, as its first launch took so long.
-_DEPTHS = {
-    "once": "traced at one launch, on integers", "usual": "traced at three launches, on integers and normals",
-}  # fmt: skip
-
+_DEPTHS = {"once": "traced at one launch, on integers"}
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _BAR = 20  # characters
 _INSTRUCTION = 46

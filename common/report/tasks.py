@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from common.catalog import cache, catalog, device, stages
+from common.catalog import cache, catalog, device
 from common.records import records
 from common.records.records import Record
-from common.run import isolate
-from common.run.messages import Task
-from common.run.results import Result
+from common.run import isolate, stages
+from common.run.messages import Result, Task
 
 SECONDS = 300.0
 _REPORT = Path(__file__).parent

@@ -5,8 +5,6 @@ Module by module:
     isolate       hands tasks to child processes; the one that owns the GPU
     process       starts, follows and ends a child process
     child         what a child process does: tasks, one by one
-    limits        what a child may take: memory, file sizes, and time, by stage
-    messages      what a child process can be asked
-    results       what it answers: one result from a check to the terminal and to JSON
-    preload       imported once by the process that children are forked from
+    stages        which stage of its work a process is at, and what it may take: memory, time by stage
+    messages      what a child process can be asked, and what it answers
 """

@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from types import ModuleType
@@ -31,16 +30,17 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.catalog import catalog, stages
+from common.catalog import catalog
 from common.explain import errors, faults
-from common.run import limits
-from common.run.messages import FileTask, Found, Task, typed
-from common.run.results import Result
+from common.run import stages
+from common.run.messages import FileTask, Found, Result, Task, typed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what it prints
+# not written out: what reads this file's imports is not to take them for some
+MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 
 
@@ -59,19 +59,12 @@ def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
-@cache
-def warm() -> None:
-    """Import what most tasks need."""
-    for name in ("machine_code.codegen", "timing.tasks", "check.tasks"):
-        importlib.import_module(f"common.{name}")
-    gc.set_threshold(100_000, 50, 50)
-    gc.collect()
-    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-
-
 def _ready() -> None:
-    """Import what tasks need, and let kernels run as the workbook wants it."""
-    warm()
+    """Import what most tasks need, and let kernels run as the workbook wants it."""
+    for name in MOST_NEEDED:
+        importlib.import_module(name)
+    gc.set_threshold(100_000, 50, 50)
+    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
     _tasks_of("check").ready()
 
 
@@ -121,7 +114,7 @@ def _settle(options: Options, log: bool = True) -> None:
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stderr  # a kernel file's prints are not results
     faulthandler.enable(all_threads=False)
-    limits.confine(options.memory_bytes, options.file_bytes)
+    stages.confine(options.memory_bytes, options.file_bytes)
 
 
 def _end_with_parent(folder: Path) -> None:
@@ -171,8 +164,8 @@ def answer(number: int, task: Task[Result], say: Say) -> Result:
                 answered = True
                 say({"number": number, "result": result})
 
-    watch = limits.Watch(_path(task), task.seconds, task.within)
-    with limits.due(watch, give, lambda stage: say({"at": stage})):
+    watch = stages.Watch(_path(task), task.seconds, task.within)
+    with stages.due(watch, give, lambda stage: say({"at": stage})):
         result = attempt(task)
     give(result)
     return result

@@ -24,13 +24,10 @@ from msgspec.structs import replace
 from common.catalog import catalog, device
 from common.explain import faults
 from common.run import child, messages, process
-from common.run.messages import FileTask, Found, ShapeTask, Task
+from common.run.messages import FileTask, Found, Result, ShapeTask, Task
 from common.run.process import Stopped, close, end, obituary, reopen, warm
-from common.run.results import Result
 
 __all__ = ["Pool", "close", "cool", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
-
-_DEATHS = 2  # of one file's processes in a row: no more are started for it
 
 
 class Pool(ThreadPoolExecutor):
@@ -67,23 +64,23 @@ def run(
     one child process, or in the owner of the GPU if they touch it.
 
     A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
-    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.limits`): timed_out if the file's
+    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.stages`): timed_out if the file's
     kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
-    timed out once, or has cost its process twice in a row, get a result that says the same and that they were not
-    tried. Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine cannot
-    tell), unusable (not a step file).
+    timed out get a result that says the same and that they were not tried. Other statuses: right, wrong, refused (the
+    step does not take this shape), unjudged (this machine cannot tell), unusable (not a step file).
     """
 
     def stopped() -> bool:
         return process.closed.is_set() or any(stop.is_set() for stop in stops)
 
-    hopeless = _Hopeless()
+    untried: dict[str, Result] = {}  # by file that timed out
     own: process.Child | None = None
     try:
         for task in tasks:
             if stopped():
                 return
-            found = hopeless.untried(task)
+            path = "" if task.alone else _path(task)
+            found = messages.typed(task, untried[path]) if path in untried else None
             if found is None:
                 timed = replace(task, seconds=seconds if task.seconds is None else task.seconds)
                 if task.on_gpu and not without_gpu:
@@ -93,40 +90,15 @@ def run(
                     found = own.do(timed, stopped) if own else None
                 if found is None:
                     return
-                hopeless.note(task, found)
+                if path and found.status == "timed_out":
+                    shape = task.shape if isinstance(task, ShapeTask) else {}
+                    where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
+                    message = f"not tried: it gave no result in time{where}"
+                    untried[path] = Result(status="timed_out", message=message)
             yield task, replace(found, fatal=False, faults=_end(task, found) or found.faults)
     finally:
         if own:
             own.end()
-
-
-class _Hopeless:
-    """Files that cost a process their time or its life, and what is said of their other tasks."""
-
-    def __init__(self) -> None:
-        self._deaths: dict[str, int] = {}
-        self._untried: dict[str, Result] = {}
-
-    def note(self, task: Task[Result], result: Result) -> None:
-        path = _path(task)
-        if not path or task.alone:
-            return
-        self._deaths[path] = self._deaths.get(path, 0) + 1 if result.fatal else 0
-        shape = task.shape if isinstance(task, ShapeTask) else {}
-        where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
-        if result.status == "timed_out":
-            why = f"not tried: it gave no result in time{where}"
-        elif self._deaths[path] >= _DEATHS and result.status == "unjudged":
-            why = f"not tried: {_DEATHS} in a row were not done in time, last{where}: {result.message}"
-        elif self._deaths[path] >= _DEATHS:
-            why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
-        else:
-            return
-        self._untried[path] = Result(status=result.status, message=why)
-
-    def untried(self, task: Task[Found]) -> Found | None:
-        found = None if task.alone else self._untried.get(_path(task))
-        return messages.typed(task, found) if found else None
 
 
 def _path(task: Task[Result]) -> str:

@@ -1,38 +1,31 @@
-"""What child processes are asked: what all tasks have, and the tasks on steps.
+"""What child processes are asked, and what they answer.
 
 Each kind of task is a :class:`Task` with its own fields, tagged with its name, which is a layer's and a function's:
 ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``. A task travels as a pickle, from the harness
 to a process that it started itself. What comes back is JSON, read as the type of the task's results: a child runs a
 file that may say anything, and reading JSON runs nothing.
 
-Where a task has ``room_bytes``, they are the card's budget as the command worked it out
-(:func:`common.check.budget.room_bytes`); 0: the child works it out. Paths are absolute.
+A child finds out the fields of a :class:`StepResult`; the parent adds the step and the problem, which makes it an
+:class:`Outcome`; ``told()`` gives what JSON has of either. Paths are absolute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-import msgspec
+from msgspec import UNSET, Struct, UnsetType, field, structs
 
-from common.catalog import schema
+from common.catalog import problems, schema, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
-from common.run.results import (
-    Answer,
-    Depth,
-    Engine,
-    ExplainResult,
-    LaunchResult,
-    Result,
-    SizeResult,
-    StepResult,
-    Tile,
-)  # fmt: skip
+from common.catalog.schema import Amount, Count, Name, Positive
+from common.explain.faults import Fault
+from common.machine_code.summaries import Summary
 
 SIGN_SECONDS = 1.0
 """A process that is at work says so this often."""
@@ -44,29 +37,214 @@ MAX_SECONDS = 4.0
 """That launches are repeated for, to time them."""
 
 
+# --- answers ---
+
+Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
+"""What can become of a task, as its result's ``status`` says."""
+
+Engine = Literal["traced", "gpu"]
+Depth = Literal["once", "usual", "thorough", "large"]
+Tile = dict[str, int | bool]
+"""Values by the names of a step's tile constants."""
+
+Shape = dict[str, int]
+"""Extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not right. ``kind`` is one of :data:`common.check.findings.KINDS`."""
+
+    kind: str
+    message: str
+
+
+class Timing(Struct, frozen=True, omit_defaults=True):
+    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
+
+    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
+    """
+
+    median_ms: Positive
+    p20_ms: Positive
+    p80_ms: Positive
+    median_error: Amount
+    repeats: Count
+    sm_mhz: Count | None = None
+    held_by: tuple[Name, ...] | None = None
+
+
+class Paired(Struct, frozen=True):
+    """Two launches timed in turn, pair by pair.
+
+    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
+    half-width over the median.
+    """
+
+    first: Timing
+    second: Timing
+    ratio: float
+    ratio_p20: float
+    ratio_p80: float
+    ratio_error: float
+
+
+class Beside(Paired, frozen=True):
+    """A step timed in turn with a library: ``peer``, its name and precision; its time is the first."""
+
+    peer: str
+
+
+class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a task; the results of most tasks have more. What a field's default stands for is not said.
+
+    ``message``  why it is not right, or None: the findings say it; and ``faults`` what explains it
+    ``seconds``  that it took
+    ``fatal``    its process is lost
+    ``late``     it was not judged for want of time
+    """
+
+    status: Status
+    message: str | UnsetType | None = UNSET
+    faults: Sequence[Fault] = ()
+    seconds: float | None = None
+    fatal: bool = False
+    late: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """The fields that say something, as they stand in JSON."""
+        fields = structs.fields(self)
+        told = {field.name: getattr(self, field.name) for field in fields}
+        return {field.name: told[field.name] for field in fields if told[field.name] != field.default}
+
+
+class StepResult(Result, frozen=True, kw_only=True):
+    """What came of a task on a step's file: from the child process to the terminal, and to JSON."""
+
+    # of all that check
+    shape: Shape | None = None  # the extents that ran
+    right: bool | None = None
+    findings: Sequence[Finding] = ()
+    elements_compared: int | None = None
+    requires: str | None = None  # what compute capability, where this machine's GPU lacks it
+
+    # of a check
+    engine: Engine | None = None
+    engines: Sequence[Engine] = ()  # of all cases of a shape
+    seed: int | None = None
+    only_compiled: bool = False  # and not run
+    needed_bytes: int | None = None  # of the GPU's memory, where it was left out for want of that
+    free_bytes: int | None = None
+    depth: Depth | None = None  # how thoroughly a shape was traced that was asked for
+    unsought: str | None = None  # why races and the like were not looked for beside a GPU's verdict
+    printed: Sequence[str] = ()  # the first lines that the file prints
+    prints: int = 0  # how many there are
+
+    # of what is timed
+    timing: Timing | None = None
+    prepare_ms: float | UnsetType | None = UNSET  # seen cold; None: there is no ``prepare``
+    first_launch_ms: float | None = None  # seen cold
+    workspace_bytes: int | None = None
+    beside: Beside | None = None  # its time in turn with the library
+    lacking: str | None = None  # why there is none
+    pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
+    gpu: str | None = None  # its name
+
+    # the code that ran, as common.catalog.sources.provenance says it
+    source: str | None = None
+    helpers: dict[str, str] | None = None
+    imports: dict[str, sources.Code | str] | None = None
+
+    # of what is compiled
+    kernels: Sequence[Summary] = ()  # for each architecture
+    other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
+    digest: str | None = None  # of the machine code of all launches, with grids and blocks, for each preset
+    cards: Sequence[Summary] = ()  # summaries of the kernels
+    missing_tool: bool = False  # NVIDIA's assembler or disassembler is not installed
+
+    @property
+    def time(self) -> Timing:
+        """The ``timing`` of a file that was timed."""
+        assert self.timing is not None
+        return self.timing
+
+
+class Outcome(StepResult, frozen=True, kw_only=True):
+    """What came of one task on one step at one problem, which is a ``preset`` or none."""
+
+    step: Step
+    problem: Problem
+    preset: str | None = None
+
+    @classmethod
+    def of(cls, step: Step, problem: Problem, preset: str | None, result: StepResult) -> Outcome:
+        return cls(step=step, problem=problem, preset=preset, **result.told())
+
+    def told(self) -> dict[str, Any]:
+        """The result's fields alone, as they stand in JSON."""
+        told = StepResult.told(self)
+        return {name: value for name, value in told.items() if name not in ("step", "problem", "preset")}
+
+    @property
+    def fine(self) -> bool:
+        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
+        return self.status in ("right", "refused", "unjudged")
+
+    @property
+    def left_out(self) -> bool:
+        """Has the GPU no room for it? That holds nothing back."""
+        return self.needed_bytes is not None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Does the step require another GPU than this machine's?"""
+        return self.requires is not None
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line per finding, or what stopped the task; what is left out is said once for all."""
+        if self.left_out:
+            return []
+        findings = [f"{item.kind}: {item.message}" for item in self.findings]
+        return findings + ([f"{self.status}: {self.message}"] if self.message else [])
+
+
+class LaunchResult(Result, frozen=True, kw_only=True):
+    """The kernels that were launched, in order, the extents, and the code that ran."""
+
+    shape: Shape = field(default_factory=dict)
+    source: str = ""
+    helpers: dict[str, str] = field(default_factory=dict)
+    kernels: Sequence[str] = ()
+
+
+class Answer(Result, frozen=True, kw_only=True):
+    """``found``: what the function returned."""
+
+    found: object = None
+
+
+# --- tasks ---
+
 Found = TypeVar("Found", bound=Result, covariant=True)
 """What comes of a task."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task, or a part of one."""
 
 
 class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
-    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.limits`), for each of its stages;
+    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
                  None: that of whoever runs it
     ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
-    alone: ClassVar[bool] = False
-    """Is what becomes of one such task no sign for the others of its file?"""
-    gpu: ClassVar[bool] = False
-    """Does it touch the GPU? Then the process that owns it does the task."""
-
-    ahead: ClassVar[bool] = False
-    """Is it done before anybody needs it? Then nobody is told how long it takes."""
+    alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
+    gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
+    ahead: ClassVar[bool] = False  # it is done before anybody needs it, and nobody is told how long it takes
 
     seconds: float | None = None
     within: float | None = None
@@ -101,7 +279,7 @@ class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     ladder: str
     step: str = ""
     home: str | None = None
-    helpers: dict[str, str] = msgspec.field(default_factory=dict)
+    helpers: dict[str, str] = field(default_factory=dict)
 
     @property
     def subject(self) -> str:
@@ -113,20 +291,13 @@ class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
 
     shape: dict[str, int]
 
-
-class Place(TypedDict):
-    """The fields of a :class:`ShapeTask` but for the time it has."""
-
-    path: str
-    ladder: str
-    step: str
-    home: str | None
-    helpers: dict[str, str]
-    shape: dict[str, int]
+    @property
+    def problem(self) -> Problem:
+        return problems.from_shape(self.ladder, self.shape)
 
 
-def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
-    """A step, or ``file`` in its place, at one shape."""
+def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+    """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
     return {
         "path": str(file or step.path), "ladder": step.ladder, "step": step.name, "home": None, "helpers": {},
         "shape": problem.shape(),
@@ -156,13 +327,7 @@ def _found(struct: type[object]) -> type:
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
-    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and
-
-    ``precision``  what the step may compute with, one of :data:`common.catalog.catalog.PRECISIONS`
-    ``algorithm``  one of :data:`common.catalog.algorithms.NAMES`; None: the definition
-    ``repeats``  launches on equal inputs that must agree
-    ``kernels``  the folder of kernels that are kept; empty: none are
-    """
+    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and some more."""
 
     engine: Engine = "traced"
     depth: Depth = "usual"
@@ -170,11 +335,9 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
     special: str = ""
     wide: bool = False
     small: bool = False
-    budget: float | None = None
-    precision: str = "fp32"
-    algorithm: str | None = None
-    repeats: int = REPEATS
-    kernels: str = ""
+    precision: str = "fp32"  # one of common.catalog.catalog.PRECISIONS
+    algorithm: str | None = None  # one of common.catalog.reference.ALGORITHMS; None: the definition
+    repeats: int = REPEATS  # launches on equal inputs that must agree
 
     @property
     def on_gpu(self) -> bool:
@@ -182,43 +345,28 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
 
 
 class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
-    """Is a file right at full size, by samples, and how fast is it?
-
-    ``preset``   the shape's name, for whoever asks
-    ``seed``     that of the operands
-    ``kernels``  the folder of kernels that are kept; empty: none are
-    ``beside``   the precision in which it is timed in turn with the library, too; empty: it is not
-    ``most_seconds``  that launches are repeated for
-    """
+    """Is a file right at full size, by samples, and how fast is it?"""
 
     gpu: ClassVar[bool] = True
-    preset: str = ""
-    beside: str = ""
-    seed: int = 0
-    kernels: str = ""
-    room_bytes: int = 0
-    most_seconds: float = MAX_SECONDS
+    preset: str = ""  # the shape's name, for whoever asks
+    beside: str = ""  # the precision in which it is timed in turn with the library, too; empty: it is not
+    seed: int = 0  # of the operands
+    most_seconds: float = MAX_SECONDS  # that launches are repeated for
 
 
 class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
-    """Compile a file's kernels ahead.
-
-    ``shapes``   those that will be asked for
-    ``device``   the GPU they are for
-    ``kernels``  the folder that keeps them
-    """
+    """Compile a file's kernels ahead, for the ``shapes`` that will be asked for, and this GPU."""
 
     ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
     device: Gpu
-    kernels: str
 
 
 class Rival(Message, frozen=True, kw_only=True):
     """A file that another one is timed against: ``path`` and ``helpers`` as in a :class:`FileTask`."""
 
     path: str
-    helpers: dict[str, str] = msgspec.field(default_factory=dict)
+    helpers: dict[str, str] = field(default_factory=dict)
 
 
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
@@ -226,23 +374,20 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
 
     gpu: ClassVar[bool] = True
     against: dict[str, Rival]
-    room_bytes: int = 0
 
 
 class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.sweep"):
-    """Is a file right with one ``tile``, and how fast? ``kernels``: the folder of those that are kept, or empty."""
+    """Is a file right with one ``tile``, and how fast?"""
 
     gpu: ClassVar[bool] = True
     alone: ClassVar[bool] = True  # another tile is another kernel
     tile: Tile
-    kernels: str = ""
-    room_bytes: int = 0
 
 
-class Size(ShapeTask[SizeResult], frozen=True, kw_only=True, tag="timing.size"):
+class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     """At which size may a file's kernels be launched on this card?"""
 
-    room_bytes: int = 0
+    gpu: ClassVar[bool] = True
 
 
 class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.launch"):
@@ -251,38 +396,26 @@ class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.lau
     gpu: ClassVar[bool] = True
 
 
-class Explain(ShapeTask[ExplainResult], frozen=True, kw_only=True, tag="check.explain"):
+class Explain(ShapeTask[Answer], frozen=True, kw_only=True, tag="check.explain"):
     """What would a step do for this shape, and why?"""
 
     gpu: ClassVar[bool] = True
 
 
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
-    """What does a file compile to?
+    """What does a file compile to?"""
 
-    ``architectures``  compute capabilities, ``9.0``
-    ``machine_code``   assemble it, and count its instructions
-    ``lenient``        without NVIDIA's tools, leave the count out
-    ``others``         more shapes, by name
-    """
-
-    architectures: list[str]
-    machine_code: bool = False
-    lenient: bool = False
-    others: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    architectures: list[str]  # compute capabilities, ``9.0``
+    machine_code: bool = False  # assemble it, and count its instructions
+    lenient: bool = False  # without NVIDIA's tools, leave the count out
+    others: dict[str, Shape] = field(default_factory=dict)  # more shapes, by name
 
 
 class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.summarise"):
-    """What is said of every kernel of a file?
+    """What is said of every kernel of a file?"""
 
-    ``architecture``  the compute capability, ``9.0``
-    ``show``          the text to show besides
-    ``preset``        the shape's name, for whoever asks
-    """
-
-    architecture: str
-    show: Literal["ptx", "sass"] | None = None
-    preset: str = ""
+    architecture: str  # the compute capability, ``9.0``
+    show: Literal["ptx", "sass"] | None = None  # the text to show besides
 
 
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
@@ -295,14 +428,11 @@ class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
 
 
 class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):
-    """What does a function return in a child process? It travels by its name, with its arguments.
-
-    ``touches_gpu``  then the process that owns the GPU calls it
-    """
+    """What does a function return in a child process? It travels by its name, with its arguments."""
 
     function: Callable[..., object]
     given: tuple[object, ...] = ()
-    touches_gpu: bool = True
+    touches_gpu: bool = True  # then the process that owns the GPU calls it
 
     @property
     def on_gpu(self) -> bool:

@@ -1,8 +1,7 @@
 """A child process with its folder: started, given tasks one by one, ended.
 
-Children come from the standard library's fork server, which has imported what tasks need
-(:mod:`common.run.preload`); where there is none they are started from nothing. Each works in a folder of its own and
-is the first of a process group, with which it ends.
+Children come from the standard library's fork server, which has imported what tasks need; where there is none they
+are started from nothing. Each works in a folder of its own and is the first of a process group, with which it ends.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from typing import Any
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, limits
-from common.run.messages import Found, Task, typed
-from common.run.results import Result
+from common.run import child, stages
+from common.run.messages import Found, Result, Task, typed
 
 START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
 SILENT = 10  # times a task's limit, of the clock, that a child may be silent
@@ -81,7 +79,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
     with _lock:
         if closed.is_set():
             raise InterruptedError
-        forkserver.set_forkserver_preload(["common.run.preload"])
+        forkserver.set_forkserver_preload(child.MOST_NEEDED)
         before = dict(os.environ)
         try:
             os.environ.clear()
@@ -181,7 +179,7 @@ class Child:
                 message = f"the process was not there within {START_SECONDS:.0f} s"
                 return Result(status="unjudged", message=message, late=True, fatal=True)
             if given and waited > SILENT * task.seconds:
-                return limits.silent(stage)
+                return stages.silent(stage)
             if on_wait and not (told or task.ahead) and time.monotonic() - began > TOLD_SHARE * task.seconds:
                 told = True
                 on_wait(task.subject, task.seconds)
@@ -195,7 +193,7 @@ class Child:
         if code is None:
             return Result(status="crashed", message="the process closed its line to the harness", fatal=True)
         if os.name == "posix" and code == -signal.SIGXCPU:
-            return limits.silent(stage)
+            return stages.silent(stage)
         return Result(status="crashed", message=obituary(code, self.folder / child.LOG), fatal=True)
 
     def kill(self) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from common.catalog.problems import FLOAT16, Problem
 from common.catalog.schema import Count, Positive
-from common.run.results import Timing
+from common.run.messages import Timing
 from common.timing.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written

@@ -15,10 +15,8 @@ from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.check import run
 from common.check.run import TIME_SECONDS, beyond
-from common.machine_code import kernelcache
-from common.run import isolate, messages, results
-from common.run.messages import at
-from common.run.results import Outcome, StepResult, Timing
+from common.run import isolate, messages
+from common.run.messages import Outcome, StepResult, Timing, at
 from common.timing import tasks as timetasks
 from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
@@ -45,7 +43,6 @@ def measure(
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
-    room = run.inspect_device()[1]
     if ceilings:
         yield "ceilings", measure_device()[1]
     timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
@@ -53,8 +50,8 @@ def measure(
         steps = {step.name: step for step, name in pairs if name == preset}
         tasks = [
             messages.Time(
-                **at(step, problems.preset(preset), file), preset=preset, kernels=str(kernelcache.FOLDER),
-                beside="" if quick else _beside(step, problems.preset(preset)), room_bytes=room,
+                **at(step, problems.preset(preset), file), preset=preset,
+                beside="" if quick else _beside(step, problems.preset(preset)),
                 most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
             )
             for step in steps.values()
@@ -66,7 +63,7 @@ def measure(
             yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
-        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset, room_bytes=room)
+        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset)
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
     slow = timing.slow([time.sm_mhz for _, time in timed])
@@ -108,7 +105,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     Raises NoGpuError without a GPU, DeviceError if the measurement fails.
     """
     device.require_gpu("measuring the ceilings")
-    return run.ask("the GPU could not be measured", timetasks.ceilings, run.inspect_device()[1])
+    return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
 def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
@@ -134,7 +131,7 @@ def measure_epilogues(
         if beyond(step):
             continue
         failed = f"{name} on {preset}: the epilogues could not be timed"
-        given = str(step.path), step.ladder, problems.preset(preset).shape(), ways, run.inspect_device()[1]
+        given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
         yield step, preset, run.ask(failed, timetasks.epilogues, *given)
 
 
@@ -147,13 +144,13 @@ def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
     return result
 
 
-def combinations(tunables: dict[str, list[int]]) -> list[results.Tile]:
+def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
     """Every combination of the tunables' values."""
     names = list(tunables)
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
-def narrowed(tunables: dict[str, list[int]], shipped: results.Tile, text: str | None) -> dict[str, list[int]]:
+def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
 
     Raises ValueError naming a word that is not of that form or a constant the step does not have.
@@ -178,11 +175,11 @@ def narrowed(tunables: dict[str, list[int]], shipped: results.Tile, text: str | 
     return values
 
 
-def sweep(step: Step, preset: str, tiles: list[results.Tile]) -> Iterator[tuple[results.Tile, StepResult]]:
+def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    place, room = at(step, problems.preset(preset)), run.inspect_device()[1]
-    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER), room_bytes=room) for tile in tiles]
+    place = at(step, problems.preset(preset))
+    tasks = [messages.Sweep(**place, tile=tile) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         yield tile, result
 
@@ -204,14 +201,13 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     Raises NoGpuError without a GPU, ToolError when the counters cannot be read, TimeoutError.
     """
     device.require_gpu("profiling")
-    room = run.inspect_device()[1]
     # without the tool, which would count these launches, too
-    sizes = [messages.Size(**at(step, problems.preset(preset)), room_bytes=room) for step, preset in pairs]
+    sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]
     tasks = []
     for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
         if size.status != "right":
             raise tools.ToolError(f"{step.name}: {size.message}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape))))
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape or {}))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result.shape)
@@ -225,7 +221,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
 
 def profiled(
     tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
-) -> list[tuple[results.LaunchResult, list[tools.Launch]]]:
+) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
     """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
 
     Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
@@ -294,4 +290,4 @@ def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
     ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
     if result.status != "right":
         raise ValueError(str(result.message))
-    return str(result.text)
+    return str(result.found)

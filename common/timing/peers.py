@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from common.catalog import catalog, device, reference
 from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
-from common.check import findings
-from common.run.results import Beside, Timing
+from common.check import arrays, findings
+from common.run.messages import Beside, Timing
 from common.timing.timing import Stopwatch
 
 
@@ -84,8 +84,8 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: in
     """
     import torch
 
+    oracle = _Oracle(problem, seed)
     x, weight = _normals(problem, seed)
-    oracle = _Oracle(problem, x, weight, seed)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
@@ -306,11 +306,16 @@ def _convolutions(
 class _Oracle:
     """What a result of FP32 sums is, and how far it may be off, at random positions."""
 
-    def __init__(self, problem: Problem, x: Any, weight: Any, seed: int) -> None:
+    def __init__(self, problem: Problem, seed: int) -> None:
+        from numba import cuda
+
         self._positions = findings.sample_positions(problem, 2000, seed)
-        x, weight = x.cpu().numpy(), weight.cpu().numpy()
-        self._expected = reference.at(problem, x, weight, self._positions)
-        magnitude = reference.at(problem, np.abs(x), np.abs(weight), self._positions)
+        tensors = _normals(problem, seed)
+        x, weight = map(cuda.as_cuda_array, tensors)
+        self._expected = arrays.at(problem, x, weight, self._positions)
+        for tensor in tensors:
+            tensor.abs_()
+        magnitude = arrays.at(problem, x, weight, self._positions)
         self._bound = reference.error_bound(problem, magnitude, self._expected)
 
     def require_precise(self, result: Any) -> None:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from common.catalog import catalog, device, lessontext, problems, sources, stages
-from common.check import budget, loading
-from common.run import messages
-from common.run.messages import Task
-from common.run.results import LaunchResult, Result, Shape, SizeResult, StepResult, Tile
+from common.catalog import catalog, device, lessontext, problems, sources
+from common.check import loading
+from common.run import messages, stages
+from common.run.messages import LaunchResult, Result, Shape, StepResult, Task, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 
@@ -67,7 +66,6 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
     ladder: str
     shape: dict[str, int]
     preset: str = ""
-    room_bytes: int = 0
 
 
 @cache
@@ -89,7 +87,7 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
     with stages.stage("full-size check"):
         problem = loading.sized(task, module, tile)
     seed = task.seed if isinstance(task, messages.Time) else 0
-    operands: Any = loading.operands(problem, seed, loading.room_of(task))
+    operands: Any = loading.operands(problem, seed)
     with stages.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
@@ -103,7 +101,6 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
 @loading.spared
 def time_task(task: messages.Time) -> StepResult:
     """Check one file at full size by samples, then time it."""
-    loading.keep_kernels(task.kernels)
     from numba import cuda
 
     from common.check import check
@@ -190,7 +187,6 @@ def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
 
 def sweep_task(task: messages.Sweep) -> StepResult:
     """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
-    loading.keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     module, tile = loading.load_tiled(task, task.tile)
@@ -208,9 +204,9 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     return result
 
 
-def size_task(task: messages.Size) -> SizeResult:
+def size_task(task: messages.Size) -> StepResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
-    return SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
+    return StepResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
 def launch_task(task: messages.Launch) -> LaunchResult:
@@ -223,7 +219,7 @@ def launch_task(task: messages.Launch) -> LaunchResult:
     from common.catalog import inputs
     from common.check import check
 
-    problem = loading.fitted(task)
+    problem = loading.fitted(task.problem, loading.room())
     bench = check.Bench(loading.load(task), problem, margin=0)
     with _counting_launches() as kernels:
         bench.load(*inputs.normals(problem, 0))
@@ -239,19 +235,19 @@ def peer_task(task: Peer) -> PeerResult:
 
     loading.drop()
     cuda.current_context()
-    problem = budget.fitted(problems.from_shape(task.ladder, task.shape), loading.room_of(task))
+    problem = loading.fitted(problems.from_shape(task.ladder, task.shape), loading.room())
     lacking: list[str] = []
     rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
     return PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
-def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: int) -> EpiloguesResult:
-    """The times of a step with each of the epilogues of the module ``ways``, in ``room`` bytes."""
+def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> EpiloguesResult:
+    """The times of a step with each of the epilogues of the module ``ways``."""
     from numba import cuda
 
     loading.drop()
     cuda.current_context()
-    problem, module = budget.fitted(problems.from_shape(ladder, shape), room), import_module(ways)
+    problem, module = loading.fitted(problems.from_shape(ladder, shape), loading.room()), import_module(ways)
     fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
     stopwatch = timing.Stopwatch(device.l2_bytes())
     return EpiloguesResult(
@@ -263,14 +259,14 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str, room: in
     )
 
 
-def ceilings(room: int) -> tuple[device.Gpu, Ceilings]:
-    """What this GPU is, and its ceilings, measured in ``room`` bytes."""
+def ceilings() -> tuple[device.Gpu, Ceilings]:
+    """What this GPU is, and its ceilings."""
     from common.timing import ceilings
 
     loading.drop()
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    return gpu, ceilings.measure(stopwatch, gpu.multiprocessors, room, gpu.compute_capability)
+    return gpu, ceilings.measure(stopwatch, gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
 def accuracy(files: dict[str, str]) -> AccuracyResult:

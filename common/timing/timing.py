@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from common.catalog import device
 from common.catalog.schema import Count, Name
-from common.check import budget
+from common.check import loading
 from common.run.messages import MAX_SECONDS as MAX_SECONDS
-from common.run.results import Paired as Paired
-from common.run.results import Timing as Timing
+from common.run.messages import Paired as Paired
+from common.run.messages import Timing as Timing
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
@@ -130,7 +130,7 @@ class Stopwatch:
         from numba import cuda
 
         self._cuda = cuda
-        self._scratch = cuda.device_array(budget.flush_bytes(l2_bytes), np.uint8)
+        self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
         self._nvml = Nvml()
         self._clocks: list[Clock] = []
         self._queue: list[tuple[Any, Any]] = [

@@ -13,7 +13,8 @@ from common.machine_code.capture import HostArray
 from common.trace.executor import Argument
 from common.trace.hopper.tma import Map
 from common.trace.memory import Global, poison, poisoned
-from common.trace.views import View
+from common.trace.records import Records
+from common.trace.views import View, of_device
 
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 
@@ -60,22 +61,9 @@ def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
     else:
         data[:] = np.asarray(values, kind).reshape(-1)
     array: DeviceArray = data.reshape(shape).view(DeviceArray)
-    array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    make = Records if kind.names else Global
+    array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
-
-
-def _view(array: NDArray[Any], name: str) -> View | None:
-    """The array as a kernel sees it; None if it lies in the host's memory."""
-    storage = getattr(array, "storage", None)
-    if storage is None or storage.dtype != array.dtype:
-        return None
-    size = array.dtype.itemsize
-    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
-    strides = tuple(stride // size for stride in array.strides)
-    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
-    if beyond or not 0 <= start <= len(storage.data):
-        return None
-    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
 
 
 def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:
@@ -91,11 +79,11 @@ def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argu
 
 
 def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
-    view = _view(array, name)
+    view = of_device(array, name)
     if view is None:
         copied = allocate(array.shape, array.dtype, array)
         back.append((array, copied))
-        view = _view(copied, name)
+        view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
 

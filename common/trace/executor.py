@@ -10,16 +10,16 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from common.catalog import stages
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import ARRAY_MAKERS, array_made
+from common.run import stages
 from common.trace import helpers, races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
@@ -31,6 +31,7 @@ from common.trace.hopper.tma import Map
 from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
+from common.trace.records import Record
 from common.trace.shared import Local, Shared
 from common.trace.state import Mask, Point, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
@@ -43,15 +44,6 @@ Order: TypeAlias = Literal["forward", "backward"]
 """Of blocks, and of threads that write one element."""
 
 _ASTRAY = 2_000  # branches after the read of an integer that nothing has written
-
-
-def _goes_on(_: int, __: int) -> None:
-    """A group of blocks is done, out of so many."""
-    stages.advance()
-
-
-done_with: Callable[[int, int], None] = _goes_on
-"""Called with the groups of blocks of a launch that are done, from 0 on, and their number; what it raises ends it."""
 
 
 class Executor(State):
@@ -108,13 +100,13 @@ class Executor(State):
         clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
-        done_with(0, len(groups))
+        stages.advance()
         with np.errstate(all="ignore"):
-            for done, own in enumerate(reversed(groups) if self.reversed else groups, 1):
+            for own in reversed(groups) if self.reversed else groups:
                 if self.cluster > 1:
                     own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
                 self._run_group(arguments, own, split)
-                done_with(done, len(groups))
+                stages.advance()
 
     def _run_group(self, arguments: list[Argument], numbers: Ints, split: frozenset[int]) -> None:
         """Execute the blocks with these numbers at once; what Python says of it becomes a TraceError."""
@@ -250,6 +242,7 @@ class Executor(State):
         return tuple(stride * array.dtype.itemsize for stride in array.strides)
 
     def iterate(self, items: Any, line: int, leaves: bool) -> Any:
+        self.turning = line
         if type(items) is View:
             items = map(partial(self.load, items, line=line), range(len(items)))
         if type(items) is Range:
@@ -306,6 +299,8 @@ class Executor(State):
     # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
+        if isinstance(array, Record):
+            return array.load(self, index, line)
         if type(array) is not View:
             return array[index]
         storage = array.storage
@@ -316,6 +311,8 @@ class Executor(State):
         return array.load(self, index, line)
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
+        if isinstance(array, Record):
+            return array.store(self, index, value, line)
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
         storage = array.storage

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace import translate, values, views
+from common.trace import libdevice, translate, values, views
 from common.trace.expressions import UntranslatableError
 from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, model_of, unknown
@@ -70,6 +70,8 @@ class Names:
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
+        if hasattr(value, "storage") and (seen := views.of_device(value, "a global")) is not None:
+            return seen
         if isinstance(value, np.ndarray):  # what it holds now stays
             self.state.constants[id(value)] = value
             return View.of(Constant(np.array(value).reshape(-1)), value.shape)
@@ -98,12 +100,15 @@ class Names:
             self.waits = self.waits or model.name in engines.WAITS
             return model
         function = getattr(value, "py_func", value)
-        if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
+        if _of_numba_s(value) or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
         if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
             return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
+        return self._called(function)
+
+    def _called(self, function: Code) -> Function:
         if function not in self.called:
             self.called[function] = Function(function, self)
             self.called[function].freeze()
@@ -114,6 +119,11 @@ class Names:
 
         if value is cuda.cg.this_grid:
             return self.cuda.cg.this_grid
+        home = str(getattr(value, "__module__", ""))
+        if home == "numba.cuda.random":
+            return self._called(getattr(value, "py_func", value))
+        if home == "numba.cuda.libdevice":
+            return libdevice.of(value.__name__) or unknown(f"libdevice.{value.__name__}")
         name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
@@ -121,6 +131,12 @@ class Names:
 
     def _defined(self, value: Value) -> None:
         views.require_written(self.state, value)
+
+    def items(self, one: Any) -> Any:
+        """What a loop goes through: of an array, its elements."""
+        if type(one) is not View:
+            return one
+        return (one.load(self.state, index, self.state.turning) for index in range(len(one)))
 
     def integer(self, value: Value = 0) -> Value:
         views.require_written(self.state, value)
@@ -150,7 +166,13 @@ class Function:
             self.names.state.cooperative = True
         scope = _scope(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
-        builtins = {**_BUILTINS, "int": self.names.integer}
+        items = self.names.items
+        builtins = {
+            **_BUILTINS,
+            "int": self.names.integer,
+            "enumerate": lambda one, start=0: enumerate(items(one), start),
+            "zip": lambda *several: zip(*map(items, several), strict=False),
+        }
         narrow = _NARROW.get(found.narrow, {})
         runtime = {name: narrow.get(name, value) for name, value in _RUNTIME.items()}
         self.namespace = {**builtins, **narrow, **wrapped, **runtime, "_t": self.names.state}
@@ -311,6 +333,12 @@ def _scope(function: Code) -> dict[str, Any]:
     return scope
 
 
+def _of_numba_s(value: Any) -> bool:
+    """Is it one of Numba's own functions, and not of the tests that come with it?"""
+    home = str(getattr(value, "__module__", ""))
+    return home.startswith("numba.cuda") and not home.startswith("numba.cuda.tests.")
+
+
 def _number_type(value: Any) -> Cast | None:
     """A NumPy or Numba number type, as a cast."""
     if isinstance(value, type):
@@ -352,6 +380,9 @@ class Module:
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"module 'numba.cuda' has no attribute '{name}'")
+            found = getattr(self._module, name, None)
+            if not hasattr(self._names.cuda, name) and (isinstance(found, ModuleType) or _number_type(found)):
+                return self._names.wrapped(found)  # cuda.libdevice, cuda.float32
             if not hasattr(self._names.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._names.cuda, name)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.catalog import device, limits
-from common.trace import races, values, views
+from common.trace import races, records, values, views
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import Constant, Global, require_constants
-from common.trace.shared import Local, Shared
+from common.trace.shared import Local, Names, Shared
 from common.trace.state import State
 from common.trace.values import Value, dtype_of, truth, uniform
 from common.trace.views import View
@@ -75,26 +75,56 @@ def _shape(shape: Any) -> tuple[int, ...]:
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
     extents, kind = _shape(shape), np.dtype(dtype.dtype)
-    dynamic = extents == (0,)
-    key: Any = "dynamic" if dynamic else state.here()
+    if extents == (0,):
+        return _dynamic(state, line, kind, alignment)
+    key = state.here()
     if key not in state.shared:
-        if dynamic:
-            extents = (state.shared_bytes // kind.itemsize,)
-        taken = sum(view.size * view.dtype.itemsize for k, view in state.shared.items() if k != "dynamic")
-        static = taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
+        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
         limits.require_shared(static, state.shared_bytes, device.played())
-        made = state.shared_storage
-        storage = made(state, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
+        made = records.in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, math.prod(extents), kind, alignment or kind.itemsize)
         state.shared[key] = View.of(storage, extents)
     view: View = state.shared[key]
-    if view.dtype != kind:
-        raise state.unknown(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
+    return view
+
+
+def _static_bytes(state: State) -> int:
+    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+
+
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
+
+
+def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
+    """All of a block's dynamic shared memory, as elements of one type."""
+    limits.require_shared(_static_bytes(state), state.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.shared_bytes // kind.itemsize,)
+    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
+    if others and (state.has_engines or kind.names):
+        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+    if key not in state.shared:
+        size = -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize
+        made = records.in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, size, kind, alignment or _UNIT)
+        if others:  # the same bytes: who has written them is known no more
+            storage.data = others[0].data.view(np.uint8).view(kind)
+            for one in (storage, *others):
+                one.written[:] = one.complete = True
+        state.shared[key] = state.sites[state.here()] = View.of(storage, extents)
+    storage = state.shared[key].storage
+    if state.here() not in state.sites:
+        state.sites[state.here()] = View.of(storage, extents)
+        names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+        for one in () if state.has_engines or kind.names else state.sites.values():
+            one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[state.here()]
     return view
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     extents = _shape(shape)
-    storage = Local(state, math.prod(extents), dtype.dtype)
+    make = records.of_a_thread if dtype.dtype.names else Local
+    storage = make(state, math.prod(extents), dtype.dtype)
     if state.has_engines:
         state.engines.locals[state.engines.teams.now].add(storage)
     return View.of(storage, extents)
@@ -122,7 +152,8 @@ def _down_from(old: Any, limit: Any) -> Any:
 
 
 ATOMIC: dict[str, Code] = {
-    "add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum, "nanmax": np.fmax, "nanmin": np.fmin,
+    "add": np.add, "sub": np.subtract, "max": lambda old, value: np.where(value > old, value, old),
+    "min": lambda old, value: np.where(value < old, value, old), "nanmax": np.fmax, "nanmin": np.fmin,
     "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "inc": _up_to, "dec": _down_from,
     "exch": lambda old, value: value,
 }  # fmt: skip
@@ -301,8 +332,9 @@ def _shuffled(state: State, line: int, member: Value, value: Value, source: Valu
     source = np.where((source < 0) | (source >= WARP), lane, source)
     missing = state.mask.bits & ((present >> source) & 1 == 0)
     real = dtype_of(value).kind == "f"
-    if missing.any() and not real:
-        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", missing)
+    there = missing & ((_packed(state.waiting.bits) >> source) & 1 != 0)  # what one that has ended gives is unused
+    if there.any() and not real:
+        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
     taken = value if uniform(value) else value[state.lane_numbers - lane + source]
     if state.tainted is not None:
         giver = state.lane_numbers - lane + source

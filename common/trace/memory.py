@@ -79,6 +79,7 @@ class Global(Storage):
         self._shadow: Shadow | None = None
         self._watched = False  # may the kernel write here
         self.read_only = False  # an input of the step
+        self.pitch = self.dtype.itemsize  # bytes from an element to the next
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
         """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
@@ -107,7 +108,7 @@ class Global(Storage):
         return self._shadow
 
     def _position(self, place: Offsets) -> Any:
-        return self.address + place * self.dtype.itemsize
+        return self.address + place * self.pitch
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
@@ -184,11 +185,11 @@ class Global(Storage):
         else:
             lanes = mask.bits if wrong is None else mask.bits & ~wrong
             place = np.broadcast_to(place, lanes.shape)
-            cost = ledger.cost("global", self.address + place * size, lanes, size * width, op)
+            cost = ledger.cost("global", self.address + place * self.pitch, lanes, size * width, op)
             accesses = int(np.count_nonzero(lanes))
         tally.add(accesses, cost)
         if len(tally.seen) < ledger.kept:
-            asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * size
+            asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * self.pitch
             keep(state, tally, asked, mask.bits if wrong is None else mask.bits & ~wrong)
         observe(state, tally, view, place - view.start, width, kind, line)
 
@@ -288,6 +289,10 @@ def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
 
 
 def poison(data: Array) -> None:
+    for name in data.dtype.names or ():
+        poison(data[name])
+    if data.dtype.names:
+        return
     data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0] if data.dtype.kind in "iu" else (
         True if data.dtype.kind == "b" else np.nan
     )  # fmt: skip

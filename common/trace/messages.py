@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import FileTask, Message, ShapeTask
-from common.run.results import Result
+from common.run.messages import FileTask, Message, Result, ShapeTask
 
 Point = tuple[int, int, int]
 

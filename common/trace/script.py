@@ -10,6 +10,7 @@ import ast
 import inspect
 import linecache
 import os
+import re
 import runpy
 import sys
 import textwrap
@@ -23,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import limits, stages
+from common.catalog import limits
 from common.explain import errors
 from common.explain.faults import Fault, cut
 from common.machine_code import capture
 from common.machine_code.capture import replaced
-from common.run.results import Status
+from common.run import stages
+from common.run.messages import Status
 from common.trace import host
 from common.trace.messages import ScriptResult, TracedKernel
 from common.trace.state import MistakeError, TraceError
@@ -173,7 +175,11 @@ class Program:
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
         for kernel, function in zip(found, self.tracer.ledgers, strict=True):
-            kernel.faults = [one for one in kernel.faults if not _meant(one, kernel.file)]
+            harmless = [one for one in kernel.faults if _meant(one, kernel.file) or _checked_first(one, kernel)]
+            kernel.faults = [one for one in kernel.faults if one not in harmless]
+            for one in harmless:
+                if one.kind != "negative-index":
+                    kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
             for name, line in sorted(self.widened.get(function, ()), key=lambda one: one[1]):
                 kernel.notes[f"line {line} computes in float64, for which {name} is widened: {_TWICE}"] = 1
@@ -217,7 +223,11 @@ def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
 
 def _widened(kernel: Any, typed: Any) -> Iterator[tuple[str, int]]:
     """Where a float32 becomes float64 that nobody asked for: what is widened, and in which line."""
-    if "float64" in inspect.getsource(kernel.py_func) or "double" in inspect.getsource(kernel.py_func):
+    try:
+        text = inspect.getsource(kernel.py_func)
+    except OSError:
+        return
+    if "float64" in text or "double" in text:
         return
     annotation = typed.type_annotation
     kinds = annotation.typemap
@@ -244,6 +254,8 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     from numba.cuda.typing.typeof import Purpose, typeof
 
     given = tuple(typeof(one, Purpose.argument) for one in arguments)
+    if kernel.specialized:  # then Numba does not look at the types
+        return tuple(next(iter(kernel.overloads)))
     fitting = [types for types in kernel.overloads if len(types) == len(given) and all(map(_suits, given, types))]
     if not fitting:
         known = "; ".join(str(types) for types in kernel.overloads)
@@ -268,6 +280,12 @@ def _as_type(argument: Any, kind: Any) -> Any:
     from numba.cuda import types
     from numba.cuda.np.numpy_support import as_dtype
 
+    if isinstance(kind, types.Array) and isinstance(argument, np.ndarray):
+        wanted = as_dtype(kind.dtype)
+        if argument.ndim != kind.ndim or argument.dtype.itemsize != wanted.itemsize:
+            raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
+                            f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
+        return argument if argument.dtype == wanted else argument.view(wanted)
     if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
         found = as_dtype(kind).type(argument)
         return int(found) if kind == types.int64 else found
@@ -289,6 +307,17 @@ def _meant(fault: Fault, file: str) -> bool:
     if fault.kind != "negative-index" or fault.line is None:
         return False
     return fault.line in _counted_from_the_end("".join(linecache.getlines(file)))
+
+
+def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
+    """Does a thread only look at an element of global memory before another one changes it atomically, as to find
+    out whether an atomic operation is worth it?"""
+    if fault.kind not in ("race", "overlap") or not re.search(r"is changed atomically by .* and read by", fault.what):
+        return False
+    spaces = {
+        one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
+    }
+    return spaces == {"global"}
 
 
 @lru_cache(maxsize=64)

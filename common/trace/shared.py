@@ -40,6 +40,34 @@ class _Interval(Shadow):
         state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count)
 
 
+class Names:
+    """Dynamic shared memory that a kernel has given several names: each is to find what it wrote itself."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._last = np.full(nbytes, -1, np.int8)  # the name by which a byte was written last
+        self._wrote: dict[str, Bools] = {}
+
+    def _of(self, name: str) -> tuple[int, Bools]:
+        wrote = self._wrote.setdefault(name, np.zeros(len(self._last), np.bool_))
+        return list(self._wrote).index(name), wrote
+
+    def note_write(self, view: View, places: Any) -> None:
+        number, wrote = self._of(view.name)
+        self._last[places] = number
+        wrote[places] = True
+
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+        number, wrote = self._of(view.name)
+        places = np.broadcast_to(np.asarray(at), lanes.shape).clip(0, len(wrote) - 1)
+        lost = lanes & wrote[places] & (self._last[places] != number)
+        if lost.any():
+            other = list(self._wrote)[int(self._last[places][int(np.argmax(lost))])]
+            place = state.first(places % (len(wrote) // state.blocks_at_once), lost) // view.dtype.itemsize
+            text = f"{view.element(place)} is read, and {other} has overwritten it: each cuda.shared.array(0, ...)"
+            text += " starts at byte 0"
+            state.fault("dynamic-overlap", line, view.name, text, lost)
+
+
 class Shared(Storage):
     """An array in shared memory, one per block, and who accessed what since the last barrier."""
 
@@ -51,6 +79,7 @@ class Shared(Storage):
         self.size = size
         self.base = state.block_number * size if blocks > 1 else None
         self.complete = False  # has every element been written
+        self.names: Names | None = None
         self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
         self._read_lanes = 0
@@ -77,6 +106,8 @@ class Shared(Storage):
                 state.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
                 self._missing(state, view, place + v, at, line)
+            if self.names is not None:
+                self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
             self.noted_read(state, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
         self._read_lanes += width * len(state.mask.bits)
@@ -96,6 +127,8 @@ class Shared(Storage):
             self.noted_write(state, view, at, lanes, value, line)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
             self.data[places] = chosen
+            if self.names is not None:
+                self.names.note_write(view, places * self.dtype.itemsize)
             assert self.written is not None
             if state.tainted is None:
                 if not self.complete:

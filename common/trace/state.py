@@ -264,12 +264,14 @@ class State:
         self.mask = self.waiting = self.all
         self.stamps = 0
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a common.trace.views.View by place in the code
+        self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a common.trace.helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted = None
         self.sources: list[Any] = []  # what they read: each a common.trace.views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
+        self.turning = 0  # the line of the loop that was begun last
         self.refused = 0  # times in a row that a compare-and-swap has changed nothing
         self.call_path: list[Any] = []
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited

@@ -58,6 +58,12 @@ class _Asserted(ast.NodeTransformer):
         return ast.copy_location(ast.If(fails, [error], []), node)
 
 
+def _as_item(target: ast.Attribute) -> ast.Subscript:
+    """A record's field, by name."""
+    name = ast.copy_location(ast.Constant(target.attr), target)
+    return ast.copy_location(ast.Subscript(target.value, name, ast.Store()), target)
+
+
 class _Translator(Expressions):
     """Translates a function."""
 
@@ -188,6 +194,8 @@ class _Translator(Expressions):
             for element, part in zip(target.elts, parts, strict=True):
                 out += self.assign(element, self.load(part))
             return out
+        if isinstance(target, ast.Attribute):
+            target = _as_item(target)
         if isinstance(target, ast.Subscript):
             place = self.expression(target.value), self.index(target.slice)
             return [ast.Expr(self.ask("store", *place, value, self.line(target)))]
@@ -197,15 +205,14 @@ class _Translator(Expressions):
         if isinstance(node.target, ast.Name):
             old = ast.copy_location(self.load(node.target.id), node)
             return self.assign(node.target, self.binary(node, old, node.op, node.value))
-        if not isinstance(node.target, ast.Subscript):
-            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node.target)} is not assigned to in a trace")
+        target = _as_item(node.target) if isinstance(node.target, ast.Attribute) else node.target
         array, place = self.fresh("_v"), self.fresh("_v")
         line = self.line(node)
         read = self.ask("load", self.load(array), self.load(place), line)
         value = self.binary(node, read, node.op, node.value, translated=True)
         return [
-            self.assign_plain(array, self.expression(node.target.value)),
-            self.assign_plain(place, self.index(node.target.slice)),
+            self.assign_plain(array, self.expression(target.value)),
+            self.assign_plain(place, self.index(target.slice)),
             ast.Expr(self.ask("store", self.load(array), self.load(place), value, line)),
         ]
 

@@ -138,10 +138,11 @@ class View:
         first, last = np.broadcast_arrays(np.clip(np.where(low < 0, low + extent, low), 0, extent),
                                           np.clip(np.where(high < 0, high + extent, high), 0, extent))  # fmt: skip
         lengths = np.unique((last - first)[state.mask.bits])
-        if ends[2] not in (None, 1) or len(lengths) > 1:
+        to_the_end = ends[1] is None and ends[2] is None  # then what lies beyond it is beyond the array, too
+        if ends[2] not in (None, 1) or (len(lengths) > 1 and not to_the_end):
             raise state.unknown(line, f"{self.name}: a slice whose length differs between threads is not traced")
         whole = np.broadcast_to(first, state.mask.bits.shape)
-        return whole, max(int(lengths[0]), 0) if len(lengths) else 0, 1
+        return whole, max(int(lengths[-1]), 0) if len(lengths) else 0, 1
 
     def place_flat(
         self, state: State, offset: Value, width: int, line: int, verb: str, aligned: bool = True
@@ -154,6 +155,20 @@ class View:
         if width > 1 and aligned:
             self.storage.require_aligned(state, self, place, width, line)
         return place, wrong
+
+
+def of_device(array: Any, name: str) -> View | None:
+    """The array as a kernel sees it; None if it lies in the host's memory."""
+    storage = getattr(array, "storage", None)
+    if storage is None or storage.dtype != array.dtype:
+        return None
+    size = array.dtype.itemsize
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    strides = tuple(stride // size for stride in array.strides)
+    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
+    if beyond or not 0 <= start <= len(storage.data):
+        return None
+    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
 
 
 # --- indices ---

@@ -28,15 +28,12 @@ from lessons.toolkit.hopper import (
     cluster_rank,
     cluster_sync,
     descriptor,
-    fence_async,
     float_tiles,
     give_registers,
     publish_barriers,
     take_registers,
-    tma_commit,
     tma_load2,
     tma_load2_multicast,
-    tma_store2,
     tma_wait_read,
     wgmma_commit,
     wgmma_fence,
@@ -44,11 +41,13 @@ from lessons.toolkit.hopper import (
     wgmma_wait,
 )
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array, store2, store4
+from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array, store4
 from lessons.toolkit.mma import to_tf32
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
+clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part
 
 REQUIRES = "9.0a"
 PRECISION = "tf32x3"
@@ -146,15 +145,7 @@ def split_a(tiles, at, swizzle, high, low):
                 low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
 
 
-@inlined
-def leave_part(tiles, at, acc, first):
-    """The warp's part of 32 columns of C, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
-    for j in range(4):
-        place = at + row * uint32(ROW) + (uint32(8 * j) + pair ^ row * uint32(4))
-        store2(tiles, place, acc, first + uint32(4 * j))
-        store2(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
+leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 @jit(THREADS, cluster=CLUSTER)
@@ -230,17 +221,7 @@ def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
                     total[j] += acc[j]
 
             # store
-            for part in unrolled(BLOCK_N // ROW):
-                slab = own + uint32(part % SLABS * SLAB)
-                if lane == 0:
-                    tma_wait_read(SLABS - 1)  # what lay here has left
-                cuda.syncwarp()
-                leave_part(tiles, slab, total, uint32(part * ROW // 2))
-                fence_async()
-                cuda.syncwarp()
-                if lane == 0:
-                    tma_store2(c_map, m0 + warp * uint32(WARP_M), n0 + part * ROW, tiles, slab)
-                    tma_commit()
+            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, total, 0, lane)
         if lane == 0:
             tma_wait_read(0)
     cluster_sync()  # a block that ended would take its shared memory with it

@@ -29,15 +29,12 @@ from lessons.toolkit.hopper import (
     barrier_init,
     barrier_wait,
     descriptor,
-    fence_async,
     give_registers,
     half_tiles,
     publish_barriers,
     take_registers,
-    tma_commit,
     tma_load2,
     tma_load_im2col,
-    tma_store2,
     tma_wait_read,
     wgmma_commit,
     wgmma_f16,
@@ -46,11 +43,12 @@ from lessons.toolkit.hopper import (
     wgmma_wait,
 )
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_rounded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
+clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
@@ -77,17 +75,6 @@ REGISTERS = 65536  # of a multiprocessor
 MAPS = Maps()
 
 
-@inlined
-def leave_part(tiles, at, acc, first):
-    """The warp's part of 64 columns of y, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
-    for j in range(8):
-        place = at + row * uint32(64) + (uint32(j) ^ row) * uint32(8) + pair
-        store2_rounded(tiles, place, acc, first + uint32(4 * j))
-        store2_rounded(tiles, place + uint32(8 * 64), acc, first + uint32(4 * j + 2))
-
-
 class Kind(NamedTuple):
     """What follows from the type of the values: bytes of one, the k of an instruction; the others are for kernels."""
 
@@ -106,7 +93,7 @@ class Kind(NamedTuple):
         return ROW_BYTES // self.BYTES
 
 
-FP16 = Kind(2, 16, float16, half_tiles, wgmma_f16, wgmma_f16_registers, leave_part, tf32=False)
+FP16 = Kind(2, 16, float16, half_tiles, wgmma_f16, wgmma_f16_registers, clustered.leave_part, tf32=False)
 
 
 @lru_cache
@@ -139,7 +126,7 @@ def room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
     BYTES, MMA_K, ROW, value, all_tiles = kind.BYTES, kind.MMA_K, kind.row, kind.value, kind.all_tiles
-    wgmma, wgmma_registers, leave_part = kind.wgmma, kind.wgmma_registers, kind.leave_part
+    wgmma, wgmma_registers = kind.wgmma, kind.wgmma_registers
     SLAB = SLAB_BYTES // BYTES  # values
     STAGES = room(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
@@ -166,6 +153,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
     ACC, BAND_ROWS = BANDS * SUMS, BANDS * MMA_M
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
+    leave = clustered.leaving(kind.leave_part, ROW, PARTS, PENDING)
 
     @inlined
     def locate(tile, blocks_n):
@@ -307,18 +295,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
 
                 # store
                 for band in unrolled(BANDS):
-                    for part in unrolled(PARTS):
-                        slab = own + uint32((band * PARTS + part) % SLABS * SLAB)
-                        if lane == 0:
-                            tma_wait_read(PENDING)  # what lay here has left
-                        cuda.syncwarp()
-                        leave_part(tiles, slab, acc, uint32(band * SUMS + part * PART))
-                        fence_async()
-                        cuda.syncwarp()
-                        if lane == 0:
-                            m = m0 + int32(row + uint32(band * MMA_M))
-                            tma_store2(y_map, m, n0 + int32(part * ROW), tiles, slab)
-                            tma_commit()
+                    leave(y_map, m0, row, n0, tiles, own, acc, band, lane)
             if lane == 0:
                 tma_wait_read(0)
 

@@ -1,10 +1,11 @@
-"""hgemm_clustered: two blocks share what they both read, and results leave through the copy engine.
+"""hgemm_clustered: results leave through the copy engine; and two blocks share what they both read.
 
 Previous step: hgemm_specialised
-New idea: blocks run in pairs, a *cluster*: two tiles of C below each other need the same tile of B. Each block asks
-    for half of it and for it to arrive in both (multicast), so that L2 sends a third less. A stage is empty when the
-    consumers of both blocks say so, to both. Sums go to shared memory, and the copy engine writes them in whole rows,
-    clipped at the edges, while the next tile is multiplied.
+New idea: sums go to shared memory, and the copy engine writes them in whole rows, clipped at the edges, while the
+    next tile is multiplied. That is the step's gain. Its name comes from a second idea, which gained nothing: blocks
+    run in pairs, a *cluster*, as two tiles of C below each other need the same tile of B. Each block asks for half of
+    it and for it to arrive in both (multicast), so that L2 sends a third less. A stage is empty when the consumers of
+    both blocks say so, to both.
     Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
 Loads per FMA: (128 + 128) / (128 * 256) values from L2 in place of (128 + 256) / (128 * 256).
 Run: python -m lessons.07_hopper hgemm_clustered
@@ -44,6 +45,7 @@ from lessons.toolkit.memory import aligned, store2_rounded
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+following = importlib.import_module("lessons.07_hopper.hgemm_tma").following
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -80,21 +82,21 @@ SHARE = PARTS // CLUSTER  # panels of a tile of B that one block asks for
 ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
 
 
-@inlined
-def locate(tile, blocks_m, blocks_n, rank):
-    """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
-    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-    m = group * uint32(GROUP_M)
-    rows = min(blocks_m - m, uint32(GROUP_M))
-    return ((m + turn % rows) * uint32(CLUSTER) + rank) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+def locating(GROUP_M):
+    """Build the device function that says which tile is a block's."""
+
+    @inlined
+    def locate(tile, blocks_m, blocks_n, rank):
+        """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
+        group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
+        m = group * uint32(GROUP_M)
+        rows = min(blocks_m - m, uint32(GROUP_M))
+        return ((m + turn % rows) * uint32(CLUSTER) + rank) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+
+    return locate
 
 
-@inlined
-def following(stage, parity):
-    """The stage after this one, and the parity of its phase."""
-    if stage == uint32(STAGES - 1):
-        return uint32(0), uint32(parity ^ uint32(1))
-    return uint32(stage + uint32(1)), parity
+locate = locating(GROUP_M)
 
 
 @inlined
@@ -111,13 +113,43 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0, rank):
 
 @inlined
 def leave_part(tiles, at, acc, first):
-    """The warp's part of 64 columns of C, 16 rows, from acc[first] on to tiles[at], swizzled."""
+    """The warp's part of 64 columns, 16 rows, from acc[first] on to tiles[at], swizzled."""
     lane = uint32(cuda.threadIdx.x) % uint32(32)
     row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
     for j in range(8):
-        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(8) + pair
+        place = at + row * uint32(64) + (uint32(j) ^ row) * uint32(8) + pair
         store2_rounded(tiles, place, acc, first + uint32(4 * j))
-        store2_rounded(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
+        store2_rounded(tiles, place + uint32(8 * 64), acc, first + uint32(4 * j + 2))
+
+
+def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
+    """Build the device function by which sums leave: of each warp 16 rows, PARTS boxes of ROW columns.
+
+    PENDING: slabs of a warp that may still be on their way when it fills the next one.
+    """
+    PART, SLAB = ROW // 2, WARP_M * ROW  # sums of a thread, and values of a slab
+
+    @inlined
+    @unroll
+    def leave(to_map, m0, row, n0, tiles, own, acc, band, lane):
+        """The warp's rows of the consumer's `band` of 64, from (m0 + row, n0) on; its slabs begin at tiles[own]."""
+        for part in unrolled(PARTS):
+            slab = own + uint32((band * PARTS + part) % SLABS * SLAB)
+            if lane == 0:
+                tma_wait_read(PENDING)  # what lay here has left
+            cuda.syncwarp()
+            leave_part(tiles, slab, acc, uint32((band * PARTS + part) * PART))
+            fence_async()
+            cuda.syncwarp()
+            if lane == 0:
+                m = int32(m0) + int32(row + uint32(band * MMA_M))
+                tma_store2(to_map, m, int32(n0) + int32(part * ROW), tiles, slab)
+                tma_commit()
+
+    return leave
+
+
+leave = leaving(leave_part, ROW, PARTS)
 
 
 @jit(THREADS, cluster=CLUSTER)
@@ -149,7 +181,7 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                 for step in range(steps):
                     barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = following(stage, parity)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
@@ -180,23 +212,13 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                 if tells < uint32(CLUSTER) and step > 0:
                     barrier_arrive_at(emptied, before, tells)
                 before = stage
-                stage, parity = following(stage, parity)
+                stage, parity = following(stage, parity, STAGES)
             wgmma_wait(0)
             if tells < uint32(CLUSTER):
                 barrier_arrive_at(emptied, before, tells)
 
             # store
-            for part in unrolled(PARTS):
-                slab = own + uint32(part % SLABS * SLAB)
-                if lane == 0:
-                    tma_wait_read(SLABS - 1)  # what lay here has left
-                cuda.syncwarp()
-                leave_part(tiles, slab, acc, uint32(part * PART))
-                fence_async()
-                cuda.syncwarp()
-                if lane == 0:
-                    tma_store2(c_map, m0 + warp * uint32(WARP_M), n0 + uint32(part * ROW), tiles, slab)
-                    tma_commit()
+            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
         if lane == 0:
             tma_wait_read(0)
     cluster_sync()  # a block that ended would take its shared memory with it

@@ -19,21 +19,15 @@ from lessons.toolkit.grid import jit, multiprocessors
 from lessons.toolkit.hopper import (
     barrier_array,
     barrier_arrive_at,
-    barrier_expect,
     barrier_init,
     barrier_wait,
     cluster_rank,
     cluster_sync,
     descriptor,
-    fence_async,
     give_registers,
     half_tiles,
     publish_barriers,
     take_registers,
-    tma_commit,
-    tma_load2,
-    tma_load2_multicast,
-    tma_store2,
     tma_wait_read,
     wgmma_commit,
     wgmma_f16_rows_registers,
@@ -41,11 +35,13 @@ from lessons.toolkit.hopper import (
     wgmma_wait,
 )
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_rounded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+following, load_tiles, leave = clustered.following, clustered.load_tiles, clustered.leave
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -80,33 +76,7 @@ ACC, FRAG = PARTS * PART, WARP_M * BLOCK_K // 32  # sums of a thread, and values
 SETS = 2  # of their registers: the unit reads one while the other is loaded
 
 
-@inlined
-def locate(tile, blocks_m, blocks_n, rank):
-    """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
-    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-    m = group * uint32(GROUP_M)
-    rows = min(blocks_m - m, uint32(GROUP_M))
-    return ((m + turn % rows) * uint32(CLUSTER) + rank) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
-
-
-@inlined
-def following(stage, parity):
-    """The stage after this one, and the parity of its phase."""
-    if stage == uint32(STAGES - 1):
-        return uint32(0), uint32(parity ^ uint32(1))
-    return uint32(stage + uint32(1)), parity
-
-
-@inlined
-def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0, rank):
-    """Ask for the tile of A from k0 on, and for a share of B's, for all; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
-    barrier_expect(bars, stage, STAGE_BYTES)
-    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
-    for i in range(SHARE):
-        panel = rank * uint32(SHARE) + uint32(i)
-        at = start + uint32(A_SIZE) + panel * uint32(PANEL)
-        tma_load2_multicast(tiles, at, b_map, bars, stage, k0, n0 + panel * uint32(ROW), ALL)
+locate = clustered.locating(GROUP_M)
 
 
 @inlined
@@ -114,17 +84,6 @@ def load_fragments(frag, first, tiles, at):
     """The warp's 16 rows of a tile of A to frag[first] on; the lane's row begins at tiles[at], swizzled."""
     for k in range(K_STEPS):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
-
-
-@inlined
-def leave_part(tiles, at, acc, first):
-    """The warp's part of 64 columns of C, 16 rows, from acc[first] on to tiles[at], swizzled."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
-    for j in range(8):
-        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(8) + pair
-        store2_rounded(tiles, place, acc, first + uint32(4 * j))
-        store2_rounded(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
 
 
 @jit(THREADS, cluster=CLUSTER)
@@ -157,7 +116,7 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
                 for step in range(steps):
                     barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = following(stage, parity)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
@@ -191,24 +150,14 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
                         if tells < uint32(CLUSTER) and begin + s > 0:
                             barrier_arrive_at(emptied, before, tells)
                         before = stage
-                        stage, parity = following(stage, parity)
+                        stage, parity = following(stage, parity, STAGES)
             wgmma_wait(0)
             cuda.syncwarp()
             if tells < uint32(CLUSTER):
                 barrier_arrive_at(emptied, before, tells)
 
             # store
-            for part in unrolled(PARTS):
-                slab = own + uint32(part % SLABS * SLAB)
-                if lane == 0:
-                    tma_wait_read(SLABS - 1)  # what lay here has left
-                cuda.syncwarp()
-                leave_part(tiles, slab, acc, uint32(part * PART))
-                fence_async()
-                cuda.syncwarp()
-                if lane == 0:
-                    tma_store2(c_map, m0 + warp * uint32(WARP_M), n0 + uint32(part * ROW), tiles, slab)
-                    tma_commit()
+            leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
         if lane == 0:
             tma_wait_read(0)
     cluster_sync()  # a block that ended would take its shared memory with it

@@ -34,10 +34,12 @@ from lessons.toolkit.hopper import (
     wgmma_wait,
 )
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+store_part = importlib.import_module("lessons.07_hopper.hgemm_wgmma").store_part
+following = importlib.import_module("lessons.07_hopper.hgemm_tma").following
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -77,14 +79,6 @@ def locate(tile, blocks_m, blocks_n):
 
 
 @inlined
-def following(stage, parity):
-    """The stage after this one, and the parity of its phase."""
-    if stage == uint32(STAGES - 1):
-        return uint32(0), uint32(parity ^ uint32(1))
-    return uint32(stage + uint32(1)), parity
-
-
-@inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
     start = stage * uint32(STAGE)
@@ -92,16 +86,6 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
         tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + uint32(panel * ROW))
-
-
-@inlined
-def store_part(c, m, n, acc, first, paired):
-    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
-    for j in range(8):
-        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
 
 
 @jit(THREADS)
@@ -133,7 +117,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
                 for step in range(steps):
                     barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
-                    stage, parity = following(stage, parity)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
@@ -162,7 +146,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
                 if leads and step > 0:
                     barrier_arrive(emptied, before)
                 before = stage
-                stage, parity = following(stage, parity)
+                stage, parity = following(stage, parity, STAGES)
             wgmma_wait(0)
             if leads:
                 barrier_arrive(emptied, before)

@@ -30,10 +30,11 @@ from lessons.toolkit.hopper import (
     wgmma_wait,
 )
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+store_part = importlib.import_module("lessons.07_hopper.hgemm_wgmma").store_part
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -63,7 +64,7 @@ ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruct
 
 
 @inlined
-def following(stage, parity):
+def following(stage, parity, STAGES):
     """The stage after this one, and the parity of its phase."""
     if stage == uint32(STAGES - 1):
         return uint32(0), uint32(parity ^ uint32(1))
@@ -78,16 +79,6 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
         tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
-
-
-@inlined
-def store_part(c, m, n, acc, first, paired):
-    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
-    for j in range(8):
-        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
 
 
 @jit(THREADS)
@@ -144,7 +135,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         if thread == 0 and k0 + AHEAD < K:
             load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
         write = read
-        read, parity = following(read, parity)
+        read, parity = following(read, parity, STAGES)
         wgmma_wait(0)
 
     # store

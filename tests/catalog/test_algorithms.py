@@ -6,9 +6,9 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from common.catalog import algorithms, catalog, inputs, reference
+from common.catalog import catalog, inputs, reference
 from common.catalog.problems import Conv3d, Dgrad, Gemm, Wgrad
-from common.check import plan, shapes
+from common.check import plan
 from common.check.tasks import check_task
 from common.run.messages import Check
 
@@ -21,7 +21,7 @@ PLAIN = {"N": 1, "C": 4, "D": 1, "H": 6, "W": 7, "K": 4, "T": 1, "R": 3, "S": 3}
 def asked(ladder):
     """Shapes of the whole plan that the algorithm applies to, but for large ones."""
     found = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.depth != "large"}
-    found = {one for one in found if algorithms.applies(one, NAME) and shapes.multiply_adds(one) < 1 << 22}
+    found = {one for one in found if reference.applies(one, NAME) and plan.multiply_adds(one) < 1 << 22}
     assert len(found) > 10
     return sorted(found, key=str)
 
@@ -36,9 +36,9 @@ def asked(ladder):
 def test_it_is_for_flat_filters_of_three_by_three(changed, applies):
     for kind in LADDERS.values():
         problem = kind(**PLAIN | changed)
-        assert algorithms.applies(problem, NAME) is applies
-        assert not algorithms.applies(problem, None)
-        assert algorithms.exact_below(problem, NAME) == (466_033 if applies else 1 << 24)
+        assert reference.applies(problem, NAME) is applies
+        assert not reference.applies(problem, None)
+        assert reference.exact_below(problem, NAME) == (466_033 if applies else 1 << 24)
 
 
 @pytest.mark.parametrize("kind", [None, *inputs.SPECIAL])
@@ -48,9 +48,9 @@ def test_every_kind_of_operands_is_exact(ladder, kind):
         made = (
             inputs.special(kind, problem, 5, algorithm=NAME) if kind else inputs.integers(problem, 5, algorithm=NAME)
         )
-        assert np.array_equal(algorithms.minimal_filtering(problem, *made), reference.full(problem, *made)), problem
+        assert np.array_equal(reference.minimal_filtering(problem, *made), reference.full(problem, *made)), problem
         if kind in (None, "negative", "sums"):  # whatever the order: quarters of nothing beyond 2^24
-            assert 4 * algorithms.magnitude(problem, *made).max() < 1 << 24, problem
+            assert 4 * reference.transformed_magnitude(problem, *made).max() < 1 << 24, problem
 
 
 @pytest.mark.parametrize("ladder", LADDERS)
@@ -58,8 +58,8 @@ def test_normals_are_within_its_bound_and_as_exact_as_is_typical(ladder):
     for problem in asked(ladder):
         x, weight = inputs.normals(problem, 5)
         sums, magnitude = reference.full(problem, x, weight), reference.full(problem, abs(x), abs(weight))
-        transformed = algorithms.magnitude(problem, x, weight)
-        error = algorithms.minimal_filtering(problem, x, weight) - sums
+        transformed = reference.transformed_magnitude(problem, x, weight)
+        error = reference.minimal_filtering(problem, x, weight) - sums
         assert (abs(error) <= reference.error_bound(problem, magnitude, transformed=transformed)).all(), problem
         allowed = reference.typical_error(problem, x, weight, magnitude, sums, transformed=transformed)
         assert reference.root_mean_square(error) <= 0.8 * allowed, problem

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from common.catalog import cache, catalog, problems
-from common.check import compiling, unchanged
+from common.check import compiling, run
 from common.report import tasks
 from common.report.tasks import Draw
 
@@ -20,7 +20,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 KEYS = {
-    "check": lambda: unchanged.Outcomes("check", "tracer")._key(NAIVE),
+    "check": lambda: run.Outcomes("check", "tracer")._key(NAIVE),
     "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
 }
@@ -42,7 +42,7 @@ def depends(monkeypatch):
 
 def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends):
     assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
-    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/executor.py")
+    wanted = ("check/check.py", "check/plan.py", "catalog/reference.py", "trace/executor.py")
     assert {COMMON / name for name in (*wanted, "check/tasks.py", "explain/faults.py")} <= depends["check"]
     assert depends["card"] >= depends["check"] & of("trace", "machine_code", "catalog")
 

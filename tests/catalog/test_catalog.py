@@ -61,8 +61,8 @@ def test_no_step_file_is_left_out():
     ("text", "says"),
     [
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
-        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
-        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is 3"),
+        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\[\.\.\.\] must be a list"),
+        ("photo = 3", r"1_x/lesson\.toml: not as a lesson says it: photo must be text, is an integer"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Dgrad, Gemm, Wgrad
-from common.machine_code.capture import replaced
 
 ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 
@@ -81,20 +80,6 @@ def test_full_equals_the_definition(problem, seed):
     got = reference.full(problem, x, weight)
     assert got.dtype == np.float64
     np.testing.assert_array_equal(got, loops(problem, x, weight))
-
-
-@given(
-    problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_at_agrees_with_full(problem, seed):
-    x, weight = draw_operands(problem, seed)
-    rng = np.random.default_rng(seed)
-    positions = tuple(rng.integers(0, size, 17) for size in problem.output_shape)
-    whole = reference.full(problem, x, weight)[positions]
-    np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
-    with replaced(reference, _GATHERED=0):  # element by element, however few there are
-        np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
 
 
 # --- the error bound ---

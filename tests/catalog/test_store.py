@@ -142,22 +142,21 @@ class _Keys(TypedDict):
 @pytest.mark.parametrize(
     ("value", "kind", "says"),
     [
-        ({"a": -1}, dict[str, Count], "a must be an integer >= 0, is -1"),
-        ({"a": 1, "b": ""}, _A, "b must be text of length >= 1, is ''"),
+        ({"a": -1}, dict[str, Count], "[...] must be an integer >= 0"),
+        ({"a": 1, "b": ""}, _A, "b must be text of length >= 1"),
         ({"a": 1, "x": 2}, _Strict, "x is unknown"),
-        ({"a": [{"b": []}]}, dict[str, list[dict[str, str]]], "a[0].b must be text, is a list"),
+        ({"a": [{"b": []}]}, dict[str, list[dict[str, str]]], "[...][0][...] must be text, is a list"),
         (
             {"x": 1},
             dict[Annotated[str, schema.one_of(["y"])], Number],
-            "the file must be text matching regex '^(?:y)\\\\Z', is 'x'",
+            "the file must be text matching regex '^(?:y)\\\\Z'",
         ),
-        ([{"kind": "b", "n": "1"}], list[_One | _Two], "[0].n must be an integer, is '1'"),
+        ([{"kind": "b", "n": "1"}], list[_One | _Two], "[0].n must be an integer, is text"),
         ([{"kind": "c"}], list[_One | _Two], "[0].kind: Invalid value 'c'"),
         ([], Annotated[list[str], Meta(min_length=1)], "the file must be a list of length >= 1"),
-        ({"a": "é"}, dict[str, Digest], "a must be text matching regex '^[0-9a-f]{64}\\\\Z', is 'é'"),
-        ({"a": 1}, dict[str, Literal["x"]], "a must be text, is 1"),
+        ({"a": "é"}, dict[str, Digest], "[...] must be text matching regex '^[0-9a-f]{64}\\\\Z'"),
+        ({"a": 1}, dict[str, Literal["x"]], "[...] must be text, is an integer"),
         ({}, _Keys, "n is missing"),
-        ({"a" * 41: "b" * 39}, dict[str, int], f"{'a' * 40}... must be an integer, is '{'b' * 39}..."),
     ],
 )
 def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):

@@ -6,7 +6,7 @@ import pytest
 
 from common.catalog import inputs, problems
 from common.catalog.problems import LADDERS
-from common.check import plan, shapes
+from common.check import plan
 
 MOST = 80  # cases of a ladder without a GPU
 
@@ -32,14 +32,14 @@ def test_a_plan_begins_thoroughly_goes_far_out_and_is_small(ladder):
 @pytest.mark.parametrize("ladder", LADDERS)
 def test_a_gpu_runs_a_part_of_it_and_what_only_it_can(ladder):
     found = [case for case in plan.cases(ladder, True, 3) if case.engine == "gpu"]
-    assert {case.problem for case in found} >= {*shapes.large(ladder)}
+    assert {case.problem for case in found} >= {*plan.listed("large", ladder)}
     assert len(found) <= (18 if LADDERS[ladder].form == "conv2d" else 40)
     assert not any(case.small for case in found)
 
 
 def test_the_pairwise_plan_is_asked_for():
     small, full = ({case.problem for case in plan.cases("conv2d", False, 0, full)} for full in (False, True))
-    assert {*shapes.covering("conv2d")} <= full
+    assert {*plan.listed("covering", "conv2d")} <= full
     assert len(small) < len(full)
 
 
@@ -56,13 +56,13 @@ def test_a_line_that_cannot_be_read_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("ladder", LADDERS)
 def test_drawn_shapes_keep_to_their_work_and_go_far_out_on_every_axis(ladder):
-    found = shapes.drawn(ladder, 7, 300)
-    assert found == shapes.drawn(ladder, 7, 300)
-    assert found[:4] != shapes.drawn(ladder, 8, 4)
+    found = plan.drawn(ladder, 7, 300)
+    assert found == plan.drawn(ladder, 7, 300)
+    assert found[:4] != plan.drawn(ladder, 8, 4)
     for one in found:
-        assert shapes.multiply_adds(one) <= shapes.MOST
-        assert one.reduction <= shapes.MOST_TERMS
-        assert shapes.ordinary(one)
+        assert plan.multiply_adds(one) <= plan.MOST
+        assert one.reduction <= plan.MOST_TERMS
+        assert plan.ordinary(one)
         assert math.prod(one.output_shape) >= 1
     for key in ("M", "N", "C", "H", "W"):
         longest = max((getattr(one, key) for one in found if hasattr(one, key)), default=None)

@@ -13,8 +13,7 @@ from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.edit import words
 from common.run import isolate
-from common.run.messages import Check, Compile, Time, at
-from common.run.results import StepResult
+from common.run.messages import Check, Compile, StepResult, Time, at
 from common.timing import measuring, timing
 
 FIRST = problems.FIRST["gemm"]
@@ -58,11 +57,11 @@ def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
 
 
 def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_once(write):
-    path = write("gemm_complex.py", text(after="acc += abs(complex(0.0, 0.0))"))
+    path = write("gemm_unknown.py", text(after="with open('unknown') as file:\n            pass"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path, compiled=False))
     assert {one.status for one in outcomes} == {"unjudged"}
     assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
-    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "complex" in one)
+    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "unknown" in one)
     assert f"line {line}" in outcomes[0].message
     assert verdicts.exit_code(outcomes, asked=False) != RIGHT
 
@@ -241,7 +240,8 @@ def test_a_slower_card_runs_a_smaller_problem(monkeypatch, factor, ran):
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     place = at(catalog.find("conv3d_direct"), problems.preset("c3d-conv3a"))
-    found = loading.sized(Time(**place, room_bytes=8 << 30), None)
+    monkeypatch.setattr(loading, "room", lambda: 8 << 30)
+    found = loading.sized(Time(**place), None)
     assert (ran, 128) == (found.N, found.C)
     assert Timed.sizes[0].N == 1
     assert max(size.N for size in Timed.sizes) <= ran  # no launch lasted too long

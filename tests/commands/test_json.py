@@ -7,7 +7,7 @@ import pytest
 
 from common import cli
 from common.catalog import catalog, device, problems
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring, timing
 from common.timing.ceilings import Ceilings
 

@@ -15,15 +15,15 @@ import pytest
 from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
-from common.check import compiling, run, unchanged
-from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
+from common.check import compiling, run
+from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
 from common.edit import history, shipped
 from common.grade import folders, grade
 from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
 from common.timing.tasks import TunablesResult
@@ -240,8 +240,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(steps, "_check_changed", [])
     note(steps, "_compile_changed", 0)
     for name in ("epilogues", "accuracy", "agreement", "training"):
-        monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
-    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (unchanged, "Outcomes")):
+        monkeypatch.setitem(bench.PARTS, name, bench.Part(lambda *_: [], reached, reached))
+    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
     def ask(text):
@@ -344,8 +344,8 @@ def test_a_bench_tells_what_failed_and_tries_alone_what_failed_together(ask, mon
             raise TimeoutError("too late")
         return 0
 
-    part = parts.Part(lambda *_: items, lambda _, item: item == held, measure, together=2)
-    monkeypatch.setitem(parts.PARTS, "counters", part)
+    part = bench.Part(lambda *_: items, lambda _, item: item == held, measure, together=2)
+    monkeypatch.setitem(bench.PARTS, "counters", part)
     seen = ask("bench --part counters")
     assert seen.code == 1
     assert tried == [["gemm_naive", "gemm_tuned"], ["gemm_naive"], ["gemm_tuned"], ["gemm_coarsened"]]

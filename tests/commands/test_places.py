@@ -24,9 +24,9 @@ from common.catalog import catalog, device, problems, sources
 from common.commands import lessons
 from common.check import compiling, run
 from common.timing import measuring
-from common.run.results import StepResult
+from common.run.messages import StepResult
 from common.timing.tasks import TunablesResult
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import ceilings, peers, timing
 
 gpu = device.Gpu(NAME, "9.0", 132, 80 << 30, 50 << 20, "580", "13.0")

@@ -17,8 +17,7 @@ from common.edit import history, loop, shipped, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
 from common.run import isolate
-from common.run.messages import Check, Compile, Pair
-from common.run.results import StepResult
+from common.run.messages import Check, Compile, Pair, StepResult
 from common.timing import timing
 
 NAIVE = catalog.find("gemm_naive")

@@ -13,8 +13,7 @@ from common.check import run
 from common.edit import words
 from common.explain import errors, faults
 from common.run import child, isolate
-from common.run.messages import Check, Compile
-from common.run.results import StepResult
+from common.run.messages import Check, Compile, StepResult
 from common.trace.messages import Trace
 
 FOLDER = Path(__file__).parents[1] / "faults"

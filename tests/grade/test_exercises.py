@@ -167,7 +167,11 @@ def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
         ('hints = ["b"]', "hints = []", r"gemm_x\.hints must be a list of length >= 1"),
         ('hints = ["b"]', 'hints = ["b"]\nkind = "bug"', r"gemm_x\.kind is unknown"),
         (TOLD, TOLD + '[gemm_y]\nhints = ["b"]', "no exercise is called gemm_y"),
-        ('hints = ["b"]', 'hints = ["b"]\nslips = { A = { "1" = "" } }', "A.*1.* must be text of length >= 1"),
+        (
+            'hints = ["b"]',
+            'hints = ["b"]\nslips = { A = { "1" = "" } }',
+            "gemm_x.slips.* must be text of length >= 1",
+        ),
         ("[gemm_x]", "gemm_x = 1", ": "),
         ("[gemm_x]", "[gemm_x", "Expected"),
     ],

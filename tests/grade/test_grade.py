@@ -25,7 +25,7 @@ from common.grade.grade import Grade, Grader
 from common.grade.tasks import Count, Counted
 from common.machine_code import codegen, sass
 from common.records import records
-from common.run.results import StepResult
+from common.run.messages import StepResult
 from common.timing import measuring
 from common.trace import trace
 

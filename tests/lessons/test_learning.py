@@ -297,7 +297,7 @@ def said_of(path, change):
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (lambda said, _: said["plan"].update(batch="x"), "plan.batch must be an integer, is 'x': name another"),
+    (lambda said, _: said["plan"].update(batch="x"), "plan.batch must be an integer, is text: name another"),
     (lambda said, _: said["state"].pop("step"), "state.step is missing"),
     (lambda said, _: said["state"].update(digits=[6, 4]), "digits, learned and held out; here are (6, 3)"),
     (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint ("),

@@ -12,7 +12,7 @@ from sampling import one_of_each, some
 from common.catalog import catalog, problems
 from common.catalog.problems import Conv2d, Gemm
 from common.check import check
-from common.check.tracedbench import TracedBench
+from common.check.tasks import TracedBench
 from common.machine_code import capture
 from common.trace.trace import Tracer
 

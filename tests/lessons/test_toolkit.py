@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -77,3 +79,13 @@ def launch(a, b, c):
     (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["gemm"]))
     found = re.findall(r"wgmma.mma_async[^;]*?, (1|add), 1, 1", codegen.ptx(launch, ["9.0a"])["9.0a"])
     assert found == ["1", "add"]
+
+
+def test_a_kernel_written_before_the_toolkit_still_finds_its_helpers():
+    words = (
+        "from lessons.wide import aligned, jit, load4; from lessons.unrolled import aligned2, unroll;"
+        "from lessons.tensorcores import aligned8, ldmatrix4; from lessons.hopper import tensor_map, wgmma_f16;"
+        "from lessons.grid import row_slices; from lessons.toolkit import grid; assert row_slices is grid.row_slices"
+    )
+    done = subprocess.run([sys.executable, "-c", words], cwd=catalog.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

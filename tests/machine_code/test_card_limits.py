@@ -10,13 +10,13 @@ from numba import cuda
 from sampling import some
 
 from common.catalog import catalog, device, limits, sources
-from common.check import compiling
+from common.check import loading
 from common.run import isolate
 from common.run.messages import Compile
 from lessons.toolkit import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-ASKING = [step for step in FILES if step.runs_on("8.6") and compiling.ASKS in sources.hashes([step.path])]
+ASKING = [step for step in FILES if step.runs_on("8.6") and loading.ASKS in sources.hashes([step.path])]
 TRIED = [*some(ASKING, 3, 1), *some([step for step in FILES if step not in ASKING], 24, 1)]
 SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from common.catalog import catalog, limits, problems
 from common.machine_code import capture, codegen
 from common.check import compiling
-from common.check import budget, plan
+from common.check import loading, plan
 
 ROOM, THREADS, BYTES = 16 << 10, 256, 525_000_000
 count, compiled = 0, set()
@@ -38,7 +38,7 @@ def shapes(step):
     planned = [case.problem for case in plan.cases(step.ladder, True, 1) if case.depth != "large"]
     timed = [problems.preset(name) for name in catalog.presets(step)]
     for problem in dict.fromkeys([*planned, *timed]):
-        yield budget.fitted(problem, BYTES) if problem.batch_key else problem
+        yield loading.fitted(problem, BYTES) if problem.batch_key else problem
 
 def look(step, module, problem, names):
     global count
@@ -70,7 +70,7 @@ def look(step, module, problem, names):
 found = {}
 for step in map(catalog.find, sys.argv[1:]):
     names = [name for name in limits.LIMITS if step.runs_on(name)]
-    for group in compiling.by_card(step.path, names):
+    for group in loading.by_card(step.path, names):
         with compiling.on_card(group[0]):
             module = catalog.load(step.path, step.ladder)
             for problem in shapes(step):

@@ -20,8 +20,7 @@ from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
 from common.report import pages, tables
 from common.run import isolate
-from common.run.messages import Compile, Summarise
-from common.run.results import StepResult
+from common.run.messages import Compile, StepResult, Summarise
 from common.timing import tools
 
 SECONDS = 180.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.catalog import catalog, problems, store
 from common.catalog.problems import Problem
-from common.check import shapes
+from common.check import plan
 
 FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
@@ -69,7 +69,7 @@ class Mutant:
         if not self.kind:
             return True
         widest = max(extent for one in self.shapes for extent in one.shape().values())
-        return self.kind == "gpu" or (self.kind == "shapes" and widest > shapes.MAX_GRID_YZ)
+        return self.kind == "gpu" or (self.kind == "shapes" and widest > plan.MAX_GRID_YZ)
 
     @property
     def shapes(self) -> list[Problem]:

@@ -22,7 +22,7 @@ from common.records.entries import (
     StepRow,
 )
 from common.records.records import Record, RecordError
-from common.run.results import StepResult
+from common.run.messages import StepResult
 from common.timing import timing
 from common.timing.ceilings import Ceilings
 
@@ -180,7 +180,7 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     [
         ({"gpu": {}}, "gpu.name is missing"),
         ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops is missing"),
-        ({"rows": {"gemm-2048": []}}, "rows.gemm-2048 must be an object"),
+        ({"rows": {"gemm-2048": []}}, "rows[...] must be an object"),
         ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "timing must be"),
         ({"rows": {"gemm-1": {}}}, "rows"),
     ],

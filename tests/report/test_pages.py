@@ -12,7 +12,7 @@ from made import card
 from matplotlib import image
 from msgspec.structs import replace
 
-from common.catalog import catalog, exercises
+from common.catalog import catalog, device, exercises
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
@@ -256,6 +256,20 @@ def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsy
         photo, picture = np.split(both, 2, axis=1)
         assert f"{tmp_path / 'photograph.png'}\n" in capsys.readouterr().out
         np.testing.assert_allclose(picture, mean(photo), atol=0.01)  # a pixel of the PNG has 256 values
+
+
+@pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the compiler says what is wrong")
+def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
+    source = text(FIRST.parent / "start" / "photograph.py")
+    edited = tmp_path / "photograph.py"
+    edited.write_text(source.replace("= photo[row, column]", "= foto[row, column]"))
+    code = (
+        "import importlib, runpy; importlib.import_module('lessons.01_naive.start');"
+        f"runpy.run_path({str(edited)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", done.stderr)
 
 
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():

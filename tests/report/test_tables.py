@@ -12,7 +12,7 @@ from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
 from common.report import charts, figures, kinds, pages, speeds, table, tables
-from common.run.results import Outcome
+from common.run.messages import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
 

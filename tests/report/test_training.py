@@ -13,7 +13,7 @@ from common.catalog.device import Gpu
 from common.records import records
 from common.records.entries import MachineCode, Run
 from common.report import figures, pages
-from common.run.results import Timing
+from common.run.messages import Timing
 
 training = import_module("lessons.08_training.network.record")
 Compared, Epoch, Mistake = training.Compared, training.Epoch, training.Mistake
@@ -58,7 +58,7 @@ def results(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (lambda data: data["trained"].update(learned=-1), "trained.learned must be an integer >= 1, is -1"),
+    (lambda data: data["trained"].update(learned=-1), "trained.learned must be an integer >= 1"),
     (lambda data: data["trained"]["history"][1].update(loss="nan"), "trained.history[1].loss must be a number"),
     (lambda data: data["trained"].update(history=[]), "trained.history must be a list of length >= 1"),
     (lambda data: data.update(schema="other"), "schema: Invalid value 'other'"),

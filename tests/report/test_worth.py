@@ -10,7 +10,7 @@ from common.records import records
 from common.records.entries import MachineCode, Profile, StepRow
 from common.records.records import Record
 from common.report import charts, pages, worth
-from common.run.results import Beside
+from common.run.messages import Beside
 from common.timing import timing
 
 # ms, the run, and the library's time over the step's where they were timed in turn

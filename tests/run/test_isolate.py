@@ -134,15 +134,6 @@ def test_an_error_and_a_refusal_are_told_apart(task):
     assert results[2].message == "K=2: too small"
 
 
-def test_a_file_that_ends_its_process_twice_is_not_tried_again(task):
-    quits, good = task("quits", "import os\nos._exit(3)\n"), task("good", GOOD)
-    results = run([quits, quits, quits, quits, good])
-    untried = [result.message.startswith("not tried: ") for result in results[:4]]
-    assert untried == [False, False, True, True]
-    assert "ended its process 2 times in a row" in results[2].message
-    assert results[4].status == "right"
-
-
 # --- hangs ---
 
 
@@ -154,7 +145,7 @@ import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 while True:
-    time.sleep(0.05)
+    pass
 """
     stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=4.0)
     assert stopped.status == "timed_out"
@@ -168,7 +159,7 @@ while True:
 def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch):
     told = []
     monkeypatch.setattr(process, "on_wait", lambda subject, seconds: told.append((subject, seconds)))
-    hangs, good = task("hangs", "import time\ntime.sleep(600)\n"), task("good", GOOD)
+    hangs, good = task("hangs", "while True:\n    pass\n"), task("good", GOOD)
     results = run([hangs, hangs, hangs, good, hangs], seconds=4.0)
     assert [result.status for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
     assert results[1].message == "not tried: it gave no result in time at M=2 N=3 K=2"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.catalog import catalog, problems
-from common.run.results import Paired, Timing
+from common.run.messages import Paired, Timing
 from common.timing import peers
 
 fusing = importlib.import_module("lessons.08_training.figures.fusing")

@@ -10,7 +10,7 @@ from sampling import some
 
 from common.catalog import catalog, problems
 from common.check import check
-from common.check.tracedbench import TracedBench
+from common.check.tasks import TracedBench
 from common.machine_code import codegen
 from common.trace.state import TraceError
 from common.trace.trace import Tracer

@@ -19,7 +19,7 @@ from common.records import records
 from common.records.records import Record
 from common.report import agreement, tracetables
 from common.run import isolate
-from common.run.results import LaunchResult
+from common.run.messages import LaunchResult
 from common.timing import tools
 from common.trace import result, trace
 

@@ -9,7 +9,7 @@ from common.catalog import catalog, problems
 from common.check import run
 from common.edit import loop, words
 from common.report import tables
-from common.run.results import Outcome, StepResult
+from common.run.messages import Outcome, StepResult
 
 STEP, SHAPE = catalog.find("gemm_naive"), problems.FIRST["gemm"]
 RIGHT = StepResult(status="right", engine="traced", right=True, findings=[])

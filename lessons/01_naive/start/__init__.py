@@ -1,11 +1,22 @@
-"""The first kernel of the book; where no GPU is, it is traced."""
+"""The first kernels of the book; where no GPU is, they are traced."""
 
 import os
+import sys
 
 from common.catalog import device
 
 os.environ.update(device.PLAIN)  # before Numba is imported
 if device.gpu_count() == 0:
+    from common.trace.state import TraceError
     from common.trace.trace import Tracer
 
     Tracer().stay()
+
+    def short(kind, error, trace):
+        """Say a kernel's mistake in one line: the tracer's own calls are of no use to its reader."""
+        if issubclass(kind, TraceError):
+            print(error, file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = short

@@ -1,8 +1,9 @@
-"""Tables and figures of pages: rates of instructions, errors of products, one tile of a sweep."""
+"""Tables and figures of pages: what an instruction's rate allows, errors of products, one tile of a sweep."""
 
 import math
 from importlib import import_module
 
+from common.catalog import problems
 from common.records import current
 from common.report import figures, kinds
 from common.report.figures import kind
@@ -12,16 +13,14 @@ from common.report.table import Table
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
 
 
-@kind("rates", kinds.TABLES)
-def rates(record, *slugs):
-    """``[SLUG ...]``: measured multiply-add rates by instruction; further cards by their record's name."""
-    rated = {
-        "fma": "FP32", "mma_tf32": "`mma.sync`, TF32", "mma_f16": "`mma.sync`, FP16", "wgmma_tf32": "`wgmma`, TF32",
-        "wgmma_f16": "`wgmma`, FP16",
-    }  # fmt: skip
-    found = kinds.with_ceilings(record, slugs)
-    rows = [[one.data.gpu.name, *(kinds.cell_of(figures.ceiling(one, name)) for name in rated)] for one in found]
-    return Table(["GPU, TFLOP/s", *rated.values()], rows, kinds.measured_on(found))
+@kind("bound")
+def bound(record, preset, what):
+    """Milliseconds of a preset's multiply-adds at a measured rate, such as ``mma_f16``."""
+    rate = figures.ceiling(record, what)
+    if rate is None:
+        return None
+    value = problems.preset(preset).flops / rate.value / 1e9
+    return figures.Figure(value, figures.milliseconds(value))
 
 
 _ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results' root mean square"

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import numpy as np
 
-from common.catalog import algorithms, inputs, problems, reference
+from common.catalog import inputs, problems, reference
 from common.records import current
 from common.records.records import RESULTS
 from common.report import figures, kinds
@@ -143,9 +143,9 @@ def uneven(bound):
     if bound not in ("normwise", "elementwise", "even"):
         raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
     x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else uneven_operands(UNEVEN, 0)
-    error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
+    error = np.abs(reference.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
     magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
-    transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
+    transformed = reference.transformed_magnitude(UNEVEN, x, filt) if bound == "normwise" else None
     ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
     return figures.of(ratio, ".2g")
 

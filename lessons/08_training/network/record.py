@@ -17,7 +17,7 @@ from common.catalog.device import Gpu
 from common.catalog.schema import Amount, Count, Digest, Extent, Name, Positive
 from common.records import records
 from common.records.entries import Run
-from common.run.results import Timing
+from common.run.messages import Timing
 
 SCHEMA = "numba-cuda-workbook/training/1"
 FOLDER = "training"

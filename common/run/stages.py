@@ -1,12 +1,15 @@
-"""What a child process may take: memory, file sizes, and time, by the stage that takes it.
+"""Which stage of its work a process is at, and what a child process may take: memory, file sizes, time by stage.
+
+Stages lie within stages: the inner one is told.
 
 What counts is the time that a task itself takes: its process's processor time, or the clock while a GPU's kernel
-runs and while the process sleeps of its own accord. So a machine that is busy is not taken for a kernel that does not
+runs; of a process that sleeps a tenth of the clock. So a machine that is busy is not taken for a kernel that does not
 end. Only a kernel that ran, or the file's own Python code, is suspected of that.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -16,23 +19,49 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from common.catalog import device, stages
+from common.catalog import device
 from common.explain import faults
-from common.run.messages import SIGN_SECONDS
-from common.run.results import Result
+from common.run.messages import SIGN_SECONDS, Result
 
+KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compiler", "imports"
 TICK_SECONDS = 0.1
 ALL = 4  # times a stage's limit: that of a task with all its stages
 SPARE_SECONDS = 2  # of processor time beyond a stage's limit; then the system ends the process
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
-_ASLEEP, _ASLEEP_TICKS = 0.02, 10  # a process that uses less of the clock for so many ticks sleeps
-_WAITING = "waiting"
+_ASLEEP = 0.1  # of the clock: what counts of a process that uses less
 _WORDS = {
-    stages.KERNEL: "the kernel", stages.ORACLE: "the oracle", stages.IMPORTS: "the import",
-    "inputs": "the drawing of operands", _WAITING: "the wait for another process",
-    **dict.fromkeys((stages.COMPILE, "compile", "prepare", "summarise"), "the compiler"),
+    KERNEL: "the kernel", ORACLE: "the oracle", IMPORTS: "the import", "inputs": "the drawing of operands",
+    **dict.fromkeys((COMPILE, "compile", "prepare", "summarise"), "the compiler"),
 }  # fmt: skip
-_LOCK = "store.py", "locked"  # the file and the function that wait for another process
+_open: list[str] = []
+_signs = itertools.count(1)
+_sign = 0
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """What happens meanwhile in this process is of this stage."""
+    _open.append(name)
+    advance()
+    try:
+        yield
+    finally:
+        _open.pop()
+        advance()
+
+
+def now() -> tuple[str, int]:
+    """The innermost stage, empty if there is none, and a number that changes with each sign that work goes on."""
+    return (_open or [""])[-1], _sign
+
+
+def advance() -> None:
+    """Give a sign that work goes on: a stage began or ended, or a part of it is done."""
+    global _sign
+    _sign = next(_signs)
+
+
+# --- limits ---
 
 
 def said(stage: str) -> str:
@@ -97,7 +126,7 @@ def due(watch: Watch, answer: Callable[[Result], None], sign: Callable[[str], No
 class Watch:
     """The time of one task on the file at ``path``, done by the thread that makes this.
 
-    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.stages.advance`)
+    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.advance`)
     ``within``   for all stages together; None: a few times as much
     """
 
@@ -110,7 +139,6 @@ class Watch:
         self._clock, self._spent = time.monotonic(), time.process_time()
         self._sign = -1
         self._own = self._all = 0.0
-        self._idle: list[float] = []  # of the last ticks, the clock's, in which the process did next to nothing
 
     def tick(self) -> Result | None:
         """Count what was spent since; the result if it is too much."""
@@ -121,10 +149,10 @@ class Watch:
         self._clock, self._spent = clock, spent
         if (stage, sign) != (self.stage, self._sign):  # what was spent since may be of either
             self.stage, self._sign, self._own = stage, sign, 0.0
-        taken = self._taken(stage, passed, used)
+        taken = passed if stage == KERNEL and not self._traced else max(used, _ASLEEP * passed)
         self._own += taken
         self._all += taken
-        if self._own > self.seconds and (stage == stages.KERNEL or line is not None):
+        if self._own > self.seconds and (stage == KERNEL or line is not None):
             return self._endless(line)
         if self._own > self.seconds or self._all > self._within:
             return self._unjudged()
@@ -132,35 +160,18 @@ class Watch:
 
     def _stage(self) -> tuple[str, int, int | None]:
         """The stage that the task is at, the number of its last sign, and the line of its file that runs, if one."""
-        stage, sign = stages.now()
-        frames = list(_frames(sys._current_frames().get(self._thread)))
-        if _LOCK in [(_named(frame), frame.f_code.co_name) for frame in frames]:
-            return _WAITING, sign, None
-        own = [frame for frame in frames if _named(frame) == self._path.name]
-        if not own or stage == stages.COMPILE:
+        stage, sign = now()
+        frames = _frames(sys._current_frames().get(self._thread))
+        own = [frame for frame in frames if Path(frame.f_code.co_filename).name == self._path.name]
+        if not own or stage == COMPILE:
             return stage, sign, None
-        if stage != stages.KERNEL and own[-1].f_code.co_name == "<module>":
-            stage = stages.IMPORTS
+        if stage != KERNEL and own[-1].f_code.co_name == "<module>":
+            stage = IMPORTS
         return stage, sign, own[0].f_lineno
-
-    def _taken(self, stage: str, passed: float, used: float) -> float:
-        """Of a tick's seconds, those that the task took itself."""
-        if stage == stages.KERNEL and not self._traced:
-            return passed
-        if used >= _ASLEEP * passed:
-            self._idle = []
-            return used
-        if stage == _WAITING:
-            return 0.0
-        self._idle.append(passed)
-        if len(self._idle) < _ASLEEP_TICKS:
-            return 0.0
-        slept, self._idle = sum(self._idle[_ASLEEP_TICKS - 1 :]), self._idle[: _ASLEEP_TICKS - 1]
-        return slept
 
     def _endless(self, line: int | None) -> Result:
         """A kernel, or the file's own code, that took its time without an end in sight."""
-        what = "the import" if self.stage == stages.IMPORTS else "the kernel"
+        what = "the import" if self.stage == IMPORTS else "the kernel"
         fault = faults.of_time_out(self.seconds, self._path, line, what)
         where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
         skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
@@ -185,7 +196,7 @@ class Watch:
 
 def silent(stage: str) -> Result:
     """The result of a task whose process was ended while it gave no sign of life, last at ``stage``."""
-    if stage in ("", stages.IMPORTS, stages.KERNEL):
+    if stage in ("", IMPORTS, KERNEL):
         message = "no sign of life: one operation that does not end?"
         return Result(status="timed_out", message=message, fatal=True)
     message = f"no sign of life, last from {said(stage)}; values were not compared"
@@ -197,7 +208,3 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _named(frame: FrameType) -> str:
-    return Path(frame.f_code.co_filename).name

@@ -1,0 +1,130 @@
+"""Runs numba-cuda's own tests, which ship in its wheel, in the tracer: how many run, and how many agree.
+
+    python tests/trace/numba_programs.py [MODULE ...] [--list]
+
+``agrees``: the test passes, and no kernel of it is accused. ``accused``: it passes, and the tracer has a fault to
+tell. ``unknown``: the tracer says what it does not know. ``differs``: the test fails. ``asks``: it asks for machine
+code, for the driver or for another program, which no tracer has. ``skipped``: by the test itself. ``--list`` tells
+each test that does not agree, with its reason.
+"""
+
+import collections
+import contextlib
+import importlib
+import io
+import multiprocessing
+import signal
+import sys
+import types
+import unittest
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+SECONDS = 20  # for one test
+STATES = "agrees", "accused", "unknown", "differs", "asks", "skipped"
+# A test whose error has one of these words asks for what lies below a kernel's meaning.
+BELOW = (
+    "inspect_", "HostError", "CudaSupportError", "CudaAPIError", "NvvmError", "filecheck", "ptx", "links code",
+    "DeviceNDArray", "get_regs_per_thread", "devicearray", "gpu_data", "subprocess", "CUDA_ERROR", "nvrtc", "driver",
+)  # fmt: skip
+
+
+def modules():
+    from numba.cuda import tests
+
+    folder = Path(tests.__file__).parent
+    files = [*sorted(folder.glob("doc_examples/test_*.py")), *sorted(folder.glob("cudapy/test_*.py"))]
+    return [f"numba.cuda.tests.{path.parent.name}.{path.stem}" for path in files]
+
+
+def outcome(test, program):
+    """What becomes of one test, and why."""
+    from common.trace.script import UnknownError
+
+    found = unittest.TestResult()
+    out = io.StringIO()
+    program.tracer.forget()
+    program.unknown.clear()
+    signal.alarm(SECONDS)
+    try:
+        with contextlib.redirect_stderr(out), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            test.run(found)
+    except (UnknownError, KeyboardInterrupt) as error:
+        found.addError(test, (type(error), error, error.__traceback__))
+    finally:
+        signal.alarm(0)
+    if found.skipped:
+        return "skipped", found.skipped[0][1]
+    if program.unknown:
+        return "unknown", program.unknown[0]
+    if not found.wasSuccessful() and not found.expectedFailures:
+        text = next((text for _, text in [*found.errors, *found.failures]), "passes, and is expected not to")
+        state = "asks" if any(word in text for word in BELOW) else "differs"
+        return state, text.strip().splitlines()[-1]
+    faults = [fault for kernel in program.kernels() for fault in kernel.faults]
+    return ("accused", f"{faults[0].kind}: {faults[0].what}") if faults else ("agrees", "")
+
+
+def each(suite):
+    for one in suite:
+        if isinstance(one, unittest.TestSuite):
+            yield from each(one)
+        else:
+            yield one
+
+
+def late(*_):
+    raise TimeoutError(f"not done after {SECONDS} s")
+
+
+def of_module(name):
+    """By test: its state and the reason."""
+    from common.trace.script import Program
+
+    for missing in ("filecheck", "filecheck.matcher", "filecheck.options", "filecheck.parser", "filecheck.finput"):
+        sys.modules.setdefault(missing, types.SimpleNamespace(
+            Matcher=None, Options=None, Parser=None, pattern_for_opts=None, FInput=None
+        ))  # fmt: skip
+    signal.signal(signal.SIGALRM, late)
+    program = Program()
+    with program.standing_in():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(name))
+        except BaseException as error:
+            return {"(import)": ("asks", f"{type(error).__name__}: {error}")}
+        return {test.id().rpartition("tests.")[2]: outcome(test, program) for test in each(suite)}
+
+
+def main(words):
+    wanted = [word for word in words if not word.startswith("--")]
+    names = [name for name in modules() if not wanted or any(word in name for word in wanted)]
+    totals = {"doc_examples": collections.Counter(), "cudapy": collections.Counter()}
+    others = []
+    context = multiprocessing.get_context("fork")
+    importlib.import_module("common.trace.script")
+    for name in names:
+        with context.Pool(1) as pool:
+            try:
+                found = pool.apply_async(of_module, (name,)).get(timeout=120)
+            except multiprocessing.TimeoutError:
+                found = {"(all)": ("differs", "no end")}
+        counts = collections.Counter(state for state, _ in found.values())
+        totals[name.split(".")[-2]] += counts
+        print(f"{name.removeprefix('numba.cuda.tests.'):48}", dict(counts), flush=True)
+        others += [(state, test, why) for test, (state, why) in found.items() if state not in ("agrees", "skipped")]
+    print("\n| tests of | " + " | ".join(STATES) + " |\n| :-- |" + " --: |" * len(STATES))
+    for name, counts in totals.items():
+        print(f"| {name} | " + " | ".join(str(counts[state]) for state in STATES) + " |")
+    if "--list" in words:
+        for state, test, why in sorted(others):
+            print(f"{state}: {test}: {why[:240]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
