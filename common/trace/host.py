@@ -5,9 +5,11 @@ Everything is done at once and in order, on the CPU; nothing is timed.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import linecache
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -256,17 +258,25 @@ class Reduce:
 
 
 _numbers = iter(range(10**9))
+_exec = exec
 
 
-def _compiled(source: str, scope: dict[str, Any]) -> None:
-    """Run the text of a kernel that Numba writes for ``vectorize``; the tracer reads it again."""
-    file = f"<a kernel of vectorize, {next(_numbers)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    before = set(scope)
-    exec(compile(source, file, "exec"), scope)
-    for name in set(scope) - before:
-        if callable(scope[name]) and name.startswith("__"):
-            scope[name].home = scope["__core__"].py_func.__code__.co_filename
+def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options: Any) -> None:
+    """``exec``, after which the text of a kernel that a program, or Numba's ``vectorize``, writes can be read."""
+    is_text = isinstance(source, str)
+    if is_text:
+        file = f"<text that is executed, {next(_numbers)}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        source = compile(source, file, "exec", dont_inherit=True)
+    frame = sys._getframe(1)
+    scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
+    _exec(source, scope, names, **options)
+    if (
+        is_text and "__core__" in scope and "__cuda__" in scope
+    ):  # what vectorize writes: lines are told of the user's function
+        for name, made in list(scope.items()):
+            if name.startswith(("__vectorized_", "__gufunc_")):
+                made.home = scope["__core__"].py_func.__code__.co_filename
 
 
 def _spread(self: Any, array: Any, shape: Any) -> Any:
@@ -284,7 +294,7 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
 def in_place(said: set[str]) -> Iterator[Gpu]:
     """Meanwhile the functions of ``numba.cuda`` for the host are the tracer's; ``said``: what the user must know."""
     from numba import cuda
-    from numba.cuda import api, deviceufunc, dispatcher, vectorizers
+    from numba.cuda import api, dispatcher, vectorizers
     from numba.cuda.cudadrv import devices
 
     gpu, stream = Gpu(), Stream()
@@ -313,7 +323,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
         open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
         open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
-        open_.enter_context(replaced(deviceufunc, exec=_compiled))
+        open_.enter_context(replaced(builtins, exec=_remembered))
         open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
         open_.enter_context(
             replaced(

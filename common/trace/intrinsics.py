@@ -152,7 +152,8 @@ def _down_from(old: Any, limit: Any) -> Any:
 
 
 ATOMIC: dict[str, Code] = {
-    "add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum, "nanmax": np.fmax, "nanmin": np.fmin,
+    "add": np.add, "sub": np.subtract, "max": lambda old, value: np.where(value > old, value, old),
+    "min": lambda old, value: np.where(value < old, value, old), "nanmax": np.fmax, "nanmin": np.fmin,
     "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "inc": _up_to, "dec": _down_from,
     "exch": lambda old, value: value,
 }  # fmt: skip
@@ -331,8 +332,9 @@ def _shuffled(state: State, line: int, member: Value, value: Value, source: Valu
     source = np.where((source < 0) | (source >= WARP), lane, source)
     missing = state.mask.bits & ((present >> source) & 1 == 0)
     real = dtype_of(value).kind == "f"
-    if missing.any() and not real:
-        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", missing)
+    there = missing & ((_packed(state.waiting.bits) >> source) & 1 != 0)  # what one that has ended gives is unused
+    if there.any() and not real:
+        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
     taken = value if uniform(value) else value[state.lane_numbers - lane + source]
     if state.tainted is not None:
         giver = state.lane_numbers - lane + source

@@ -299,7 +299,8 @@ def pass_barrier(state: State, line: int) -> None:
 
 def pass_grid_barrier(state: State, line: int) -> None:
     """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
-    absent = state.waiting.bits & ~state.mask.bits
+    come = np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
+    absent = np.where(come, state.waiting.bits, state.all.bits) & ~state.mask.bits  # a block may lose threads
     if absent.any():
         _skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)

@@ -223,7 +223,11 @@ def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
 
 def _widened(kernel: Any, typed: Any) -> Iterator[tuple[str, int]]:
     """Where a float32 becomes float64 that nobody asked for: what is widened, and in which line."""
-    if "float64" in inspect.getsource(kernel.py_func) or "double" in inspect.getsource(kernel.py_func):
+    try:
+        text = inspect.getsource(kernel.py_func)
+    except OSError:
+        return
+    if "float64" in text or "double" in text:
         return
     annotation = typed.type_annotation
     kinds = annotation.typemap
@@ -250,6 +254,8 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     from numba.cuda.typing.typeof import Purpose, typeof
 
     given = tuple(typeof(one, Purpose.argument) for one in arguments)
+    if kernel.specialized:  # then Numba does not look at the types
+        return tuple(next(iter(kernel.overloads)))
     fitting = [types for types in kernel.overloads if len(types) == len(given) and all(map(_suits, given, types))]
     if not fitting:
         known = "; ".join(str(types) for types in kernel.overloads)
@@ -274,6 +280,12 @@ def _as_type(argument: Any, kind: Any) -> Any:
     from numba.cuda import types
     from numba.cuda.np.numpy_support import as_dtype
 
+    if isinstance(kind, types.Array) and isinstance(argument, np.ndarray):
+        wanted = as_dtype(kind.dtype)
+        if argument.ndim != kind.ndim or argument.dtype.itemsize != wanted.itemsize:
+            raise TypeError(f"the kernel's signature has {kind}, and it is given an array of {argument.ndim} axes of "
+                            f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
+        return argument if argument.dtype == wanted else argument.view(wanted)
     if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
         found = as_dtype(kind).type(argument)
         return int(found) if kind == types.int64 else found

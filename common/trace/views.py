@@ -138,10 +138,11 @@ class View:
         first, last = np.broadcast_arrays(np.clip(np.where(low < 0, low + extent, low), 0, extent),
                                           np.clip(np.where(high < 0, high + extent, high), 0, extent))  # fmt: skip
         lengths = np.unique((last - first)[state.mask.bits])
-        if ends[2] not in (None, 1) or len(lengths) > 1:
+        to_the_end = ends[1] is None and ends[2] is None  # then what lies beyond it is beyond the array, too
+        if ends[2] not in (None, 1) or (len(lengths) > 1 and not to_the_end):
             raise state.unknown(line, f"{self.name}: a slice whose length differs between threads is not traced")
         whole = np.broadcast_to(first, state.mask.bits.shape)
-        return whole, max(int(lengths[0]), 0) if len(lengths) else 0, 1
+        return whole, max(int(lengths[-1]), 0) if len(lengths) else 0, 1
 
     def place_flat(
         self, state: State, offset: Value, width: int, line: int, verb: str, aligned: bool = True

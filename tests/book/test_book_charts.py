@@ -16,7 +16,7 @@ ROWS = [
     (LAST, 4.0, 50.0, True),
     ("cuBLAS TF32", 1.0, None, False),
 ]
-FLOORS = [["floor", 2.0], ["TF32 floor", 2.0], ["floor by wgmma", 0.99]]
+FLOORS = [["floor", 2.0], ["TF32 floor", 2.0], ["3×TF32 floor", 0.99]]
 CELLS = ["1.53 (1.50–1.55)", "1,234", "not timed yet", "12.5 †", "", "0.104 ¶", "−3"]
 SORTED = ["−3", "0.104 ¶", "1.53 (1.50–1.55)", "12.5 †", "1,234"]
 
@@ -31,6 +31,8 @@ def made(tmp_path):
     ]
     presets = {"gemm-4096": {"ladder": "gemm", "rows": rows, "floors": FLOORS}}
     presets["gemm-2048"] = presets["gemm-4096"] | {"rows": rows[:1]}
+    in_turn = [row | {"beside": ["cuBLAS TF32", 0.5]} for row in rows[:2]] + rows[3:]
+    presets["gemm-turns"] = presets["gemm-4096"] | {"rows": in_turn}
     card = {"slug": "card", "name": "A card", "presets": presets}
     others = [row | {"ms": 4 * row["ms"] ** 0.5, "older": True} for row in rows[:2]]
     other = {"slug": "other", "name": "Another", "presets": {"gemm-4096": presets["gemm-4096"] | {"rows": others}}}
@@ -85,11 +87,18 @@ def test_measures_switch(made, visit):
     assert _values(page) == ["2.00", "20.0"]
 
 
+def test_speeds_are_those_in_turn_with_the_library_where_all_steps_have_them(made, visit):
+    page = visit(made)
+    page.get_by_label("problem").select_option("gemm-turns")
+    assert _values(page) == ["0.500", "0.500", "1.00"]
+    assert "times as fast as cuBLAS TF32, in turn" in page.locator(".answers .axis").all_text_contents()
+
+
 def test_cards_switch(made, visit):
     """Each card with its own times and problems; a problem with the cards that have it."""
     page = visit(made)
     options = lambda label: page.get_by_label(label).locator("option").all_text_contents()  # noqa: E731
-    assert (options("card"), options("problem")) == (["A card", "Another"], ["gemm-4096", "gemm-2048"])
+    assert (options("card"), options("problem")) == (["A card", "Another"], ["gemm-4096", "gemm-2048", "gemm-turns"])
     page.get_by_label("show").select_option("ms")
     page.get_by_label("card").select_option("other")
     assert _values(page) == ["40.0", "12.6"]

@@ -3,7 +3,7 @@
 (() => {
   const cards = window.WORKBOOK_RECORDS || [];
   const { make, draw } = window.WORKBOOK;
-  const MEASURES = { speed: "times as fast as the first step", ms: "time, ms", share: "% of its floor" };
+  const MEASURES = { speed: "speed", ms: "time, ms", share: "% of its floor" };
 
   const short = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3));
 
@@ -12,7 +12,7 @@
     `${row.name}: ${short(row.ms)} ms (p20 to p80: ${short(row.from)} to ${short(row.to)})`,
     row.gflops && `${row.gflops.toLocaleString("en")} GFLOP/s`,
     row.share && `${row.share} % of its floor`,
-    `${short(first.ms / row.ms)} times as fast as ${first.name}`,
+    first && `${short(first.ms / row.ms)} times as fast as ${first.name}`,
     row.beside && `${row.beside[1]} times as fast as ${row.beside[0]} in turn`,
   ].filter(Boolean).join(", ") + `. ${row.date}${row.older ? ". Measured on an older version of the file" : ""}.`;
 
@@ -65,8 +65,11 @@
     function redraw(data) {
       const first = data.rows.find((row) => row.step);
       const rows = data.rows.filter((row) => !state.hidden.has(row.name) && (state.measure !== "share" || row.share));
-      const value = (row) => (state.measure === "speed" ? first.ms / row.ms : state.measure === "ms" ? row.ms : row.share);
-      const floors = floorLines(data.floors, first);
+      const peer = libraryInTurn(data.rows), one = peer || first;
+      const speed = (row) => (peer && row.step ? row.beside[1] : one.ms / row.ms);
+      const value = (row) => (state.measure === "speed" ? speed(row) : state.measure === "ms" ? row.ms : row.share);
+      const axis = state.measure !== "speed" ? MEASURES[state.measure] : peer ? `times as fast as ${peer.name}, in turn` : "times as fast as the first step";
+      const floors = floorLines(data.floors, one);
       const longestBar = Math.max(1e-9, ...rows.map(value)), near = state.measure === "share" ? Infinity : 1.4 * longestBar;
       const lines = floors.filter(([, at]) => at <= near);
       const most = Math.max(longestBar, ...lines.map(([, at]) => at)) * 1.02;
@@ -77,7 +80,7 @@
       const above = longest > wide * 0.45, left = above ? 4 : longest, step = above ? 42 : 26, drop = above ? 17 : 0;
       const end = rows.length * step + 6;
       const scale = (number) => left + ((wide - left - 62) * number) / most;
-      const svg = draw("svg", { viewBox: `0 0 ${wide} ${end + 20 + lines.length * 17}`, role: "group", "aria-label": `${state.preset}: ${MEASURES[state.measure]}` });
+      const svg = draw("svg", { viewBox: `0 0 ${wide} ${end + 20 + lines.length * 17}`, role: "group", "aria-label": `${state.preset}: ${axis}` });
       lines.forEach(([name, at], i) => {
         const y = end + 14 + i * 17, x = scale(at), toLeft = x + name.length * 7 > wide;
         svg.append(draw("line", { x1: x, x2: x, y1: 0, y2: y - 3, class: "floor" }));
@@ -89,12 +92,12 @@
         bar.append(draw("rect", { x: left, y: y + drop, width: Math.max(1.5, scale(value(row)) - left), height: 19 }));
         bar.append(draw("text", above ? { x: left, y: y + 12 } : { x: left - 8, y: y + 14, "text-anchor": "end" }, label(row)));
         bar.append(draw("text", { x: scale(value(row)) + 6, y: y + drop + 14, class: "number" }, short(value(row))));
-        const text = spoken(row, first);
+        const text = spoken(row, peer ? null : first);
         bar.setAttribute("aria-label", text);
         for (const event of ["pointerenter", "focus"]) bar.addEventListener(event, () => { said.textContent = text; });
         svg.append(bar);
       });
-      svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, MEASURES[state.measure]));
+      svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, axis));
       plot.replaceChildren(svg);
       const older = rows.some((row) => row.older) ? " ¶: an older version of the file was measured." : "";
       const without = state.measure === "share" ? data.rows.filter((row) => !state.hidden.has(row.name) && !row.share).map((row) => row.name) : [];
@@ -102,13 +105,19 @@
       said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}${why}`;
     }
 
+    // The library that all steps were timed in turn with, if there is one: its own time is of another minute.
+    function libraryInTurn(rows) {
+      const steps = rows.filter((row) => row.step), name = steps[0].beside && steps[0].beside[0];
+      return steps.every((row) => row.beside && row.beside[0] === name) && rows.find((row) => row.name === name);
+    }
+
     // The lines of the measure, each with its name. All shares are of one floor.
-    function floorLines(floors, first) {
+    function floorLines(floors, one) {
       if (!floors.length) return [];
       if (state.measure === "share") return [["floor", 100]];
       const at = new Map();
       for (const [name, ms] of floors) at.set(ms, at.has(ms) ? `${at.get(ms)}, ${name}` : name);
-      return [...at].map(([ms, name]) => [name, state.measure === "ms" ? ms : first.ms / ms]);
+      return [...at].map(([ms, name]) => [name, state.measure === "ms" ? ms : one.ms / ms]);
     }
 
     let width = 0;
