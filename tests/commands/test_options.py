@@ -144,7 +144,6 @@ REFUSED = {
     "trace gemm_naive --html none/own.html": ["--html none/own.html: there is no folder none"],
     "trace gemm_naive --agree --html {out}.html": ["--html: goes with a trace of one block"],
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
-    'sweep gemm_tuned --values "PAD=1 PAD=2"': ["--values 'PAD=2': PAD is given twice"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
     f'{LESSON} --shape "{LAYER}"': [f"--shape '{LAYER}': goes with --explain"],
     f"{LESSON} --explain": ["--explain: takes the one STEP"],
