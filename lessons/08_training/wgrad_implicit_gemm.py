@@ -22,6 +22,7 @@ from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, fetch1_or_zero, fetch4_or_zero, shared_array
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -70,40 +71,43 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     fetch_a, fetch_b = (fetch4_or_zero if piece == VECTOR else fetch1_or_zero for piece in (A_PIECE, B_PIECE))
 
     @inlined
+    @narrow
     def read_entries(here, table):
         """The table's entries for the outputs whose windows the thread copies next."""
         for row in range(BLOCK_K // B_ROWS):
-            k = uint32(here[GEMM_K_AT] + uint32(cuda.threadIdx.x) // B_COLUMNS + row * B_ROWS)
+            k = here[GEMM_K_AT] + cuda.threadIdx.x // B_COLUMNS + row * B_ROWS
             for word in range(ENTRY):
-                here[row * ENTRY + word] = table[uint32(k * ENTRY + word)]
+                here[row * ENTRY + word] = table[k * ENTRY + word]
 
     @inlined
+    @narrow
     @unroll
     def ask(source, here, tiles, start):
         """The next pair of tiles, on its way without waiting, and the entries of the one after; zeros outside."""
         x, dy, table, m0 = source
         N, O, P, Q, K = dy.shape
         GEMM_M, GEMM_K = uint32(K), uint32(N * O * P * Q)
-        thread, gemm_k = uint32(cuda.threadIdx.x), here[GEMM_K_AT]
+        thread, gemm_k = cuda.threadIdx.x, here[GEMM_K_AT]  # of k in 32 bits a thread would need more registers
         for turn in unrolled(A_TURNS):
-            k = uint32(thread // A_COLUMNS + turn // A_ACROSS * A_ROWS)
-            m = uint32(thread % A_COLUMNS * A_PIECE + turn % A_ACROSS * THREADS)
+            k = int64(thread) // A_COLUMNS + turn // A_ACROSS * A_ROWS
+            m = thread % A_COLUMNS * A_PIECE + turn % A_ACROSS * THREADS
             dy_at = uint32((gemm_k + k) * GEMM_M + m0 + m)
             fetch_a(tiles, start + k * BLOCK_M + m, dy, dy_at, gemm_k + k < GEMM_K and m0 + m < GEMM_M)
         for turn in unrolled(B_TURNS):
-            k = uint32(thread // B_COLUMNS + turn // B_ACROSS * B_ROWS)
-            n = uint32(thread % B_COLUMNS * B_PIECE + turn % B_ACROSS * THREADS)
+            k = int64(thread) // B_COLUMNS + turn // B_ACROSS * B_ROWS
+            n = thread % B_COLUMNS * B_PIECE + turn % B_ACROSS * THREADS
             entry, tap = turn // B_ACROSS * ENTRY, TAPS_AT + turn % B_ACROSS * ENTRY
             outside = here[entry + 1] & here[tap + 1]
             for word in range(2, ENTRY):
                 outside |= here[entry + word] & here[tap + word]
-            fetch_b(tiles, start + A_SIZE + k * BLOCK_N + n, x, uint32(here[entry] + here[tap]), outside == 0)
-        here[GEMM_K_AT] = uint32(gemm_k + BLOCK_K)
+            fetch_b(tiles, start + A_SIZE + k * BLOCK_N + n, x, here[entry] + here[tap], outside == 0)
+        here[GEMM_K_AT] = gemm_k + BLOCK_K
         read_entries(here, table)
 
     begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     def wgrad_implicit_gemm(x, dy, table, dfilt, taps, geometry, tiles_k):
         tiles = shared_array(BOTH)
         here = cuda.local.array(HERE, uint32)
@@ -112,31 +116,31 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
         acc = cuda.local.array(ACC, float32)
         _, _, H, W, C = x.shape
         N, O, P, Q, K = dy.shape
-        T, R, S = taps
-        GEMM_M, GEMM_N, GEMM_K = uint32(K), uint32(T * R * S * C), uint32(N * O * P * Q)
+        T, R, S, C = uint32(taps[0]), uint32(taps[1]), uint32(taps[2]), uint32(C)
+        GEMM_M, GEMM_N, GEMM_K = uint32(K), T * R * S * C, uint32(N * O * P * Q)
 
         # locate: the block; those that sum the same outputs run together, so that dy and x are shared in L2
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
         split, block = cuda.blockIdx.x // (blocks_m * blocks_n), cuda.blockIdx.x % (blocks_m * blocks_n)
-        m0, n0 = uint32(block % blocks_m * BLOCK_M), uint32(block // blocks_m * BLOCK_N)
-        here[GEMM_K_AT] = uint32(split * tiles_k * BLOCK_K)
+        m0, n0 = block % blocks_m * BLOCK_M, block // blocks_m * BLOCK_N
+        here[GEMM_K_AT] = split * tiles_k * BLOCK_K
         left = (int64(GEMM_K) - here[GEMM_K_AT] + BLOCK_K - 1) // BLOCK_K
 
         # locate: the taps whose values of x the thread copies
         for across in range(B_ACROSS):
-            gemm_n = uint32(n0 + uint32(cuda.threadIdx.x) % B_COLUMNS * B_PIECE + across * THREADS)
-            c, tap = gemm_n % uint32(C), uint32(gemm_n // uint32(C))
-            s, r, t = tap % uint32(S), tap // uint32(S) % uint32(R), tap // uint32(uint32(S) * uint32(R))
+            gemm_n = n0 + cuda.threadIdx.x % B_COLUMNS * B_PIECE + across * THREADS
+            c, tap = gemm_n % C, gemm_n // C
+            s, r, t = tap % S, tap // S % R, tap // (S * R)
             tap_d, tap_h, tap_w = t * geometry.dilation_d, r * geometry.dilation_h, s * geometry.dilation_w
             at = TAPS_AT + across * ENTRY
-            here[at] = uint32(((tap_d * H + tap_h) * W + tap_w) * C + c)
+            here[at] = ((tap_d * H + tap_h) * W + tap_w) * C + c
             for word in range(WORDS):
-                here[at + 1 + word] = uint32(0)
-                for bit in (int64(t), int64(T + r), int64(T + R + s)):
+                here[at + 1 + word] = 0
+                for bit in (t, T + r, T + R + s):
                     if bit // WORD == word:
-                        here[at + 1 + word] |= uint32(1) << uint32(bit % WORD)
+                        here[at + 1 + word] |= 1 << bit % WORD
             if gemm_n >= GEMM_N:
-                here[at + WORDS] |= uint32(1) << uint32(WORD - 1)  # which every output has
+                here[at + WORDS] |= 1 << WORD - 1  # which every output has
 
         # stage: the first pair of tiles
         source = x, dy, table, m0
