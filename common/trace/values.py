@@ -256,6 +256,23 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     return dtype.type(number - 2**bits if dtype.kind == "i" and number >> (bits - 1) else number)
 
 
+def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> Callable[..., Value]:
+    """The function as `lessons.toolkit.narrow` has it: of integers of type ``number`` it makes another, wrapped."""
+    dtype = np.dtype(number)
+
+    def apply(*operands: Value) -> Value:
+        result = function(*operands)
+        return cast(result, dtype) if all(getattr(one, "dtype", None) == dtype for one in operands) else result
+
+    return apply
+
+
+def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
+    """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
+    limits = np.iinfo(number)
+    return number(value) if limits.min <= value <= limits.max else value
+
+
 def python_int(value: Value = 0) -> Value:
     return int(cast(value, INT64)) if uniform(value) else value.astype(INT64)
 
