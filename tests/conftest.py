@@ -95,7 +95,7 @@ def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pat
     folder = place.with_name(f".workbook-{place.name}")
     monkeypatch.setattr(history, "FOLDER", folder)
     monkeypatch.setattr(records, "OWN", folder / "results")
-    monkeypatch.setattr("common.check.unchanged.VERDICTS", folder / "verdicts.json")
+    monkeypatch.setattr("common.check.run.VERDICTS", folder / "verdicts.json")
     return folder
 
 

@@ -2,15 +2,13 @@
 
 Module by module:
 
-    run           checks of steps: their tasks, and what comes of them
+    run           checks of steps: their tasks, what comes of them, and what became of steps that have not changed
     compiling     steps compiled, and summaries of their kernels
-    unchanged     the verdicts and compilations of steps that have not changed
     tasks         what a child process does to check and to trace; a step on the tracer in place of a GPU
     loading       a task's file, its operands, and the size at which this card takes a problem
     check         the verdict: launches on operands of several kinds, and what became of each
     findings      what is wrong with an output, in words
     arrays        arrays between margins, and what they must hold
     plan          what a check of a step consists of, engine by engine: shapes that are data, and some drawn anew
-    fullsize      problems at full size, and arrays of more than 2^31 elements: a check that stays on the GPU
-    kernels       plain kernels on a GPU: the right answers, and looks at large arrays
+    fullsize      checks that stay on the GPU: the right answers, full sizes, arrays of more than 2^31 elements
 """

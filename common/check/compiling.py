@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems, sources
+from common.catalog import cache, catalog, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, run
@@ -31,7 +31,6 @@ from common.trace import trace
 from common.trace.messages import Trace
 
 TRACE_SECONDS = 60.0
-ASKS = "card"  # the helper by which a step asks what the card has
 Show = Literal["ptx", "sass"]
 
 
@@ -174,7 +173,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     launched: list[object] = []
     first: list[Summary] = []
     others: dict[str, list[Summary]] = {preset: [] for preset in task.others}
-    for architectures in by_card(path, task.architectures):
+    for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
             kernels = _compiler(task, loading.load(task), architectures, launched)
             first += kernels(task.shape)
@@ -193,14 +192,6 @@ def compile_task(task: messages.Compile) -> StepResult:
         digest=hashlib.sha256(json.dumps(launched).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
     )
-
-
-def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
-    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
-    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
-        return [architectures]
-    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
-    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ decides sizes by what a card has.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 import traceback
@@ -18,7 +19,7 @@ from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.catalog import catalog, device, sources
+from common.catalog import catalog, device, limits, sources
 from common.catalog.problems import Gemm, Problem
 from common.machine_code import capture
 from common.run import stages
@@ -134,6 +135,7 @@ def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
 # --- a task's file ---
 
 
+ASKS = "card"  # the helper by which a step asks what the card has
 Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
 
@@ -240,6 +242,14 @@ def _integers(problem: Problem) -> Any:
     from common.catalog import inputs
 
     return inputs.integers(problem, 0)
+
+
+def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
+    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
+    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
+        return [architectures]
+    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
+    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
 
 # --- operands at full size ---

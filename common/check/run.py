@@ -1,8 +1,14 @@
-"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape."""
+"""Checks of steps, in child processes: their tasks, and what comes of them, one outcome for each shape.
+
+Outcomes of steps whose code has not changed since are kept. ``results/verdicts.json`` holds the verdicts of the
+shipped steps: each right at the whole plan, and compiled for all architectures, under a key of its code, its helpers
+and what finds a verdict. ``check --record`` writes it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -11,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from common.catalog import cache, device, problems, schema
+from common.catalog import cache, catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
@@ -362,3 +369,78 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
         raise DeviceError(f"{failed}: {answer.message}")
     kind: type[Answered] = get_type_hints(function)["return"]
     return schema.read(answer.found, kind)
+
+
+# --- what became of steps that have not changed since ---
+
+FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("run.py", "compiling.py", "tasks.py")]
+"""What finds outcomes: it asks, and its child processes answer."""
+
+VERDICTS = catalog.ROOT / "results" / "verdicts.json"
+
+_KEPT = list[tuple[dict[str, int], str | None, StepResult]]  # shape, preset and result of each outcome
+
+
+class Shipped(Struct):
+    """A shipped step was right: at so many shapes, on that day, by code of this key."""
+
+    key: str
+    shapes: int
+    date: str
+
+
+class Outcomes:
+    """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
+    besides the step's code, the harness's and a small card's limits, such as the engine. With ``fresh`` none is
+    known."""
+
+    def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
+        self._kind, self._conditions, self._fresh = kind, conditions, fresh
+
+    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
+        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
+        out."""
+        found: dict[str, list[Outcome]] = {}
+        for step in steps:
+            entries = None if self._fresh else cache.get(self._kind, self._key(step), _KEPT)
+            if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for *_, result in entries):
+                found[step.name] = [
+                    Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
+                    for shape, preset, result in entries
+                ]
+        return found
+
+    def keep(self, outcomes: list[Outcome]) -> None:
+        """Keep one step's outcomes, which must be all that there are."""
+        entries = [(o.problem.shape(), o.preset, StepResult(**o.told())) for o in outcomes]
+        cache.put(self._kind, self._key(outcomes[0].step), entries)
+
+    def _key(self, step: Step) -> str:
+        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())
+
+
+def shipped(steps: list[Step]) -> dict[str, Shipped]:
+    """By name, the shipped verdicts that hold for steps as they are, with the tiles that they take on this card."""
+    found, small = cache.read(VERDICTS, dict[str, Shipped]), device.small_card()
+    return {
+        step.name: found[step.name]
+        for step in steps
+        if step.name in found
+        and found[step.name].key == _of(step)
+        and not (small and len(loading.by_card(step.path, [small, device.USUAL_CARD])) > 1)
+    }
+
+
+def ship(outcomes: dict[Step, list[Outcome]]) -> None:
+    """Write the shipped verdicts of steps that are right, with all that they were checked at; of no other step."""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    found = cache.read(VERDICTS, dict[str, Shipped])
+    for step, mine in outcomes.items():
+        found[step.name] = Shipped(_of(step), len({outcome.problem for outcome in mine}), today)
+    known = [step.name for step in catalog.everything()]
+    store.write_json(VERDICTS, to_builtins({name: found[name] for name in known if name in found}))
+
+
+def _of(step: Step) -> str:
+    told = step.name, step.ladder, step.precision, step.requires, step.algorithm
+    return cache.key([*FINDERS, step.path], *told, versions=())

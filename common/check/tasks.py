@@ -322,17 +322,17 @@ def script_task(task: Script) -> ScriptResult:
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)
 
 
-def explain_task(task: messages.Explain) -> messages.ExplainResult:
+def explain_task(task: messages.Explain) -> messages.Answer:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
     problem = task.problem
     module = loading.load(task)
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if device.gpu_count() == 0:
-        return messages.ExplainResult(status="right", text=module.explain(problem, None))
+        return messages.Answer(status="right", found=module.explain(problem, None))
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     problem = loading.fitted(problem, loading.room())
-    return messages.ExplainResult(status="right", text=module.explain(problem, weights))
+    return messages.Answer(status="right", found=module.explain(problem, weights))
 
 
 def _require_limits() -> None:

@@ -6,8 +6,7 @@ Module by module:
     console       what is said: lines, complaints, progress
     verdicts      outcomes on the terminal, and exit codes
     steps         list, check, time, diff, all
-    bench         bench: what a record lacks is measured; sweep
-    parts         what a record holds beside times
+    bench         bench: what a record lacks is measured, times and all else that it holds; sweep
     inspecting    inspect, trace
     edits         history, restore, reset, ship; a run of an edited step, again at every save
     scripts       run: a program of anybody's, in the tracer

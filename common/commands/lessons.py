@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.check import compiling, plan, run, unchanged
+from common.check import compiling, plan, run
 from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
@@ -123,7 +123,7 @@ def _check(steps: list[Step], without_gpu: bool) -> tuple[list[Outcome], int]:
     """Check steps and print what came of it; the outcomes and the exit code."""
     if not steps:
         return [], RIGHT
-    known = unchanged.shipped(steps)
+    known = run.shipped(steps)
     checking = run.check_steps(steps, without_gpu, seed=plan.new_seed(), brief=known)
     outcomes = list(verdicts.checked(steps, checking))
     verdicts.print_checks(outcomes)

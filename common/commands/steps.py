@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from common.catalog import catalog, device, lessontext, sources
 from common.catalog.catalog import Step
-from common.check import compiling, plan, run, unchanged
+from common.check import compiling, plan, run
 from common.commands import arguments, console, edits, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
@@ -100,7 +100,7 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     compiled = list(console.progress("compile", coming, steps, verdicts.compiled_line))
     outcomes = [*(one for mine in found.values() for one in mine), *compiled]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
-    unchanged.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
+    run.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
     verdicts.say_seed(seed)
     verdicts.print_checks(outcomes)
     return verdicts.exit_code(outcomes, asked=False)
@@ -157,10 +157,10 @@ def _all(options: argparse.Namespace) -> int:
     steps = catalog.everything()
     without_gpu = arguments.without_gpu(options.sim, None)
     card = None if without_gpu else run.inspect_device()
-    shipped = {} if options.fresh else unchanged.shipped(steps)
+    shipped = {} if options.fresh else run.shipped(steps)
     say.rule("check every step" + (" on the CPU" if without_gpu else ""))
     engine = [card[0].name, card[0].driver] if card else "tracer"
-    checks = unchanged.Outcomes("check", [engine, shipped], options.fresh)
+    checks = run.Outcomes("check", [engine, shipped], options.fresh)
     outcomes = _check_changed(steps, checks, shipped, card[1] if card else 0, without_gpu)
     code = verdicts.exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not o.fine}
@@ -192,8 +192,8 @@ def _all(options: argparse.Namespace) -> int:
 
 def _check_changed(
     steps: list[Step],
-    checks: unchanged.Outcomes,
-    shipped: dict[str, unchanged.Verdict],
+    checks: run.Outcomes,
+    shipped: dict[str, run.Shipped],
     room_bytes: int,
     without_gpu: bool,
 ) -> list[Outcome]:
@@ -223,7 +223,7 @@ def _check_changed(
 def _compile_changed(steps: list[Step], fresh: bool) -> int:
     """Compile the kernels of steps for the usual architectures, unless they are known to; returns the exit code."""
     architectures = codegen.ARCHITECTURES
-    results = unchanged.Outcomes("compile", architectures, fresh)
+    results = run.Outcomes("compile", architectures, fresh)
     found = results.known(steps)
     rest = [step for step in steps if step.name not in found]
     console.say_kept(len(found), "compilation", "compilations")

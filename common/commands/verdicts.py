@@ -11,7 +11,7 @@ from typing import Any
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.check import loading, unchanged
+from common.check import loading, run
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
@@ -60,7 +60,7 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
         console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
 
 
-def say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
+def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     """How many verdicts are of the record, if any."""
     if not shipped:
         return

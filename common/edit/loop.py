@@ -28,7 +28,7 @@ from common.edit.history import Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate, messages
-from common.run.messages import Outcome, Place, ShapeTask, StepResult, at
+from common.run.messages import Outcome, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
@@ -224,7 +224,7 @@ class Run:
     def _compile(self, problem: Problem) -> messages.Compile:
         return messages.Compile(**self._at(problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True)
 
-    def _at(self, problem: Problem) -> Place:
+    def _at(self, problem: Problem) -> dict[str, Any]:
         version = self.version or Version(self.step.path)
         helpers = {name: str(copy) for name, copy in version.helpers.items()}
         return {**at(self.step, problem, version.path), "home": str(self.step.path), "helpers": helpers}

@@ -187,14 +187,12 @@ class Cache:
             return None
         kernel = _rebuilt(*found, arguments, capability)
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        SPENT.loading_ms += 1e3 * (time.perf_counter() - began)
-        SPENT.elsewhere_ms += found[0].ms
+        saved.ms += max(0.0, found[0].ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
         """Keep a kernel that was compiled, unless it has no key or is of a kind that is not kept."""
         elapsed = 1e3 * (time.perf_counter() - self._began)
-        SPENT.here_ms += elapsed
         library = kernel._codelibrary
         special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
         if self._key is None or special or kernel.shared_memory_carveout is not None or library.referenced_objects:
@@ -205,22 +203,8 @@ class Cache:
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
 
 
-class Spent:
-    """Milliseconds of compilation since :meth:`start`: done here, and done before for the kernels found here."""
-
-    def __init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
-        self.here_ms = self.elsewhere_ms = self.loading_ms = 0.0
-
-    @property
-    def saved_ms(self) -> float:
-        """What compiling in this process would have taken longer than finding the kernels did."""
-        return max(0.0, self.elsewhere_ms - self.loading_ms)
-
-
-SPENT = Spent()
+# Milliseconds that compiling in this process would have taken longer than finding the kernels did.
+saved = SimpleNamespace(ms=0.0)
 
 
 def install(folder: Path = FOLDER) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
@@ -119,75 +119,48 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepResult(Result, frozen=True, kw_only=True):
-    """What came of a task on a step's file: from the child process to the terminal, and to JSON.
+    """What came of a task on a step's file: from the child process to the terminal, and to JSON."""
 
-    Of all that check:
-
-    ``shape``     the extents that ran
-    ``right``, ``findings``, ``elements_compared``  as :class:`common.check.check.Verdict`
-    ``requires``  what compute capability, where this machine's GPU lacks it
-
-    Of a check:
-
-    ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
-    ``only_compiled``     it was compiled, and not run
-    ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
-    ``depth``             how thoroughly a shape was traced that was asked for
-    ``printed``, ``prints``  the first lines that the file prints, and how many there are
-    ``unsought``          why races and the like were not looked for beside a GPU's verdict
-
-    Of what is timed:
-
-    ``timing``           the file's own time
-    ``prepare_ms``, ``first_launch_ms``  of ``prepare`` (None: there is none) and of the first launch, seen cold
-    ``workspace_bytes``  of scratch memory
-    ``beside``           its time in turn with the library
-    ``lacking``          why it was not
-    ``pairs``            by the names of others, what :class:`Paired` holds: theirs is the first
-    ``gpu``              its name
-
-    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.catalog.sources.provenance`.
-
-    Of what is compiled:
-
-    ``kernels``        for each architecture
-    ``other_presets``  the kernels of those presets that compile to something else
-    ``digest``         of the machine code of all launches, with their grids and blocks, for each preset
-    ``cards``          summaries of the kernels
-    ``missing_tool``   NVIDIA's assembler or disassembler is not installed
-    """
-
-    shape: Shape | None = None
+    # of all that check
+    shape: Shape | None = None  # the extents that ran
     right: bool | None = None
     findings: Sequence[Finding] = ()
     elements_compared: int | None = None
-    requires: str | None = None
+    requires: str | None = None  # what compute capability, where this machine's GPU lacks it
+
+    # of a check
     engine: Engine | None = None
-    engines: Sequence[Engine] = ()
+    engines: Sequence[Engine] = ()  # of all cases of a shape
     seed: int | None = None
-    only_compiled: bool = False
-    needed_bytes: int | None = None
+    only_compiled: bool = False  # and not run
+    needed_bytes: int | None = None  # of the GPU's memory, where it was left out for want of that
     free_bytes: int | None = None
-    depth: Depth | None = None
-    unsought: str | None = None
-    printed: Sequence[str] = ()
-    prints: int = 0
+    depth: Depth | None = None  # how thoroughly a shape was traced that was asked for
+    unsought: str | None = None  # why races and the like were not looked for beside a GPU's verdict
+    printed: Sequence[str] = ()  # the first lines that the file prints
+    prints: int = 0  # how many there are
+
+    # of what is timed
     timing: Timing | None = None
-    prepare_ms: float | UnsetType | None = UNSET
-    first_launch_ms: float | None = None
+    prepare_ms: float | UnsetType | None = UNSET  # seen cold; None: there is no ``prepare``
+    first_launch_ms: float | None = None  # seen cold
     workspace_bytes: int | None = None
-    beside: Beside | None = None
-    lacking: str | None = None
-    pairs: dict[str, Paired] | None = None
-    gpu: str | None = None
+    beside: Beside | None = None  # its time in turn with the library
+    lacking: str | None = None  # why there is none
+    pairs: dict[str, Paired] | None = None  # with others, by their names: their times are the first
+    gpu: str | None = None  # its name
+
+    # the code that ran, as common.catalog.sources.provenance says it
     source: str | None = None
     helpers: dict[str, str] | None = None
     imports: dict[str, sources.Code | str] | None = None
-    kernels: Sequence[Summary] = ()
-    other_presets: dict[str, list[Summary]] | None = None
-    digest: str | None = None
-    cards: Sequence[Summary] = ()
-    missing_tool: bool = False
+
+    # of what is compiled
+    kernels: Sequence[Summary] = ()  # for each architecture
+    other_presets: dict[str, list[Summary]] | None = None  # those that compile to something else
+    digest: str | None = None  # of the machine code of all launches, with grids and blocks, for each preset
+    cards: Sequence[Summary] = ()  # summaries of the kernels
+    missing_tool: bool = False  # NVIDIA's assembler or disassembler is not installed
 
     @property
     def time(self) -> Timing:
@@ -236,10 +209,6 @@ class Outcome(StepResult, frozen=True, kw_only=True):
         return findings + ([f"{self.status}: {self.message}"] if self.message else [])
 
 
-class SizeResult(Result, frozen=True, kw_only=True):
-    shape: Shape = field(default_factory=dict)
-
-
 class LaunchResult(Result, frozen=True, kw_only=True):
     """The kernels that were launched, in order, the extents, and the code that ran."""
 
@@ -247,10 +216,6 @@ class LaunchResult(Result, frozen=True, kw_only=True):
     source: str = ""
     helpers: dict[str, str] = field(default_factory=dict)
     kernels: Sequence[str] = ()
-
-
-class ExplainResult(Result, frozen=True, kw_only=True):
-    text: str = ""
 
 
 class Answer(Result, frozen=True, kw_only=True):
@@ -277,13 +242,9 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
     ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
-    alone: ClassVar[bool] = False
-    """Is what becomes of one such task no sign for the others of its file?"""
-    gpu: ClassVar[bool] = False
-    """Does it touch the GPU? Then the process that owns it does the task."""
-
-    ahead: ClassVar[bool] = False
-    """Is it done before anybody needs it? Then nobody is told how long it takes."""
+    alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
+    gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
+    ahead: ClassVar[bool] = False  # it is done before anybody needs it, and nobody is told how long it takes
 
     seconds: float | None = None
     within: float | None = None
@@ -335,19 +296,8 @@ class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
         return problems.from_shape(self.ladder, self.shape)
 
 
-class Place(TypedDict):
-    """The fields of a :class:`ShapeTask` but for the time it has."""
-
-    path: str
-    ladder: str
-    step: str
-    home: str | None
-    helpers: dict[str, str]
-    shape: dict[str, int]
-
-
-def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
-    """A step, or ``file`` in its place, at one shape."""
+def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+    """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
     return {
         "path": str(file or step.path), "ladder": step.ladder, "step": step.name, "home": None, "helpers": {},
         "shape": problem.shape(),
@@ -377,12 +327,7 @@ def _found(struct: type[object]) -> type:
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check"):
-    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and
-
-    ``precision``  what the step may compute with, one of :data:`common.catalog.catalog.PRECISIONS`
-    ``algorithm``  one of :data:`common.catalog.reference.ALGORITHMS`; None: the definition
-    ``repeats``  launches on equal inputs that must agree
-    """
+    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and some more."""
 
     engine: Engine = "traced"
     depth: Depth = "usual"
@@ -390,9 +335,9 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
     special: str = ""
     wide: bool = False
     small: bool = False
-    precision: str = "fp32"
-    algorithm: str | None = None
-    repeats: int = REPEATS
+    precision: str = "fp32"  # one of common.catalog.catalog.PRECISIONS
+    algorithm: str | None = None  # one of common.catalog.reference.ALGORITHMS; None: the definition
+    repeats: int = REPEATS  # launches on equal inputs that must agree
 
     @property
     def on_gpu(self) -> bool:
@@ -400,27 +345,17 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.check")
 
 
 class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
-    """Is a file right at full size, by samples, and how fast is it?
-
-    ``preset``   the shape's name, for whoever asks
-    ``seed``     that of the operands
-    ``beside``   the precision in which it is timed in turn with the library, too; empty: it is not
-    ``most_seconds``  that launches are repeated for
-    """
+    """Is a file right at full size, by samples, and how fast is it?"""
 
     gpu: ClassVar[bool] = True
-    preset: str = ""
-    beside: str = ""
-    seed: int = 0
-    most_seconds: float = MAX_SECONDS
+    preset: str = ""  # the shape's name, for whoever asks
+    beside: str = ""  # the precision in which it is timed in turn with the library, too; empty: it is not
+    seed: int = 0  # of the operands
+    most_seconds: float = MAX_SECONDS  # that launches are repeated for
 
 
 class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
-    """Compile a file's kernels ahead.
-
-    ``shapes``   those that will be asked for
-    ``device``   the GPU they are for
-    """
+    """Compile a file's kernels ahead, for the ``shapes`` that will be asked for, and this GPU."""
 
     ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
@@ -449,7 +384,7 @@ class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.sweep"
     tile: Tile
 
 
-class Size(ShapeTask[SizeResult], frozen=True, kw_only=True, tag="timing.size"):
+class Size(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.size"):
     """At which size may a file's kernels be launched on this card?"""
 
     gpu: ClassVar[bool] = True
@@ -461,38 +396,26 @@ class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.lau
     gpu: ClassVar[bool] = True
 
 
-class Explain(ShapeTask[ExplainResult], frozen=True, kw_only=True, tag="check.explain"):
+class Explain(ShapeTask[Answer], frozen=True, kw_only=True, tag="check.explain"):
     """What would a step do for this shape, and why?"""
 
     gpu: ClassVar[bool] = True
 
 
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
-    """What does a file compile to?
+    """What does a file compile to?"""
 
-    ``architectures``  compute capabilities, ``9.0``
-    ``machine_code``   assemble it, and count its instructions
-    ``lenient``        without NVIDIA's tools, leave the count out
-    ``others``         more shapes, by name
-    """
-
-    architectures: list[str]
-    machine_code: bool = False
-    lenient: bool = False
-    others: dict[str, dict[str, int]] = field(default_factory=dict)
+    architectures: list[str]  # compute capabilities, ``9.0``
+    machine_code: bool = False  # assemble it, and count its instructions
+    lenient: bool = False  # without NVIDIA's tools, leave the count out
+    others: dict[str, Shape] = field(default_factory=dict)  # more shapes, by name
 
 
 class Summarise(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.summarise"):
-    """What is said of every kernel of a file?
+    """What is said of every kernel of a file?"""
 
-    ``architecture``  the compute capability, ``9.0``
-    ``show``          the text to show besides
-    ``preset``        the shape's name, for whoever asks
-    """
-
-    architecture: str
-    show: Literal["ptx", "sass"] | None = None
-    preset: str = ""
+    architecture: str  # the compute capability, ``9.0``
+    show: Literal["ptx", "sass"] | None = None  # the text to show besides
 
 
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
@@ -505,14 +428,11 @@ class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
 
 
 class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):
-    """What does a function return in a child process? It travels by its name, with its arguments.
-
-    ``touches_gpu``  then the process that owns the GPU calls it
-    """
+    """What does a function return in a child process? It travels by its name, with its arguments."""
 
     function: Callable[..., object]
     given: tuple[object, ...] = ()
-    touches_gpu: bool = True
+    touches_gpu: bool = True  # then the process that owns the GPU calls it
 
     @property
     def on_gpu(self) -> bool:

@@ -153,26 +153,20 @@ def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
 def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
 
-    Raises ValueError naming a word that is not of that form or a constant the step does not have.
+    Raises ValueError if it is not of that form, or names what the step does not have.
     """
     if text is None:
         return tunables
-    values = {name: [value] for name, value in shipped.items()}
-    named: set[str] = set()
-    for word in text.split():
-        name, _, numbers = word.partition("=")
-        if name in named:
-            raise ValueError(f"--values {word!r}: {name} is given twice")
-        named.add(name)
-        if name not in tunables:
-            raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
-        try:
-            values[name] = list(dict.fromkeys(int(number) for number in numbers.split(",")))
-        except ValueError:
-            raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
-    if not named:
+    try:
+        named = {
+            name: list(dict.fromkeys(map(int, numbers.split(","))))
+            for name, numbers in (word.split("=") for word in text.split())
+        }
+    except ValueError:
+        raise ValueError(f"--values {text!r}: must be NAME=INTEGER,INTEGER,... for each") from None
+    if not named or named.keys() - tunables.keys():
         raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
-    return values
+    return {name: [value] for name, value in shipped.items()} | named
 
 
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
@@ -207,7 +201,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
         if size.status != "right":
             raise tools.ToolError(f"{step.name}: {size.message}")
-        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape))))
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size.shape or {}))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result.shape)
@@ -290,4 +284,4 @@ def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
     ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
     if result.status != "right":
         raise ValueError(str(result.message))
-    return str(result.text)
+    return str(result.found)

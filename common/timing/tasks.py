@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,13 +19,9 @@ from msgspec.structs import replace
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.check import loading
 from common.run import messages, stages
-from common.run.messages import LaunchResult, Result, Shape, SizeResult, StepResult, Task, Tile
+from common.run.messages import LaunchResult, Result, Shape, StepResult, Task, Tile
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
-
-if TYPE_CHECKING:
-    from common.machine_code import kernelcache
-
 
 SWEEP_SECONDS = 1.0
 
@@ -104,7 +100,6 @@ def time_task(task: messages.Time) -> StepResult:
     from numba import cuda
 
     from common.check import check
-    from common.machine_code import kernelcache
 
     stopwatch = _stopwatch()
     result, first, operands = _verified(task, loading.load(task))
@@ -115,8 +110,8 @@ def time_task(task: messages.Time) -> StepResult:
     with stages.stage("timing"):
         bench = check.Bench(module, operands.problem, beside=operands)
         cuda.synchronize()
-        prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
-        first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
+        prepare_ms = _cold(bench.prepare)
+        first_launch_ms = _cold(bench.launch)
         measured = stopwatch.measure(bench.launch, max_seconds=task.most_seconds)
         beside, lacking = None, None
         if task.beside and peers.available():
@@ -138,15 +133,16 @@ def time_task(task: messages.Time) -> StepResult:
     )
 
 
-def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
+def _cold(action: Callable[[], object]) -> float:
     """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
     from numba import cuda
 
-    spent.start()
-    start = time.perf_counter()
+    from common.machine_code import kernelcache
+
+    saved, start = kernelcache.saved.ms, time.perf_counter()
     action()
     cuda.synchronize()
-    return (time.perf_counter() - start) * 1e3 + spent.saved_ms
+    return float((time.perf_counter() - start) * 1e3 + kernelcache.saved.ms - saved)
 
 
 def pair_task(task: messages.Pair) -> StepResult:
@@ -204,9 +200,9 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     return result
 
 
-def size_task(task: messages.Size) -> SizeResult:
+def size_task(task: messages.Size) -> StepResult:
     """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
-    return SizeResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
+    return StepResult(status="right", shape=loading.sized(task, loading.load(task)).shape())
 
 
 def launch_task(task: messages.Launch) -> LaunchResult:

@@ -8,6 +8,7 @@ Loads per FMA: as in hgemm_pipelined; a copy costs an addition and an AND more.
 Run: python -m lessons.06_tensor_cores hconv3d_mma
 """
 
+import importlib
 from functools import lru_cache
 
 from numba import cuda, float32, int32, int64, uint32
@@ -21,13 +22,15 @@ from lessons.toolkit.memory import (
     commit_group,
     copy8_or_zero,
     half_array,
-    store2_rounded,
     store8_guarded,
     wait_group,
 )
-from lessons.toolkit.mma import ldmatrix4, mma_m16n8k16, to_half
+from lessons.toolkit.mma import ldmatrix4, to_half
 from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
 from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+place, multiply, leave_row = pipelined.place, pipelined.multiply, pipelined.leave_row
 
 REQUIRES = "8.0"
 # The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
@@ -45,21 +48,17 @@ WIDE = (
     {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 3, "BLOCKS_PER_SM": 1},
     *MIDDLE,
 )
-BLOCK_K = 64
-WARP_M, WARP_N = 64, 64
+BLOCK_K, WARP_M, WARP_N = pipelined.BLOCK_K, pipelined.WARP_M, pipelined.WARP_N
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
 
-MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
-ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
-A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
+MMA_M, MMA_N, MMA_K = pipelined.MMA_M, pipelined.MMA_N, pipelined.MMA_K
+ROWS, COLUMNS = pipelined.ROWS, pipelined.COLUMNS  # instructions that tile a warp's tile
+K_STEPS, ACC_ROW = pipelined.K_STEPS, pipelined.ACC_ROW
+A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
 PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
-STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
-STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
+STRIDE, STORED_ROWS = pipelined.STRIDE, pipelined.STORED_ROWS  # of results on their way through shared memory
 OFFSETS = 2**32  # that 32 bits can tell apart
-if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
-    raise ValueError(f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64")
 
 
 def plan(K, WORDS):
@@ -71,31 +70,6 @@ def plan(K, WORDS):
         return 2 * tile["STAGES"] * (rows + columns) * BLOCK_K + 4 * rows * (1 + WORDS)
 
     return card.largest(next((t for t in (NARROW, MIDDLE) if t[0]["BLOCK_N"] >= K), WIDE), takes)
-
-
-@inlined
-def place(row, column):
-    """Where in a tile an element lies: the pieces of eight change places within a row."""
-    return row * uint32(BLOCK_K) + (column ^ row % uint32(8) * uint32(HALVES))
-
-
-@inlined
-def multiply(half, a_frag, b_frag, acc):
-    """The products of sixteen k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for j in range(COLUMNS):
-        for turn in range(ROWS):
-            i = turn if j % 2 == 0 else ROWS - 1 - turn
-            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
-
-
-@inlined
-def leave_row(tiles, at, acc, first):
-    """A row of a warp's instructions, 16 rows of results, from acc[first] to tiles[at]."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    at += lane // uint32(4) * uint32(STRIDE) + lane % uint32(4) * uint32(2)
-    for j in range(COLUMNS):
-        store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
-        store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
 
 
 @inlined
@@ -136,7 +110,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
         thread = uint32(cuda.threadIdx.x)
         row = thread // uint32(PIECES)
-        at = start + place(row, thread % uint32(PIECES) * uint32(HALVES))
+        at = start + place(row, thread % uint32(PIECES) * uint32(HALVES), uint32(BLOCK_K))
         for i in range(0, BLOCK_M, COPIED):
             outside = uint32(0)
             for word in range(WORDS):
@@ -152,7 +126,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         """A pair of tiles at once, where a piece would hold several taps."""
         for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
             row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
-            gemm_k, at = uint32(k0 + column), start + place(row, column)
+            gemm_k, at = uint32(k0 + column), start + place(row, column, uint32(BLOCK_K))
             outside = uint32(gemm_k >= GEMM_K)
             if row < BLOCK_M:
                 for word in range(WORDS):
@@ -221,8 +195,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
         b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
         for k in unrolled(K_STEPS):
-            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column)
-            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column)
+            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column, uint32(BLOCK_K))
+            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column, uint32(BLOCK_K))
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):

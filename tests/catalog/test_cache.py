@@ -6,7 +6,7 @@ import time
 import pytest
 
 from common.catalog import cache, catalog, problems
-from common.check import compiling, unchanged
+from common.check import compiling, run
 from common.report import tasks
 from common.report.tasks import Draw
 
@@ -20,7 +20,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 KEYS = {
-    "check": lambda: unchanged.Outcomes("check", "tracer")._key(NAIVE),
+    "check": lambda: run.Outcomes("check", "tracer")._key(NAIVE),
     "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
 }

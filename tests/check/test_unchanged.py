@@ -6,7 +6,7 @@ import pytest
 from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, problems, sources
-from common.check import run, unchanged
+from common.check import run
 from common.commands import bench as benches
 from common.commands import console, verdicts
 from common.commands import steps as stepping
@@ -233,12 +233,12 @@ def outcomes(step, status="right"):
 
 def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
-        unchanged.Outcomes("check", "tracer").keep(outcomes(step))
-    assert unchanged.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
+        run.Outcomes("check", "tracer").keep(outcomes(step))
+    assert run.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
     write("lessons/toolkit/aid.py", "SIZE = 8\n")
-    assert list(unchanged.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
-    assert unchanged.Outcomes("check", "another engine").known(steps) == {}
-    assert unchanged.Outcomes("check", "tracer", fresh=True).known(steps) == {}
+    assert list(run.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
+    assert run.Outcomes("check", "another engine").known(steps) == {}
+    assert run.Outcomes("check", "tracer", fresh=True).known(steps) == {}
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
@@ -253,7 +253,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = stepping._check_changed(steps, unchanged.Outcomes("check", "tracer"), {}, 0, True)
+        found = stepping._check_changed(steps, run.Outcomes("check", "tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out

@@ -15,9 +15,9 @@ from common.cli import main
 STEPS = catalog.everything()
 MISSING = """
 from common.catalog import catalog
-from common.check import unchanged
+from common.check import run
 steps = catalog.everything()
-shipped = unchanged.shipped(steps)
+shipped = run.shipped(steps)
 print(*(step.name for step in steps if step.name not in shipped))
 """
 

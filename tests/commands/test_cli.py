@@ -203,7 +203,7 @@ def test_a_sweep_can_be_narrowed():
     tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
     assert measuring.narrowed(tunables, shipped, None) == tunables
     assert measuring.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
-    for text, says in (("PADS=1", "PADS is no tunable of this step: it has BLOCK, PAD"), ("PAD=x", "PAD=INTEGER")):
+    for text, says in (("PADS=1", "must name a tunable of this step: it has BLOCK, PAD"), ("PAD=x", "NAME=INTEGER")):
         with pytest.raises(ValueError, match=f"--values '{text}': .*{says}"):
             measuring.narrowed(tunables, shipped, text)
 

@@ -10,13 +10,13 @@ from numba import cuda
 from sampling import some
 
 from common.catalog import catalog, device, limits, sources
-from common.check import compiling
+from common.check import loading
 from common.run import isolate
 from common.run.messages import Compile
 from lessons.toolkit import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-ASKING = [step for step in FILES if step.runs_on("8.6") and compiling.ASKS in sources.hashes([step.path])]
+ASKING = [step for step in FILES if step.runs_on("8.6") and loading.ASKS in sources.hashes([step.path])]
 TRIED = [*some(ASKING, 3, 1), *some([step for step in FILES if step not in ASKING], 24, 1)]
 SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 
@@ -70,7 +70,7 @@ def look(step, module, problem, names):
 found = {}
 for step in map(catalog.find, sys.argv[1:]):
     names = [name for name in limits.LIMITS if step.runs_on(name)]
-    for group in compiling.by_card(step.path, names):
+    for group in loading.by_card(step.path, names):
         with compiling.on_card(group[0]):
             module = catalog.load(step.path, step.ladder)
             for problem in shapes(step):

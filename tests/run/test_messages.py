@@ -46,7 +46,7 @@ def test_a_copy_has_its_own_helpers(write):
     path = str(write("gemm_helped.py", HELPED))
     result = child.attempt(messages.Explain(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
     assert result.status == "right", result
-    assert result.text == f"OWN {home}"
+    assert result.found == f"OWN {home}"
 
 
 def test_what_a_function_returns_arrives_with_its_type(monkeypatch):
