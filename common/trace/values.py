@@ -313,6 +313,8 @@ def _one_by_one(name: str) -> Callable[[Value], Value]:
     return lambda value: np.asarray(plain(value)).astype(dtype_of(value))[()]
 
 
+_MATH |= {"acosh": np.arccosh, "asinh": np.arcsinh, "atanh": np.arctanh, "phase": np.angle, "cbrt": np.cbrt}
+_MATH |= {"remainder": lambda x, y: x - np.rint(x / y) * y, "polar": lambda x: (np.abs(x), np.angle(x))}
 _MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
 
 
@@ -334,4 +336,4 @@ def of_math(name: str) -> Any:
 
 
 def _as_float(value: Value) -> Value:
-    return value if dtype_of(value).kind == "f" else _as_float64(value)
+    return value if dtype_of(value).kind in "fc" else _as_float64(value)
