@@ -5,9 +5,9 @@ times such, or float32 numbers: float64 holds each product exactly, and each sum
 exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 
 What :func:`common.check.check.sample_bench` asks is asked of large problems as strictly: every element of the output
-written and finite, sampled elements and the corners exact, inputs and margins as they were. But the operands are made
-once for all steps, and the arrays, gigabytes of them, are looked at by small kernels. Only if something is amiss does
-the host look, to say what.
+written and finite, sampled elements and the corners exact, inputs and margins as they were. But the operands are
+drawn once for all steps, and the output, perhaps gigabytes, is looked at by small kernels. Only if something is amiss
+does the host look, to say what.
 
 Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
 GPU writes (:func:`check_large`).
@@ -16,7 +16,6 @@ GPU writes (:func:`check_large`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
-from common.check import arrays, check, findings, loading
+from common.check import arrays, check, findings
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.run.messages import Finding
@@ -221,14 +220,6 @@ def mark_infinite(words: Any, exponent: Any, found: Any) -> None:
 
 
 @cuda.jit
-def mark_changed(words: Any, before: Any, found: Any) -> None:
-    """found[0] becomes 1 if any word is not what it was."""
-    for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        if words[i] != before[i]:
-            found[0] = 1
-
-
-@cuda.jit
 def gather(values: Any, offsets: Any, taken: Any) -> None:
     """The values at these offsets."""
     for i in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
@@ -254,15 +245,6 @@ def any_infinite(array: Guarded) -> bool:
     return bool(found.copy_to_host()[0])
 
 
-def same(array: Guarded, before: Any) -> bool:
-    """Is each element what it was? ``before``: an array on the device, or on the host."""
-    if isinstance(before, np.ndarray):
-        return np.array_equal(array.get(), before)
-    found = cuda.to_device(np.zeros(1, np.int32))
-    mark_changed[grid(array.size)](arrays.words(array.array), arrays.words(before), found)
-    return not found.copy_to_host()[0]
-
-
 def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
     """The elements at these offsets, an array of int64 on the device."""
     taken = cuda.device_array(offsets.size, arrays.pattern(array.dtype).dtype)
@@ -280,46 +262,19 @@ def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int, multiplier: in
 # --- problems at full size ---
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A problem's operands on the host, drawn without a GPU: integers to check with, normals to time with.
-
-    ``expected`` are the oracle's values for the integers at ``positions``.
-    """
-
-    problem: Problem
-    seed: int
-    integers: tuple[Array, Array]
-    normals: tuple[Array, Array]
-    positions: reference.Indices
-    expected: NDArray[np.float64]
-
-
-def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
-    """Draw a problem's operands, and work out what is to be expected at some positions."""
-    integers, positions = inputs.integers(problem, seed), findings.sample_positions(problem, samples, seed)
-    expected = reference.stored(problem, arrays.at(problem, *integers, positions))
-    return Drawn(problem, seed, integers, inputs.normals(problem, seed + 2), positions, expected)
-
-
 class Operands:
-    """Input, weight and output of a problem between margins, for one step after the other.
+    """A problem's operands, drawn once for one step after the other: integers to check with, normals to time with.
 
-    Integers and normals wait in copies: on the GPU if the budget ``room`` has bytes for them, else on the host.
+    They wait on the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins.
     """
 
-    def __init__(self, drawn: Drawn, room: int) -> None:
-        problem = drawn.problem
-        self.problem, self.seed, self.expected = problem, drawn.seed, drawn.expected
+    def __init__(self, problem: Problem, seed: int, samples: int = check.SAMPLES) -> None:
+        self.problem, self.seed = problem, seed
+        self._integers, self._normals = inputs.integers(problem, seed), inputs.normals(problem, seed + 2)
+        positions = findings.sample_positions(problem, samples, seed)
+        self.expected = reference.stored(problem, arrays.at(problem, *self._integers, positions))
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
-        offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
-        self._offsets = cuda.to_device(offsets.astype(np.int64))
-        copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
-        fit = loading.copies_fit(problem, copies, room)
-        self._integers, self._normals = (
-            tuple(cuda.to_device(array) if fit else array for array in pair)
-            for pair in (drawn.integers, drawn.normals)
-        )
+        self._offsets = cuda.to_device(np.ravel_multi_index(positions, problem.output_shape))
 
     def put_integers(self) -> None:
         self._put(self._integers)
@@ -327,7 +282,7 @@ class Operands:
     def put_normals(self) -> None:
         self._put(self._normals)
 
-    def _put(self, pair: tuple[Any, ...]) -> None:
+    def _put(self, pair: tuple[Array, Array]) -> None:
         for guarded, values in zip((self.x, self.weight), pair, strict=True):
             guarded.array.copy_to_device(values)
 
@@ -341,7 +296,7 @@ class Operands:
         return (
             not any_infinite(self.y)
             and np.array_equal(elements(self.y, self._offsets), self.expected)
-            and all(same(guarded, before) for guarded, before in inputs_as_before)
+            and all(np.array_equal(guarded.get(), before) for guarded, before in inputs_as_before)
             and not any(guarded.trespasses() for guarded in (self.x, self.weight, self.y))
         )
 
