@@ -14,7 +14,8 @@ _BINARY = {
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
 _COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
 _SAME_OBJECT = ast.Is | ast.IsNot
-_COUNTS = ("range", "unrolled")
+COUNTS = ("range", "unrolled")
+_INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
 
 
 class UntranslatableError(ValueError):
@@ -30,12 +31,19 @@ class Expressions:
     ``constants``   the floats that it names
     ``ints``        names of Python ints that are one for all threads: their arithmetic, most of a kernel's, stays
                     Python's own. Free names (given as ``ints``), and counters of loops over ranges of such
+    ``narrow``      is it one of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops
+                    that are written out. Where arithmetic or a variable takes one, it has 32 bits
     """
 
     def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
+        self,
+        definition: ast.FunctionDef,
+        pure: Callable[[str], bool],
+        home: bool,
+        ints: frozenset[str],
+        narrow: bool = False,
     ) -> None:
-        self.pure, self.home = pure, home
+        self.pure, self.home, self.narrow = pure, home, narrow
         self.constants: dict[str, float] = {}
         self.count = 0
         parameters = {argument.arg for argument in definition.args.args}
@@ -107,7 +115,18 @@ class Expressions:
     def of_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
         if node.attr == "strides":
             return self.ask("strides", self.expression(node.value))
-        return ast.Attribute(self.expression(node.value), node.attr, ast.Load())
+        written = ast.Attribute(self.expression(node.value), node.attr, ast.Load())
+        index = isinstance(node.value, ast.Attribute) and ast.unparse(node.value) in _INDICES
+        return self.apply("_narrow", written) if self.narrow and index else written
+
+    def kept(self, node: ast.expr) -> ast.expr:
+        """An operand, or what a variable is given: in a narrow function constants have 32 bits."""
+        if not self.narrow:
+            return self.expression(node)
+        if isinstance(node, ast.Tuple):
+            return ast.copy_location(ast.Tuple([self.kept(element) for element in node.elts], ast.Load()), node)
+        written = self.expression(node)
+        return self.apply("_narrow_constant", written) if self.is_int(node) else written
 
     def of_Tuple(self, node: ast.Tuple) -> ast.expr:  # noqa: N802
         return ast.Tuple([self.expression(element) for element in node.elts], ast.Load())
@@ -136,9 +155,10 @@ class Expressions:
         function = _BINARY.get(type(op))
         if function is None:
             raise UntranslatableError(f"line {node.lineno}: {type(op).__name__} is not traced")
-        operands = left if translated else self.expression(left), self.expression(right)
         if not translated and self.is_int(ast.BinOp(left, op, right)):
-            return ast.BinOp(operands[0], op, operands[1])
+            return ast.BinOp(self.expression(left), op, self.expression(right))
+        operand = self.expression if isinstance(op, ast.Div | ast.Pow) else self.kept
+        operands = left if translated else operand(left), operand(right)
         fused = isinstance(op, ast.Add | ast.Sub) and any(
             isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
         )
@@ -191,7 +211,7 @@ class Expressions:
         return result
 
     def of_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802
-        test, then, otherwise = (self.expression(part) for part in (node.test, node.body, node.orelse))
+        test, then, otherwise = self.expression(node.test), self.kept(node.body), self.kept(node.orelse)
         if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
             return self.ask("select", test, self.later(then), self.later(otherwise))
         return self.apply("_choose", test, then, otherwise)
@@ -202,7 +222,10 @@ class Expressions:
         return ast.Lambda(nothing, value)
 
     def of_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
-        arguments = [self.expression(argument) for argument in node.args]
+        extreme = (
+            isinstance(node.func, ast.Name) and node.func.id in ("min", "max") and node.func.id not in self.local
+        )
+        arguments = [self.kept(argument) if extreme else self.expression(argument) for argument in node.args]
         keywords = [ast.keyword(keyword.arg, self.expression(keyword.value)) for keyword in node.keywords]
         function = self.expression(node.func)
         if self.calls_pure(node):
@@ -227,6 +250,10 @@ class Expressions:
                 return type(node.value) is int
             case ast.Name():
                 return node.id in self.ints
+            case ast.UnaryOp(ast.USub(), operand) if self.narrow:
+                return self.is_int(operand)
+            case ast.BinOp(left, op, right) if self.narrow and not isinstance(op, ast.Div | ast.MatMult):
+                return self.is_int(left) and self.is_int(right)
             case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
                 return self.is_int(left) and self.is_int(right)
             case ast.BinOp(left, ast.FloorDiv() | ast.Mod(), ast.Constant(value)):
@@ -236,7 +263,8 @@ class Expressions:
     def is_count(self, node: ast.expr) -> bool:
         """Is it a ``range`` of such ints?"""
         function = node.func if isinstance(node, ast.Call) else None
-        known = isinstance(function, ast.Name) and function.id in _COUNTS and function.id not in self.local
+        names = COUNTS[1:] if self.narrow else COUNTS
+        known = isinstance(function, ast.Name) and function.id in names and function.id not in self.local
         return known and isinstance(node, ast.Call) and not node.keywords and all(map(self.is_int, node.args))
 
     def is_pure(self, node: ast.expr) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import linecache
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType, ModuleType
+from functools import lru_cache, partial
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,21 @@ _BUILTINS = {
     "float": values.python_float, "bool": values.python_bool, "complex": values.python_complex,
     "range": values.make_range, "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
+_INTEGERS = (
+    "_add", "_sub", "_mul", "_floordiv", "_mod", "_shift_left", "_shift_right", "_bit_and", "_bit_or", "_bit_xor",
+    "_negative", "_invert", "min", "max",
+)  # fmt: skip
+
+
+def _narrowed(number: type[np.integer[Any]]) -> dict[str, Any]:
+    """What differs in functions of `lessons.toolkit.narrow` with integers of this type."""
+    found = _RUNTIME | _BUILTINS
+    constant = partial(values.narrow_constant, number=number)
+    same = {name: values.narrowing(found[name], number) for name in _INTEGERS}
+    return {**same, "_narrow": Cast(number), "_narrow_constant": constant}
+
+
+_NARROW = {number.__name__: _narrowed(number) for number in (np.uint32, np.int32)}
 
 
 class Names:
@@ -65,10 +81,10 @@ class Names:
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         if value is None or isinstance(value, bool | int | str | np.generic):
             return value
-        if isinstance(value, float):
-            return np.float64(value)
-        if type(value) is complex:
-            return np.complex128(value)
+        if isinstance(value, float | complex):
+            return np.float64(value) if isinstance(value, float) else np.complex128(value)
+        if isinstance(value, type) and issubclass(value, enum.IntEnum):
+            return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
@@ -87,7 +103,7 @@ class Names:
         function = getattr(value, "py_func", value)
         if _of_numba_s(value) or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
-        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
+        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ in ("math", "cmath")):
             return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
@@ -158,7 +174,9 @@ class Function:
             "enumerate": lambda one, start=0: enumerate(items(one), start),
             "zip": lambda *several: zip(*map(items, several), strict=False),
         }
-        self.namespace = {**builtins, **wrapped, **_RUNTIME, "_t": self.names.state}
+        narrow = _NARROW.get(found.narrow, {})
+        runtime = {name: narrow.get(name, value) for name, value in _RUNTIME.items()}
+        self.namespace = {**builtins, **narrow, **wrapped, **runtime, "_t": self.names.state}
         scope = self.namespace | found.constants
         exec(found.code, scope)
         self._translated = scope[self.function.__code__.co_name]
@@ -232,13 +250,15 @@ def _source(function: Code, home: bool) -> _Source:
 
 @dataclass(frozen=True)
 class _Translation:
-    """``shares``: have all calls one shared memory? Not if Numba writes the function out at each."""
+    """``shares``: have all calls one shared memory? Not if Numba writes the function out at each. ``narrow``: the
+    type that `lessons.toolkit.narrow` gives its integers, if it does."""
 
     code: CodeType
     constants: dict[str, Any]
     free: frozenset[str]
     uses: dict[str, frozenset[Use]]
     shares: bool
+    narrow: str
 
 
 @lru_cache(maxsize=1024)
@@ -248,12 +268,25 @@ def _translation(source: _Source) -> _Translation:
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     try:
         pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731
-        module, constants = translate.translate(definition, pure, home, ints & free)
+        narrow = narrowness(definition)
+        module, constants = translate.translate(definition, pure, home, ints & free, bool(narrow))
     except UntranslatableError as error:
         raise TraceError(f"{code.co_name}: {error}") from None
     shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
     floats = {name: np.float64(value) for name, value in constants.items()}
-    return _Translation(compile(module, code.co_filename, "exec"), floats, free, uses(definition), shares)
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, uses(definition), shares, narrow)
+
+
+def narrowness(definition: ast.FunctionDef) -> str:
+    """The type of integers in a function under `lessons.toolkit.narrow`; of others, an empty text."""
+    for decorator in definition.decorator_list:
+        match decorator:
+            case ast.Name("narrow"):
+                return "uint32"
+            case ast.Call(ast.Name("narrow"), _, keywords):
+                signed = any(one.arg == "signed" and ast.unparse(one.value) == "True" for one in keywords)
+                return "int32" if signed else "uint32"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -311,6 +344,8 @@ def _number_type(value: Any) -> Cast | None:
     """A NumPy or Numba number type, as a cast."""
     if isinstance(value, type):
         return Cast(value) if issubclass(value, np.generic) else None
+    if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
+        return Cast(getattr(value, "dtype", value))
     if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
         return None
     try:
@@ -359,7 +394,7 @@ class Module:
         return self._found[name]
 
     def _read(self, name: str) -> Any:
-        if self._module.__name__ == "math":
+        if self._module.__name__ in ("math", "cmath"):
             return values.of_math(name)
         found = getattr(self._module, name)
         if isinstance(found, np.ufunc):

@@ -261,7 +261,17 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         known = "; ".join(str(types) for types in kernel.overloads)
         raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
                         f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return next((types for types in fitting if types == given), fitting[0])
+    return min(fitting, key=lambda types: sum(map(_distance, given, types)))
+
+
+def _distance(given: Any, wanted: Any) -> int:
+    """How far is a number's type from the one that it becomes: 0 the same, 1 all its values, 2 some."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if given == wanted or not isinstance(wanted, types.Number):
+        return 0
+    return 1 if np.can_cast(as_dtype(given), as_dtype(wanted)) else 2
 
 
 def _suits(given: Any, wanted: Any) -> bool:

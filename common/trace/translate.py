@@ -15,17 +15,21 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from common.trace.expressions import Expressions, UntranslatableError, names
+from common.trace.expressions import COUNTS, Expressions, UntranslatableError, names
 
 
 def translate(
-    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
+    definition: ast.FunctionDef,
+    pure: Callable[[str], bool],
+    home: bool,
+    ints: frozenset[str],
+    narrow: bool = False,
 ) -> tuple[ast.Module, dict[str, float]]:
     """A module with the translated function, and the float constants that it names.
 
-    ``pure``, ``home`` and ``ints``: as :class:`common.trace.expressions.Expressions` has them.
+    ``pure``, ``home``, ``ints`` and ``narrow``: as :class:`common.trace.expressions.Expressions` has them.
     """
-    translator = _Translator(definition, pure, home, ints)
+    translator = _Translator(definition, pure, home, ints, narrow)
     return translator.module(), translator.constants
 
 
@@ -64,11 +68,16 @@ class _Translator(Expressions):
     """Translates a function."""
 
     def __init__(
-        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str]
+        self,
+        definition: ast.FunctionDef,
+        pure: Callable[[str], bool],
+        home: bool,
+        ints: frozenset[str],
+        narrow: bool = False,
     ) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, pure, home, ints)
+        super().__init__(definition, pure, home, ints, narrow)
         self.definition = definition
         self.flow = analyse(definition.body)
         self.scopes: list[_Scope] = []
@@ -166,7 +175,7 @@ class _Translator(Expressions):
         if isinstance(node, ast.Tuple) and isinstance(target, ast.Tuple) and len(node.elts) == len(target.elts):
             parts = [self.named(*pair) for pair in zip(target.elts, node.elts, strict=True)]
             return ast.copy_location(ast.Tuple(parts, ast.Load()), node)
-        return self.expression(node)
+        return self.kept(node) if names(target, ast.Store) else self.expression(node)
 
     def do_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:  # noqa: N802
         return self.assign(node.target, self.expression(node.value)) if node.value else []
@@ -276,7 +285,7 @@ class _Translator(Expressions):
         """The body of a turn, what precedes the loop, and the masks of those who leave it."""
         loop = _Loop(self.fresh("_b"), self.fresh("_k")) if leaves else None
         self.scopes.append(_Scope(before, self.flow.after[node] | self.flow.head[node]))
-        bind = self.assign(node.target, self.load(item)) if isinstance(node, ast.For) else []
+        bind = self.assign(node.target, self.counter(node, item)) if isinstance(node, ast.For) else []
         if loop is None:
             body = self.block(node.body)
             self.scopes.pop()
@@ -294,6 +303,13 @@ class _Translator(Expressions):
         self.scopes.pop()
         return body, [self.assign_plain(loop.broken, none)], loop
 
+    def counter(self, node: ast.For, item: str) -> ast.expr:
+        """What a loop's variable is given in a turn."""
+        function = getattr(node.iter.func, "id", "") if isinstance(node.iter, ast.Call) else ""
+        if not self.narrow or function not in COUNTS or names(node.target, ast.Store) <= self.ints:
+            return self.load(item)
+        return self.apply("_narrow", self.load(item))
+
     def do_Break(self, node: ast.Break) -> list[ast.stmt]:  # noqa: N802
         return self.leave(self.loops[-1].broken)
 
@@ -305,7 +321,7 @@ class _Translator(Expressions):
         return [self.assign_plain(name, both), self.set_mask(self.executor("none"))]
 
     def do_Return(self, node: ast.Return) -> list[ast.stmt]:  # noqa: N802
-        value = self.expression(node.value) if node.value else ast.Constant(None)
+        value = self.kept(node.value) if node.value else ast.Constant(None)
         if not self.early:
             return [ast.Return(value)]
         kept = self.ask("merged", value, self.load("_rv"), self.load("_m0"))

@@ -256,6 +256,23 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     return dtype.type(number - 2**bits if dtype.kind == "i" and number >> (bits - 1) else number)
 
 
+def narrowing(function: Callable[..., Value], number: type[np.integer[Any]]) -> Callable[..., Value]:
+    """The function as `lessons.toolkit.narrow` has it: of integers of type ``number`` it makes another, wrapped."""
+    dtype = np.dtype(number)
+
+    def apply(*operands: Value) -> Value:
+        result = function(*operands)
+        return cast(result, dtype) if all(getattr(one, "dtype", None) == dtype for one in operands) else result
+
+    return apply
+
+
+def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
+    """A constant as `lessons.toolkit.narrow` has it: of type ``number``, if it fits."""
+    limits = np.iinfo(number)
+    return number(value) if limits.min <= value <= limits.max else value
+
+
 def python_int(value: Value = 0) -> Value:
     return int(cast(value, INT64)) if uniform(value) else value.astype(INT64)
 
@@ -296,6 +313,8 @@ def _one_by_one(name: str) -> Callable[[Value], Value]:
     return lambda value: np.asarray(plain(value)).astype(dtype_of(value))[()]
 
 
+_MATH |= {"acosh": np.arccosh, "asinh": np.arcsinh, "atanh": np.arctanh, "phase": np.angle, "cbrt": np.cbrt}
+_MATH |= {"remainder": lambda x, y: x - np.rint(x / y) * y, "polar": lambda x: (np.abs(x), np.angle(x))}
 _MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
 
 
@@ -317,4 +336,4 @@ def of_math(name: str) -> Any:
 
 
 def _as_float(value: Value) -> Value:
-    return value if dtype_of(value).kind == "f" else _as_float64(value)
+    return value if dtype_of(value).kind in "fc" else _as_float64(value)

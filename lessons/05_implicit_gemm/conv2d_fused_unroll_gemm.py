@@ -17,6 +17,7 @@ from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
@@ -129,19 +130,21 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
 
     @inlined
+    @narrow
     @unroll
     def store_filters(y, column_tile, first_k, first_n, thread, width):
         """What the threads have left in shared memory: a filter of each row of threads, neighbouring pixels."""
         for j in unrolled(MINE):
-            gemm_n = first_n + uint32(j * THREADS)
-            n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+            gemm_n = first_n + j * THREADS
+            n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
             for row in unrolled(THREADS_Y):
-                k = first_k + uint32(row * VECTOR)
+                k = first_k + row * VECTOR
                 if gemm_n < width and k < K:
-                    out = n * uint32(MAPS) + k * uint32(PIXELS) + pixel
-                    y[out] = column_tile[thread + uint32(row * BLOCK_N + j * THREADS)]
+                    out = n * MAPS + k * PIXELS + pixel
+                    y[out] = column_tile[thread + row * BLOCK_N + j * THREADS]
 
     @jit(THREADS, BLOCKS)
+    @narrow
     @unroll
     def conv2d_fused_unroll_gemm(x, packed, y, width):
         column_tile = shared_array(COLUMN_TILES)
@@ -152,51 +155,51 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
         acc = cuda.local.array(ACC, float32)
 
         # locate: a thread multiplies pieces of 4 filters and 4 pixels, and unrolls every THREADS-th pixel
-        thread, width = uint32(cuda.threadIdx.x), uint32(width)
-        tx, ty = thread // uint32(THREADS_Y) * uint32(VECTOR), thread % uint32(THREADS_Y) * uint32(VECTOR)
-        filter_block = uint32(cuda.blockIdx.x) % uint32(FILTER_BLOCKS)
-        k0 = filter_block * uint32(BLOCK_M)
-        gemm_n0 = uint32(cuda.blockIdx.x) // uint32(FILTER_BLOCKS) * uint32(BLOCK_N)
+        thread, width = cuda.threadIdx.x, uint32(width)
+        tx, ty = thread // THREADS_Y * VECTOR, thread % THREADS_Y * VECTOR
+        filter_block = cuda.blockIdx.x % FILTER_BLOCKS
+        k0 = filter_block * BLOCK_M
+        gemm_n0 = cuda.blockIdx.x // FILTER_BLOCKS * BLOCK_N
         for i in unrolled(MINE):
-            gemm_n = min(uint32(gemm_n0 + thread + uint32(i * THREADS)), uint32(width - 1))
-            n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
-            corner[i] = int64(uint32(n * uint32(IMAGE) + pixel // uint32(Q) * uint32(W) + pixel % uint32(Q)))
+            gemm_n = min(gemm_n0 + thread + i * THREADS, width - 1)
+            n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
+            corner[i] = int64(n * IMAGE + pixel // Q * W + pixel % Q)
 
         for i in range(ACC):
             acc[i] = float32(0.0)
-        line, piece, r, window = uint32(0), uint32(0), uint32(0), int64(0)  # the next line meets x[corner + window]
+        line, piece, r, window = 0, 0, 0, int64(0)  # the next line meets x[corner + window]
         source = int64(filter_block) * (CHUNKS * FILTERS) + int64(thread) * VECTOR
-        left = uint32(WEIGHTS)
+        left = WEIGHTS
         for chunk in range(CHUNKS + 1):
             # stage: tile `chunk` travels while the one before it is multiplied
             if chunk < CHUNKS:
-                into = uint32(chunk) % uint32(2)
-                target = int64(uint32(into * uint32(FILTERS) + thread * uint32(VECTOR)))
+                into = chunk % 2
+                target = int64(into * FILTERS + thread * VECTOR)
                 for turn in unrolled(FILTER_TURNS):
-                    if thread < uint32(FILTERS // VECTOR - turn * THREADS):
+                    if thread < FILTERS // VECTOR - turn * THREADS:
                         at = turn * THREADS * VECTOR
                         copy4_async(filt_tile, target + at, packed, source + at)
                 source += FILTERS
-                target = int64(uint32(into * uint32(COLUMNS) + thread))
+                target = int64(into * COLUMNS + thread)
                 for row in unrolled(LINES):
                     if EVEN or line < ALL_LINES:
                         copy_line(column_tile, target + row * SPAN * BLOCK_N, x, corner, window, piece)
-                    line += uint32(1)
-                    piece += uint32(1)
+                    line += 1
+                    piece += 1
                     window += SPAN
                     if piece == PIECES:
-                        piece, r = uint32(0), r + uint32(1)
+                        piece, r = 0, r + 1
                         window += NEXT_ROW
                     if r == R:
-                        r = uint32(0)
+                        r = 0
                         window += NEXT_CHANNEL
 
             # multiply
             if chunk > 0:
-                out_of = uint32(chunk + 1) % uint32(2)
-                filters = int64(uint32(out_of * uint32(FILTERS) + ty))
-                columns = int64(uint32(out_of * uint32(COLUMNS) + tx))
-                taps = min(uint32(BLOCK_K), left)
+                out_of = (chunk + 1) % 2
+                filters = int64(out_of * FILTERS + ty)
+                columns = int64(out_of * COLUMNS + tx)
+                taps = min(BLOCK_K, left)
                 left -= taps
                 while taps > 0:
                     for s in unrolled(WRITTEN):
@@ -204,27 +207,27 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                         multiply_tap(filter_row, column_row, filt_tile, column_tile, filt_frag, column_frag, acc)
                     filters += WRITTEN * BLOCK_M
                     columns += WRITTEN * BLOCK_N
-                    taps -= uint32(WRITTEN)
+                    taps -= WRITTEN
             wait_async()
             cuda.syncthreads()
 
         # store
         if flat:  # maps are multiples of 4 pixels, so a piece lies in one map and on a 16-byte boundary
             for j in unrolled(THREAD_N // VECTOR):
-                gemm_n = gemm_n0 + tx + uint32(j * VECTOR * THREADS_X)
-                n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+                gemm_n = gemm_n0 + tx + j * VECTOR * THREADS_X
+                n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
                 out = int64(n) * MAPS + int64(pixel)
                 for i in range(THREAD_M):
-                    k = k0 + ty + uint32(i // VECTOR * VECTOR * THREADS_Y + i % VECTOR)
+                    k = k0 + ty + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
                     if gemm_n < width and k < K:
                         store4(y, out + int64(k) * PIXELS, acc, i * THREAD_N + j * VECTOR)
         else:  # through shared memory, so that neighbouring threads write neighbouring pixels
             for i in unrolled(THREAD_M):
                 for j in unrolled(THREAD_N // VECTOR):
-                    at = int64(uint32(ty // uint32(VECTOR) * uint32(BLOCK_N) + tx))
+                    at = int64(ty // VECTOR * BLOCK_N + tx)
                     store4(column_tile, at + j * VECTOR * THREADS_X, acc, i * THREAD_N + j * VECTOR)
                 cuda.syncthreads()
-                k = k0 + uint32(i // VECTOR * VECTOR * THREADS_Y + i % VECTOR)
+                k = k0 + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
                 store_filters(y, column_tile, k, gemm_n0 + thread, thread, width)
                 cuda.syncthreads()
 

@@ -31,16 +31,30 @@ def unroll(function):
 
     `n` is made of closed-over integers and of the variables of enclosing unrolled loops.
     """
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    definition = tree.body[0]
-    definition.decorator_list = []
-    names = dict(function.__globals__)
-    names.update(inspect.getclosurevars(function).nonlocals)
+    definition, names = definition_of(function)
     local = function.__code__.co_varnames
     constants = {name: value for name, value in names.items() if type(value) is int and name not in local}
-    _Unroller(constants).visit(definition)
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), names)
+    return compiled(_Unroller(constants).visit(definition), names, function)
+
+
+def definition_of(function):
+    """The syntax tree of a function, which may have been rewritten before, and the values of its free names."""
+    names = dict(function.__globals__)
+    names.update(inspect.getclosurevars(function).nonlocals)
+    definition = getattr(function, "definition", None)
+    if definition is None:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+        definition = tree.body[0]
+        definition.decorator_list = []
+    return definition, names
+
+
+def compiled(definition, names, function):
+    """The function of a rewritten tree, as if it stood where `function` does; it remembers its tree."""
+    tree = ast.fix_missing_locations(ast.Module([definition], []))
+    exec(compile(tree, function.__code__.co_filename, "exec"), names)
+    names[function.__name__].definition = definition
     return names[function.__name__]
 
 

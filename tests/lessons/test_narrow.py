@@ -1,0 +1,159 @@
+"""Under `narrow` integers have 32 bits and wrap around, for the compiler and for the tracer alike."""
+
+import re
+
+import numpy as np
+import pytest
+from numba import cuda, float32, int64, types, uint32
+
+from common.machine_code import codegen
+from lessons.toolkit.narrow import narrow
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+pytestmark = pytest.mark.usefixtures("traced")
+KERNEL = """
+@cuda.jit
+@narrow(signed={signed})
+@unroll
+def kernel(y):
+    zero, one, two = 0, 1, 2
+    last = 0
+    for i in range(3):
+        last = i
+    y[0] = {expression}
+"""
+HEAD = """
+from numba import cuda, float32, int32, int64, uint32, uint64
+from lessons.toolkit.narrow import narrow
+from lessons.toolkit.unroll import inlined, unroll
+
+LARGE, MINUS, MANY = 2**31, -3, 2**40
+
+@inlined
+def minus_one(number):
+    return number - 1
+
+@inlined
+@narrow
+def narrow_minus_one(number):
+    return number - 1
+"""
+MOST = 2**32 - 1
+UNSIGNED = {
+    "zero - 1": MOST,
+    "(zero - 1) // 2": MOST // 2,
+    "(zero - 1) % 10": MOST % 10,
+    "two * LARGE": 0,
+    "one + (2 - 3)": 0,
+    "one + MINUS": -2,
+    "one * MANY": 2**40,
+    "~zero": MOST,
+    "-one": MOST,
+    "one << 31 << 1": 0,
+    "(zero - one) >> 31": 1,
+    "(zero - 1) & 15 | 16 ^ one": 31,
+    "min(zero - 1, 5)": 5,
+    "max(zero, one - 2)": MOST,
+    "last - 3": MOST,
+    "(last - 3) // LARGE": 1,
+    "cuda.threadIdx.x - 1": MOST,
+    "(0 if zero else 3) - 4": MOST,
+    "(7 if zero > 1 else 0) - 4": MOST - 3,
+    "minus_one(zero)": -1,
+    "narrow_minus_one(zero)": MOST,
+    "int64(zero) - 1": -1,
+    "int64(zero - 1) + 1": 2**32,
+    "uint64(one) << 40": 2**40,
+    "y.shape[0] * LARGE * 2": 2**32,
+    "float32(one) * 3 - 4": -1,
+    "(LARGE - LARGE // 2 + one) // LARGE": 0,
+}
+SIGNED = {
+    "zero - 1": -1,
+    "(zero - 7) // 2": -4,
+    "(zero - 7) % 4": 1,
+    "one + MINUS": -2,
+    "-one": -1,
+    "~zero": -1,
+    "one * 65536 * 65536": 0,
+    "(one << 31) + zero": -(2**31),
+    "(zero - 1) >> 4": -1,
+    "min(one - 2, 5)": -1,
+    "last - 3": -1,
+    "cuda.blockIdx.x - 1": -1,
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "signed", "wanted"),
+    [(text, False, value) for text, value in UNSIGNED.items()]
+    + [(text, True, value) for text, value in SIGNED.items()],
+)
+def test_the_compiler_and_the_tracer_wrap_around_alike(expression, signed, wanted, tmp_path):
+    file = tmp_path / "narrow_kernel.py"
+    file.write_text(HEAD + KERNEL.format(expression=expression, signed=signed), encoding="utf-8")
+    names = {"__name__": "narrow_kernel"}
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+    y = cuda.to_device(np.zeros(1, np.int64))
+    names["kernel"][1, 1](y)
+    assert y.copy_to_host()[0] == wanted
+    (stored,) = re.findall(r"st\.global\.u64\s+\[%\w+\], (%rd\d+)", ptx := compiled(names["kernel"])) or [""]
+    if "Idx" not in expression and "y." not in expression:  # what the compiler works out it stores as it is
+        assert re.search(rf"mov\.u64 \s*{stored}, {wanted};", ptx)
+
+
+def compiled(function, *arguments):
+    kernel = function if hasattr(function, "py_func") else cuda.jit(function)
+    launch = codegen.Launch("kernel", kernel, (1,), (1,), arguments or (types.int64[::1],))
+    return codegen.ptx(launch, ["9.0"])["9.0"]
+
+
+def test_a_compiled_loop_has_no_64_bit_arithmetic():
+    def loop(y, n):
+        at, left = 0, uint32(n)
+        while left > 0:
+            at = (at * 5 + cuda.threadIdx.x) // left ^ at + left
+            left -= 1
+        y[0] = at
+
+    signature = types.int64[::1], types.int64
+    texts = [compiled(function, *signature) for function in (loop, narrow(loop))]
+    wide = re.compile(r"\b(add|sub|mul|mad|div|rem|xor|shl|shr)(\.\w+)?\.[sub]64\b")
+    assert [bool(wide.search(text)) for text in texts] == [True, False]
+    assert all("bra" in text for text in texts)
+
+
+def test_it_stands_above_unroll_and_leaves_floats_and_names_of_its_own():
+    SIZE, COUNT = 3, 2
+
+    @inlined
+    @narrow
+    @unroll
+    def add(x, acc, at):
+        for i in unrolled(COUNT):
+            acc[i] += x[at + i * SIZE] * float32(0.5)
+        return at + COUNT
+
+    @cuda.jit
+    @narrow
+    def kernel(x, y):
+        acc = cuda.local.array(COUNT, float32)
+        for i in range(COUNT):
+            acc[i] = 0
+        SIZE = float32(2.0)
+        at = add(x, acc, cuda.threadIdx.x)
+        y[cuda.threadIdx.x] = (acc[0] + acc[1]) * SIZE + at
+
+    x, y = np.arange(8, dtype=np.float32), cuda.to_device(np.zeros(4, np.float32))
+    kernel[1, 4](x, y)
+    np.testing.assert_array_equal(y.copy_to_host(), [x[i] + x[i + 3] + i + 2 for i in range(4)])
+    compiled(kernel, types.float32[::1], types.float32[::1])
+
+
+def test_an_int64_that_the_author_wrote_stays():
+    @narrow
+    def kernel(y, n):
+        i = int64(cuda.blockIdx.x) * 2**31 + n
+        y[i] = i
+
+    assert "add.s64" in compiled(kernel, types.int64[::1], types.int64)
