@@ -29,25 +29,7 @@ def verdict(write, store):
 
 
 @pytest.mark.parametrize("store", [None, *WRONG.values()], ids=["right", *WRONG])
-def test_a_kernel_is_right_here_where_it_is_right_there(write, store):
+def test_a_kernel_is_right_or_what_is_wrong_is_found(write, store):
     found = verdict(write, store or "c[m, n] = acc")
     assert found.right == (store is None), found.findings
-    if store is not None:
-        module = catalog.load(write("gemm_mine.py", kernels.gemm(store)), "gemm")
-        told = check.sample_bench(check.Bench(module, PROBLEM))
-        assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
-    else:
-        assert found.elements_compared == SAMPLES + 4
-
-
-def test_a_write_into_a_margin_is_found():
-    operands = fullsize.Operands(PROBLEM, 0, SAMPLES)
-    module = catalog.find("gemm_naive")
-    bench = check.Bench(catalog.load(module.path, "gemm"), PROBLEM, beside=operands)
-    operands.put_integers()
-    bench.prepare()
-    operands.blank()
-    bench.run()
-    assert operands.sound()
-    operands.x._flat[operands.x.margin + operands.x.size] = 1.0
-    assert not operands.sound()
+    assert found.elements_compared == SAMPLES + 4
