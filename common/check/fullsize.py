@@ -4,10 +4,8 @@ The kernels of the right answers have a thread for each, and sum in float64. Ope
 times such, or float32 numbers: float64 holds each product exactly, and each sum of the kinds that are compared
 exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 
-What :func:`common.check.check.sample_bench` asks is asked of large problems as strictly: every element of the output
-written and finite, sampled elements and the corners exact, inputs and margins as they were. But the operands are made
-once for all steps, and the arrays, gigabytes of them, are looked at by small kernels. Only if something is amiss does
-the host look, to say what.
+Operands of large problems are drawn once for all steps, and the output, perhaps gigabytes, is looked at by small
+kernels. Only if something is amiss does the host look, to say what.
 
 Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
 GPU writes (:func:`check_large`).
@@ -16,7 +14,6 @@ GPU writes (:func:`check_large`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +23,7 @@ from numpy.typing import NDArray
 
 from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
-from common.check import arrays, check, findings, loading
+from common.check import arrays, findings
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.run.messages import Finding
@@ -39,7 +36,7 @@ AT_ONCE = 1 << 31
 OUTPUTS = 1 << 22  # of one launch, at most: bounds the memory on both sides
 
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
-LARGE_SAMPLES = 300
+SAMPLES, LARGE_SAMPLES = 20_000, 300
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
 SHIFT = 61  # the three highest bits are kept
@@ -221,14 +218,6 @@ def mark_infinite(words: Any, exponent: Any, found: Any) -> None:
 
 
 @cuda.jit
-def mark_changed(words: Any, before: Any, found: Any) -> None:
-    """found[0] becomes 1 if any word is not what it was."""
-    for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        if words[i] != before[i]:
-            found[0] = 1
-
-
-@cuda.jit
 def gather(values: Any, offsets: Any, taken: Any) -> None:
     """The values at these offsets."""
     for i in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
@@ -242,7 +231,7 @@ def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any)
         words[i] = table[(uint64(i) + seed) * multiplier >> shift]
 
 
-def _blank(array: Guarded) -> None:
+def blank(array: Guarded) -> None:
     """Fill with the unwritten pattern."""
     fill[grid(array.size)](arrays.words(array.array), arrays.pattern(array.dtype))
 
@@ -252,15 +241,6 @@ def any_infinite(array: Guarded) -> bool:
     found = cuda.to_device(np.zeros(1, np.int32))
     mark_infinite[grid(array.size)](arrays.words(array.array), arrays.exponent(array.dtype), found)
     return bool(found.copy_to_host()[0])
-
-
-def same(array: Guarded, before: Any) -> bool:
-    """Is each element what it was? ``before``: an array on the device, or on the host."""
-    if isinstance(before, np.ndarray):
-        return np.array_equal(array.get(), before)
-    found = cuda.to_device(np.zeros(1, np.int32))
-    mark_changed[grid(array.size)](arrays.words(array.array), arrays.words(before), found)
-    return not found.copy_to_host()[0]
 
 
 def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
@@ -280,84 +260,45 @@ def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int, multiplier: in
 # --- problems at full size ---
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A problem's operands on the host, drawn without a GPU: integers to check with, normals to time with.
-
-    ``expected`` are the oracle's values for the integers at ``positions``.
-    """
-
-    problem: Problem
-    seed: int
-    integers: tuple[Array, Array]
-    normals: tuple[Array, Array]
-    positions: reference.Indices
-    expected: NDArray[np.float64]
-
-
-def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
-    """Draw a problem's operands, and work out what is to be expected at some positions."""
-    integers, positions = inputs.integers(problem, seed), findings.sample_positions(problem, samples, seed)
-    expected = reference.stored(problem, arrays.at(problem, *integers, positions))
-    return Drawn(problem, seed, integers, inputs.normals(problem, seed + 2), positions, expected)
-
-
 class Operands:
-    """Input, weight and output of a problem between margins, for one step after the other.
+    """A problem's operands, drawn once for one step after the other: integers to check with, normals to time with.
 
-    Integers and normals wait in copies: on the GPU if the budget ``room`` has bytes for them, else on the host.
+    They wait on the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins.
     """
 
-    def __init__(self, drawn: Drawn, room: int) -> None:
-        problem = drawn.problem
-        self.problem, self.seed, self.expected = problem, drawn.seed, drawn.expected
+    def __init__(self, problem: Problem, seed: int, samples: int = SAMPLES) -> None:
+        self.problem, self.seed = problem, seed
+        self.integers, self.normals = inputs.integers(problem, seed), inputs.normals(problem, seed + 2)
+        self.positions = findings.sample_positions(problem, samples, seed)
+        self.expected = reference.stored(problem, arrays.at(problem, *self.integers, self.positions))
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
-        offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
-        self._offsets = cuda.to_device(offsets.astype(np.int64))
-        copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
-        fit = loading.copies_fit(problem, copies, room)
-        self._integers, self._normals = (
-            tuple(cuda.to_device(array) if fit else array for array in pair)
-            for pair in (drawn.integers, drawn.normals)
-        )
+        self.offsets = cuda.to_device(np.ravel_multi_index(self.positions, problem.output_shape))
 
     def put_integers(self) -> None:
-        self._put(self._integers)
+        self._put(self.integers)
 
     def put_normals(self) -> None:
-        self._put(self._normals)
+        self._put(self.normals)
 
-    def _put(self, pair: tuple[Any, ...]) -> None:
+    def _put(self, pair: tuple[Array, Array]) -> None:
         for guarded, values in zip((self.x, self.weight), pair, strict=True):
             guarded.array.copy_to_device(values)
 
-    def blank(self) -> None:
-        """Fill the output with the unwritten pattern."""
-        _blank(self.y)
-
-    def sound(self) -> bool:
-        """After a launch on the integers: is all as it must be?"""
-        inputs_as_before = zip((self.x, self.weight), self._integers, strict=True)
-        return (
-            not any_infinite(self.y)
-            and np.array_equal(elements(self.y, self._offsets), self.expected)
-            and all(same(guarded, before) for guarded, before in inputs_as_before)
-            and not any(guarded.trespasses() for guarded in (self.x, self.weight, self.y))
-        )
-
 
 def verify(bench: Bench, operands: Operands) -> Verdict:
-    """Check a bench on these operands at full size; the verdict is :func:`common.check.check.sample_bench`'s."""
+    """Check a bench on these operands: every element of the output written and finite, sampled elements and the
+    corners exact, inputs and margins as they were."""
+    problem = operands.problem
     operands.put_integers()
     bench.prepare()
-    operands.blank()
+    blank(bench.y)
     bench.run()
-    if operands.sound():
-        return Verdict(operands.problem, [], len(operands.expected))
-    verdict = check.sample_bench(bench, operands.seed)
-    if verdict.right:
-        text = "a launch left wrong elements behind, and the same launch again did not"
-        verdict.findings.append(Finding("unstable", f"{text}: a race, or a read of memory that nothing wrote"))
+    verdict = Verdict(problem, findings.trespass(bench, *operands.integers), len(operands.expected))
+    if any_infinite(bench.y):
+        verdict.findings += findings.holes(problem, bench.y.get())
+        return verdict
+    got = elements(bench.y, operands.offsets)
+    verdict.findings += findings.compare_sampled(problem, operands.positions, got, operands.expected)
     return verdict
 
 
@@ -383,7 +324,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     for seed, guarded in enumerate((bench.x, bench.weight)):
         draw_hashed(guarded, numbers(problem), seed, MULTIPLIER, SHIFT)
     bench.prepare()
-    _blank(bench.y)
+    blank(bench.y)
     bench.run()
     positions = findings.sample_positions(problem, samples, 0)
     offsets = np.ravel_multi_index(positions, problem.output_shape).astype(np.int64)
