@@ -469,6 +469,9 @@ _HALF: dict[str, Code] = {
     "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.divide, "hneg": np.negative,
     "habs": np.absolute, "hmax": np.maximum, "hmin": np.minimum, "heq": np.equal, "hne": np.not_equal,
     "hgt": np.greater, "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt,
+    "hsin": np.sin, "hcos": np.cos, "hlog2": np.log2, "hlog10": np.log10, "hexp2": np.exp2,
+    "hexp10": lambda a: np.power(np.float64(10), a).astype(np.float16), "hrcp": np.reciprocal,
+    "hrsqrt": lambda a: (1 / np.sqrt(a)).astype(np.float16), "htanh": np.tanh,
     "hexp": np.exp, "hlog": np.log, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
     "hfma": lambda a, b, c: (np.asarray(a, np.float64) * b + c).astype(np.float16)[()],
 }  # fmt: skip
