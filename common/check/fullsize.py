@@ -320,18 +320,16 @@ def numbers(problem: Problem) -> NDArray[np.float64]:
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
     """Every element of the output written and finite, sampled ones and the corners exact."""
     bench = Bench(module, problem)
-    verdict = Verdict(problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
         draw_hashed(guarded, numbers(problem), seed, MULTIPLIER, SHIFT)
+    positions = findings.sample_positions(problem, samples, 0)
+    # before the launch, which may change its inputs
+    wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))
     bench.prepare()
     blank(bench.y)
     bench.run()
-    positions = findings.sample_positions(problem, samples, 0)
-    offsets = np.ravel_multi_index(positions, problem.output_shape).astype(np.int64)
-    got = elements(bench.y, cuda.to_device(offsets))
-    wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))
-    verdict.elements_compared = len(wanted)
-    verdict.findings += findings.compare_sampled(problem, positions, got, wanted)
+    got = elements(bench.y, cuda.to_device(np.ravel_multi_index(positions, problem.output_shape)))
+    verdict = Verdict(problem, findings.compare_sampled(problem, positions, got, wanted), len(wanted))
     if any_infinite(bench.y):
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict

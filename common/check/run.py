@@ -125,16 +125,6 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-def allowed(step: Step, architectures: Iterable[str]) -> list[str]:
-    """Those of the architectures that a step runs on, or that which it requires if it runs on none of them.
-
-    One that requires ``9.0a`` is compiled for nothing else.
-    """
-    if step.requires and step.requires.endswith("a"):
-        return [step.requires]
-    return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
-
-
 Line = list[messages.Check | messages.Compile]  # tasks for one process
 
 
@@ -172,7 +162,7 @@ class _StepCheck:
         if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
-            targets = allowed(step, [CODE_ARCHITECTURE])
+            targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
             compiles = [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             self.lines.append([*compiles])
         checks = [
