@@ -19,7 +19,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,17 +82,9 @@ class Step:
         return runs_on(self.requires, capability)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.name,
-            "lesson": self.lesson,
-            "ladder": self.ladder,
-            "predecessor": self.predecessor,
-            "builds_on": self.builds_on,
-            "precision": self.precision,
-            "requires": self.requires,
-            "algorithm": self.algorithm,
-            "path": self.path.relative_to(ROOT).as_posix(),
-        }
+        told = ("lesson", "ladder", "predecessor", "builds_on", "precision", "requires", "algorithm")
+        fields = {name: getattr(self, name) for name in told}
+        return {"step": self.name, **fields, "path": self.path.relative_to(ROOT).as_posix()}
 
 
 def on_tensor_cores(step: Step, problem: Problem) -> bool:
@@ -111,11 +103,12 @@ def runs_on(requires: str | None, capability: str) -> bool:
     return has >= needs
 
 
-def target(requires: str | None, capability: str) -> str:
-    """The compute capability to compile a step for where this one is asked for: what it requires goes first."""
-    if requires and (requires.endswith("a") or not runs_on(requires, capability)):
-        return requires
-    return capability
+def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
+    """The compute capabilities to compile a step for: those of ``architectures`` that it runs on, or what it requires
+    if it runs on none of them; what requires ``9.0a`` is compiled for nothing else."""
+    if requires and requires.endswith("a"):
+        return [requires]
+    return [name for name in architectures if runs_on(requires, name)] or [str(requires)]
 
 
 def lessons(root: Path = LESSONS) -> list[str]:

@@ -10,6 +10,5 @@ Module by module:
     findings      what is wrong with an output, in words
     arrays        arrays between margins, and what they must hold
     plan          what a check of a step consists of, engine by engine: shapes that are data, and some drawn anew
-    fullsize      problems at full size, and arrays of more than 2^31 elements: a check that stays on the GPU
-    kernels       plain kernels on a GPU: the right answers, and looks at large arrays
+    fullsize      checks that stay on the GPU: the right answers, full sizes, arrays of more than 2^31 elements
 """

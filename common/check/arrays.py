@@ -99,10 +99,10 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
         if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
             from numba.cuda.cudadrv.driver import CudaAPIError
 
-            from common.check import kernels
+            from common.check import fullsize
 
             try:
-                return kernels.at(problem, x, weight).reshape(problem.output_shape)
+                return fullsize.at(problem, x, weight).reshape(problem.output_shape)
             except CudaAPIError as error:
                 if "OUT_OF_MEMORY" not in str(error):
                     raise
@@ -121,7 +121,7 @@ def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> F
     """
     if not device.gpu_count():
         return reference.full(problem, np.asarray(x), np.asarray(weight))[positions]
-    from common.check import kernels
+    from common.check import fullsize
 
     with stages.stage(stages.ORACLE):
-        return kernels.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))
+        return fullsize.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import inputs, reference
+from common.catalog import inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
@@ -29,7 +29,6 @@ from common.run.messages import Finding as Finding
 
 Array = NDArray[Any]
 
-SAMPLES = 20_000
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 
 
@@ -276,26 +275,3 @@ def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, 
         verdict.findings += findings.disagreement(bench, y, expected, max(rules.repeats, 3))
     verdict.findings += wrong
     return y, x, weight
-
-
-def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
-    """Check a large problem: every element written and finite, random positions and the corners exact.
-
-    All of y comes to the host.
-    """
-    problem = bench.problem
-    verdict = Verdict(problem)
-    x, weight = inputs.integers(problem, seed)
-    bench.load(x, weight)
-    bench.y.blank()
-    y = findings.run(bench)
-    verdict.findings += findings.trespass(bench, x, weight)
-    holes = findings.holes(problem, y)
-    if holes:
-        verdict.findings += holes
-        return verdict
-    positions = findings.sample_positions(problem, samples, seed)
-    expected = reference.stored(problem, arrays.at(problem, x, weight, positions))
-    verdict.elements_compared = len(expected)
-    verdict.findings += findings.compare_sampled(problem, positions, y[positions].astype(np.float64), expected)
-    return verdict

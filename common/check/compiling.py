@@ -20,7 +20,6 @@ from common.catalog import cache, catalog, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, run
-from common.check.run import allowed
 from common.explain import faults
 from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
@@ -54,7 +53,7 @@ def compile_steps(
         others = others if every_preset and not step.experiment else []
         task = messages.Compile(
             **at(step, problems.preset(name)),
-            architectures=allowed(step, architectures),
+            architectures=catalog.targets(step.requires, architectures),
             machine_code=machine_code,
             others={other: problems.preset(other).shape() for other in others},
         )
@@ -98,7 +97,7 @@ def summaries(
 def _summaries(
     step: Step, preset: str, architecture: str, file: Path | None, show: Show | None, stop: threading.Event
 ) -> StepResult:
-    problem, target = problems.preset(preset), allowed(step, [architecture])[0]
+    problem, target = problems.preset(preset), catalog.targets(step.requires, [architecture])[0]
     key = summary_key(file or step.path, problem, target)
     found = None if show else cache.get("cards", key, list[Summary])
     if found is not None:

@@ -61,11 +61,6 @@ def needed(problem: Problem) -> int:
     return int((1 + WORKSPACE) * problem.least_bytes)
 
 
-def copies_fit(problem: Problem, copies_bytes: int, room: int) -> bool:
-    """Is there room on the card for copies of operands besides?"""
-    return needed(problem) + copies_bytes <= room
-
-
 def require_large(problem: Problem, room: int) -> None:
     """Raise NoRoomError unless a shape with arrays of more than 2^31 elements fits."""
     least = int((1 + LARGE_WORKSPACE) * problem.least_bytes)
@@ -264,7 +259,7 @@ def operands(problem: Problem, seed: int) -> fullsize.Operands:
     if (problem, seed) not in _held:
         drop()
         with stages.stage("inputs"):
-            _held[problem, seed] = fullsize.Operands(fullsize.draw(problem, seed), room())
+            _held[problem, seed] = fullsize.Operands(problem, seed)
     return _held[problem, seed]
 
 

@@ -43,7 +43,7 @@ MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape o
 # of the pairwise plan, by form
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
-THOROUGH_SECONDS = 150.0
+THOROUGH_SECONDS = LARGE_SECONDS = 150.0  # of such a case on a GPU
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 SPECIAL_TERMS = 256  # of a sum of such a shape
@@ -87,6 +87,8 @@ class Case:
         """Its limit; None: the usual one."""
         if (self.engine, self.depth) == ("gpu", "thorough"):
             return THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
+        if self.depth == "large":
+            return LARGE_SECONDS
         large = self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM
         return TRACED_SECONDS if large else None
 

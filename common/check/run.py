@@ -34,7 +34,6 @@ CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
-LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
@@ -62,8 +61,8 @@ def check_steps(
     """Check each step as :mod:`common.check.plan` has it, or at ``shape``, in child processes; step by step.
 
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
-    checked in the step's place. ``seed`` is that of the drawn shapes and operands. What a GPU has little room for
-    comes last: the largest shapes, one at a time, and what others left no memory for. Without a GPU each step is also
+    checked in the step's place. ``seed`` is that of the drawn shapes and operands. Of a step's shapes
+    those that a GPU has little room for come last, if it is right at the others. Without a GPU each step is also
     compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
     that have not been tried by then. A step that requires another GPU than this one is checked as if there were none.
     The kernels of ``timed``, steps on presets, are compiled meanwhile, by processors that have nothing else to do.
@@ -83,11 +82,8 @@ def check_steps(
             one.begin(pool, gpu, stop)
         for prepare in _preparations(timed):
             pool.submit(lambda task: list(isolate.run([task], False, COMPILE_SECONDS, stop)), prepare)
-        last = gpu.submit(_last, checks, stop)
         for one in checks:
             yield from one.outcomes()
-        for one, outcomes in last.result():
-            yield from _agreed(one.step, outcomes, False, file)
     finally:
         stop.set()
         gpu.shutdown(wait=True, cancel_futures=True)
@@ -121,19 +117,6 @@ def _preparations(pairs: Iterable[tuple[Step, str]]) -> list[messages.Prepare]:
     return [_ahead(step, shapes) for step, shapes in wanted.items()]
 
 
-def _last(checks: list[_StepCheck], stop: threading.Event) -> list[tuple[_StepCheck, list[Outcome]]]:
-    """When all else is done: what has the GPU alone, but for steps that are not right."""
-    found = []
-    for one in checks:
-        # of its lines the GPU's is the last
-        right = not one.without_gpu and all(outcome.fine for outcome in one.running[-1].result())
-        if right and one.last:
-            results = isolate.run(one.last, False, CHECK_SECONDS, stop)
-            outcomes = [one.outcome(task, result) for task, (_, result) in zip(one.last, results, strict=False)]
-            found.append((one, outcomes))
-    return found
-
-
 def beyond(step: Step) -> str:
     """Why this machine's GPU cannot run a step; empty if it can, or if there is none."""
     capability = device.compute_capability() if step.requires else None
@@ -142,24 +125,18 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
-def allowed(step: Step, architectures: Iterable[str]) -> list[str]:
-    """Those of the architectures that a step runs on, or that which it requires if it runs on none of them.
-
-    One that requires ``9.0a`` is compiled for nothing else.
-    """
-    if step.requires and step.requires.endswith("a"):
-        return [step.requires]
-    return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
-
-
 Line = list[messages.Check | messages.Compile]  # tasks for one process
+
+
+def _is_large(task: messages.Check | messages.Compile) -> bool:
+    return isinstance(task, messages.Check) and task.depth == "large"
 
 
 @dataclass
 class _StepCheck:
     """The check of one step, or of ``file`` in its place: lines of tasks, and what comes of them.
 
-    ``last``  what has the GPU alone in the end: the largest shapes, and those that others left no memory for
+    The last line is the GPU's, at whose end are the largest shapes.
     """
 
     step: Step
@@ -167,7 +144,6 @@ class _StepCheck:
     shape: Problem | None  # the one that was asked for
     file: Path | None
     lines: list[Line] = field(default_factory=list)
-    last: list[messages.Check] = field(default_factory=list)
     running: list[Future[list[Outcome]]] = field(default_factory=list)
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
@@ -186,7 +162,7 @@ class _StepCheck:
         if self.without_gpu and compiled and not brief:  # first: what it says is told before all else
             # whole tiles may have a kernel of their own
             variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
-            targets = allowed(step, [CODE_ARCHITECTURE])
+            targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
             compiles = [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
             self.lines.append([*compiles])
         checks = [
@@ -197,10 +173,9 @@ class _StepCheck:
             )
             for case in cases
         ]  # fmt: skip
-        self.last = [replace(task, seconds=LARGE_SECONDS) for task in checks if task.depth == "large"]
         for on_gpu in (False, True):
-            if line := [task for task in checks if task.on_gpu == on_gpu and task.depth != "large"]:
-                self.lines.append([*line])
+            if line := [task for task in checks if task.on_gpu == on_gpu]:
+                self.lines.append(sorted(line, key=_is_large))
 
     @property
     def too_large(self) -> str:
@@ -210,7 +185,8 @@ class _StepCheck:
     def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         """Compile what the GPU will run, without touching it; what cannot be is compiled where it runs."""
         for line in [line for line in self.lines if line[0].on_gpu]:
-            ahead = [_ahead(self.step, [task.shape for task in line], line[0].path)]
+            shapes = [task.shape for task in line if not _is_large(task)]
+            ahead = [_ahead(self.step, shapes, line[0].path)]
             self.compiled = pool.submit(lambda tasks: list(isolate.run(tasks, False, COMPILE_SECONDS, stop)), ahead)
 
     def begin(self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
@@ -223,17 +199,16 @@ class _StepCheck:
             self.compiled.result()
         outcomes: list[Outcome] = []
         enough = threading.Event()
+        ordinary = sum(not _is_large(task) for task in line)
         results = isolate.run(line, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
         for task, (_, result) in zip(line, results, strict=False):
             outcome = self.outcome(task, result)
-            if isinstance(task, messages.Check) and outcome.left_out:
-                self.last.append(task)  # other checks may have held the memory
-                continue
             outcomes.append(outcome)
             if isinstance(task, messages.Compile) and not outcome.fine:
                 self.hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
-            if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
+            late = len(outcomes) == ordinary or len(wrong) >= ENOUGH_WRONG
+            if (wrong and late) or set(wrong) & {"timed_out", "unusable"}:
                 enough.set()
             if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
                 enough.set()  # the tracer knows it at no shape

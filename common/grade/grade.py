@@ -292,7 +292,7 @@ class _Kernel:
 
     @property
     def architecture(self) -> str:
-        return catalog.target(self.target.requires, ARCHITECTURE)
+        return catalog.targets(self.target.requires, [ARCHITECTURE])[0]
 
     def _count(self, place: dict[str, Any]) -> Count:
         exercise, asked = self.exercise, dict[str, Any]()

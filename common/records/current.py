@@ -88,7 +88,22 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
     if not isinstance(found, StepRow) or not _measured_here(record, found, _COMPILING):
         return False
     same = is_current(found, step.path) and (not in_turn or _beside(record, step, preset, found))
-    return same and found.imports == sources.imported_steps(step.path) and _same_size(found, preset, room_bytes)
+    return same and _same_imports(found, step) and _same_size(found, preset, room_bytes)
+
+
+def _same_imports(found: StepRow, step: Step) -> bool:
+    """Are the steps that the step imports, and data files beside it, those that ran, or did they become the same?"""
+    now = sources.imported_steps(step.path)
+    then = found.imports or {}
+    return then.keys() == now.keys() and all(
+        then[name] == code or (isinstance(one := then[name], Code) and is_current(one, _path_of(name)))
+        for name, code in now.items()
+    )
+
+
+def _path_of(name: str) -> Path:
+    """The file of ``LESSON.STEP``."""
+    return catalog.LESSONS / f"{name.replace('.', '/')}.py"
 
 
 def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import linecache
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,10 +81,10 @@ class Names:
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         if value is None or isinstance(value, bool | int | str | np.generic):
             return value
-        if isinstance(value, float):
-            return np.float64(value)
-        if type(value) is complex:
-            return np.complex128(value)
+        if isinstance(value, float | complex):
+            return np.float64(value) if isinstance(value, float) else np.complex128(value)
+        if isinstance(value, type) and issubclass(value, enum.IntEnum):
+            return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
@@ -102,7 +103,7 @@ class Names:
         function = getattr(value, "py_func", value)
         if _of_numba_s(value) or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
-        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
+        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ in ("math", "cmath")):
             return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
@@ -343,6 +344,8 @@ def _number_type(value: Any) -> Cast | None:
     """A NumPy or Numba number type, as a cast."""
     if isinstance(value, type):
         return Cast(value) if issubclass(value, np.generic) else None
+    if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
+        return Cast(getattr(value, "dtype", value))
     if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
         return None
     try:
@@ -391,7 +394,7 @@ class Module:
         return self._found[name]
 
     def _read(self, name: str) -> Any:
-        if self._module.__name__ == "math":
+        if self._module.__name__ in ("math", "cmath"):
             return values.of_math(name)
         found = getattr(self._module, name)
         if isinstance(found, np.ufunc):

@@ -281,6 +281,7 @@ def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options:
 
 def _spread(self: Any, array: Any, shape: Any) -> Any:
     """An argument of an element-wise function, as if it had this shape."""
+    shape = shape if isinstance(shape, tuple) else (shape,)
     missing = (0,) * (len(shape) - array.ndim)
     strides = [
         0 if extent != own else stride

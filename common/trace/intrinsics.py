@@ -103,15 +103,17 @@ def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> Vi
     if others and (state.has_engines or kind.names):
         raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
     if key not in state.shared:
-        size = -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize
+        size = max(1, -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
         made = records.in_shared_memory if kind.names else state.shared_storage
         storage = made(state, size, kind, alignment or _UNIT)
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)
             for one in (storage, *others):
                 one.written[:] = one.complete = True
-        state.shared[key] = state.sites[state.here()] = View.of(storage, extents)
+        state.shared[key] = View.of(storage, extents)
     storage = state.shared[key].storage
+    if not state.sites:
+        state.sites[state.here()] = state.shared[key]
     if state.here() not in state.sites:
         state.sites[state.here()] = View.of(storage, extents)
         names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
@@ -467,6 +469,9 @@ _HALF: dict[str, Code] = {
     "hadd": np.add, "hsub": np.subtract, "hmul": np.multiply, "hdiv": np.divide, "hneg": np.negative,
     "habs": np.absolute, "hmax": np.maximum, "hmin": np.minimum, "heq": np.equal, "hne": np.not_equal,
     "hgt": np.greater, "hge": np.greater_equal, "hlt": np.less, "hle": np.less_equal, "hsqrt": np.sqrt,
+    "hsin": np.sin, "hcos": np.cos, "hlog2": np.log2, "hlog10": np.log10, "hexp2": np.exp2,
+    "hexp10": lambda a: np.power(np.float64(10), a).astype(np.float16), "hrcp": np.reciprocal,
+    "hrsqrt": lambda a: (1 / np.sqrt(a)).astype(np.float16), "htanh": np.tanh,
     "hexp": np.exp, "hlog": np.log, "hfloor": np.floor, "hceil": np.ceil, "htrunc": np.trunc, "hrint": np.rint,
     "hfma": lambda a, b, c: (np.asarray(a, np.float64) * b + c).astype(np.float16)[()],
 }  # fmt: skip

@@ -7,6 +7,7 @@ and its types say where float64 comes in. What the tracer does not know ends the
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import linecache
 import os
@@ -35,6 +36,7 @@ from common.trace import host
 from common.trace.messages import ScriptResult, TracedKernel
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Launch, Tracer
+from common.trace.values import cast
 
 KEPT = 12  # requests of each access that a page shows
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -141,8 +143,20 @@ class Program:
             raise self.lacking(str(error)) from error
         finally:
             self._print(function)
+        if kernel.targetoptions.get("debug"):
+            self._raise(function)
         if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
             raise StoppedError
+
+    def _raise(self, function: Any) -> None:
+        """A kernel that is compiled for debugging tells the host what its first thread raises."""
+        faults = self.tracer.ledgers[function].faults
+        for key in [key for key, one in faults.items() if one.kind == "raises"]:
+            fault = faults.pop(key)
+            said = re.match(r"(\w+)(?:\((.*)\))? is raised", fault.what)
+            kind = getattr(builtins, said[1], None) if said else None
+            kind = kind or (function.__globals__.get(said[1]) if said else None) or RuntimeError
+            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {said[2] if said else ''}")
 
     def lacking(self, text: str) -> UnknownError:
         self.unknown.append(text)
@@ -261,7 +275,17 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         known = "; ".join(str(types) for types in kernel.overloads)
         raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
                         f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return next((types for types in fitting if types == given), fitting[0])
+    return min(fitting, key=lambda types: sum(map(_distance, given, types)))
+
+
+def _distance(given: Any, wanted: Any) -> int:
+    """How far is a number's type from the one that it becomes: 0 the same, 1 all its values, 2 some."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if given == wanted or not isinstance(wanted, types.Number):
+        return 0
+    return 1 if np.can_cast(as_dtype(given), as_dtype(wanted)) else 2
 
 
 def _suits(given: Any, wanted: Any) -> bool:
@@ -287,8 +311,8 @@ def _as_type(argument: Any, kind: Any) -> Any:
                             f"{argument.dtype}: a GPU takes its bytes for {wanted}")  # fmt: skip
         return argument if argument.dtype == wanted else argument.view(wanted)
     if isinstance(kind, types.Number | types.Boolean) and not isinstance(argument, np.ndarray):
-        found = as_dtype(kind).type(argument)
-        return int(found) if kind == types.int64 else found
+        found = cast(argument, as_dtype(kind))
+        return found.item() if kind == types.int64 or isinstance(kind, types.Boolean) else found
     return argument
 
 

@@ -242,12 +242,12 @@ class _Translator(Expressions):
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(may_leave(statement) for statement in node.body)
         turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
-        body, start, _ = self.loop_body(node, before, leaves, item)
+        body, start, loop = self.loop_body(node, before, leaves, item)
         return [
             self.assign_plain(before, self.executor("mask")),
             *start,
             ast.For(ast.Name(item, ast.Store()), turns, body, [], None),
-            self.after_loop(node, before),
+            *self.after_loop(node, before, loop),
         ]
 
     def do_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
@@ -270,14 +270,21 @@ class _Translator(Expressions):
             self.assign_plain(before, self.executor("mask")),
             *start,
             ast.While(ast.Constant(True), turn, []),
-            self.after_loop(node, before),
+            *self.after_loop(node, before, loop),
         ]
 
-    def after_loop(self, node: ast.For | ast.While, before: str) -> ast.stmt:
-        """All go on but for those who have returned."""
+    def after_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> list[ast.stmt]:
+        """All go on but for those who have returned; before, those who have not left by ``break`` do the ``else``."""
+        out: list[ast.stmt] = []
         if node.orelse:
-            raise UntranslatableError(f"line {node.lineno}: the else of a loop is not traced")
-        return self.rejoined(before, None) if may_return(node) else self.set_mask(self.load(before))
+            left = self.gone(loop)[:1] if loop else []
+            rest = self.ask("without", self.load(before), *left, *self.gone(None))
+            self.scopes.append(_Scope(before, self.flow.after[node]))
+            out = [self.set_mask(rest), self.unless_none(self.executor("mask"), self.block(node.orelse))]
+            self.scopes.pop()
+        if may_return(node) or may_leave(node):
+            return [*out, self.rejoined(before, self.loops[-1] if self.loops else None)]
+        return [*out, self.set_mask(self.load(before))]
 
     def loop_body(
         self, node: ast.For | ast.While, before: str, leaves: bool, item: str = ""
@@ -364,7 +371,9 @@ def analyse(body: list[ast.stmt]) -> Flow:
         if isinstance(node, ast.For | ast.While):
             test = node.iter if isinstance(node, ast.For) else node.test
             bound = names(node.target, ast.Store) if isinstance(node, ast.For) else nothing
-            head = out | (nothing if isinstance(node, ast.For) else names(test))
+            head = (
+                out | block(node.orelse, out, leave, again) | (nothing if isinstance(node, ast.For) else names(test))
+            )
             while True:
                 wider = head | (block(node.body, head, out, head) - bound)
                 if wider == head:
@@ -404,7 +413,9 @@ def may_leave(node: ast.AST, inside: bool = False) -> bool:
     if isinstance(node, ast.Break | ast.Continue):
         return not inside
     if isinstance(node, ast.For | ast.While):
-        return any(may_leave(child, True) for child in node.body)
+        return any(may_leave(child, True) for child in node.body) or any(
+            may_leave(one, inside) for one in node.orelse
+        )
     return any(may_leave(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
 
 

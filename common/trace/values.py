@@ -294,7 +294,12 @@ def python_bool(value: Value = False) -> Value:
 
 def rounded(value: Value, digits: Value = 0) -> Value:
     """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
-    return python_int(np.rint(value)) if digits == 0 else np.round(value, digits)
+    if digits == 0:
+        return python_int(np.rint(value))
+    scale = np.float64(10) ** np.abs(digits)
+    moved = np.where(np.asarray(digits) > 0, value * scale, value / scale)
+    back = np.rint(moved) / scale if np.all(np.asarray(digits) > 0) else np.rint(moved) * scale
+    return np.where(np.isfinite(moved), back, value).astype(dtype_of(value))[()]
 
 
 # math functions by name; float32 stays float32, an integer becomes float64
@@ -313,6 +318,9 @@ def _one_by_one(name: str) -> Callable[[Value], Value]:
     return lambda value: np.asarray(plain(value)).astype(dtype_of(value))[()]
 
 
+_MATH |= {"acosh": np.arccosh, "asinh": np.arcsinh, "atanh": np.arctanh, "phase": np.angle, "cbrt": np.cbrt}
+_MATH |= {"nextafter": np.nextafter, "modf": np.modf, "frexp": np.frexp}
+_MATH |= {"remainder": lambda x, y: x - np.rint(x / y) * y, "polar": lambda x: (np.abs(x), np.angle(x))}
 _MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
 
 
@@ -334,4 +342,4 @@ def of_math(name: str) -> Any:
 
 
 def _as_float(value: Value) -> Value:
-    return value if dtype_of(value).kind == "f" else _as_float64(value)
+    return value if dtype_of(value).kind in "fc" else _as_float64(value)

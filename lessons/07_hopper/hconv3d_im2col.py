@@ -172,6 +172,18 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
 
     @inlined
+    def next_channels(c, column, t, r, s, C, R, S):
+        """Channels and tap of the next stage, and where that tap begins in a filter."""
+        c += int32(BLOCK_K)
+        if c >= C:
+            c, column, s = int32(0), column + C, s + int32(1)
+            if s == S:
+                s, r = int32(0), r + int32(1)
+                if r == R:
+                    r, t = int32(0), t + int32(1)
+        return c, column, t, r, s
+
+    @inlined
     def stay(tiles, filt_map, bars, steps, C):
         """Ask for all tiles of filters."""
         barrier_expect(bars, 0, STAYING_BYTES)
@@ -235,13 +247,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
                         stage += uint32(1)
                         if stage == uint32(STAGES):
                             stage, parity = uint32(0), parity ^ uint32(1)
-                        c += int32(BLOCK_K)
-                        if c >= C:  # the next tap
-                            c, column, s = int32(0), column + C, s + int32(1)
-                            if s == S:
-                                s, r = int32(0), r + int32(1)
-                                if r == R:
-                                    r, t = int32(0), t + int32(1)
+                        c, column, t, r, s = next_channels(c, column, t, r, s, C, R, S)
         else:
             take_registers(MANY)
             # locate: the first tiles, of x from the warpgroup's rows on; the lane's row; where the warp's sums leave

@@ -8,7 +8,7 @@ import pytest
 
 from common.catalog import inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Gemm
-from common.check import check
+from common.check import check, fullsize
 from common.check.check import MARGIN
 
 GEMM = Gemm(M=37, N=45, K=19)
@@ -283,7 +283,8 @@ BATCH = Conv2d(N=40, C=1, H=9, W=9, K=4, R=2, S=2)
 
 
 def sampled(module, problem, samples):
-    return check.sample_bench(check.Bench(module, problem), samples=samples)
+    operands = fullsize.Operands(problem, 0, samples)
+    return fullsize.verify(check.Bench(module, problem, beside=operands), operands)
 
 
 def test_sampling_finds_one_unwritten_element_anywhere():

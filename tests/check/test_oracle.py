@@ -24,7 +24,7 @@ import numpy as np
 from common.catalog import reference
 from common.catalog.problems import RAGGED
 from common.catalog import inputs
-from common.check import kernels
+from common.check import fullsize as kernels
 
 from common.trace.trace import Tracer
 
@@ -74,7 +74,7 @@ import sys
 import numpy as np
 from common.catalog import reference
 from common.catalog import inputs
-from common.check import kernels
+from common.check import fullsize as kernels
 sys.path.insert(0, "tests/check")
 from test_oracle import LARGE
 

@@ -26,7 +26,7 @@ TOLD_APART = ("7.5", "9.0", *one_of_each(("8.0", "10.0", "12.0"), lambda _: "bes
 def architectures(step):
     """For which a step is compiled; for one step, as for all with WORKBOOK_ALL=1, they are all."""
     every = step.name == ON_PURPOSE or os.environ.get("WORKBOOK_ALL")
-    return run.allowed(step, codegen.ARCHITECTURES if every else TOLD_APART)
+    return catalog.targets(step.requires, codegen.ARCHITECTURES if every else TOLD_APART)
 
 
 def compiled(step):
@@ -42,7 +42,7 @@ def compiled(step):
         small.append(problems.parse_shape(step.ladder, usual.shape).shape())
     file = {"path": str(step.path), "ladder": step.ladder}
     tasks = [Compile(**file, shape=shape, architectures=architectures(step)) for shape in small]
-    card = run.allowed(step, [run.CODE_ARCHITECTURE])
+    card = catalog.targets(step.requires, [run.CODE_ARCHITECTURE])
     last = Compile(**file, shape=problem.shape(), architectures=card, machine_code=True)
     *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
     if "ToolMissingError" in (code.message or ""):

@@ -379,7 +379,6 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
         ("c[0, 0] = [j for j in range(3)][0]", r"line 12: \[j for j in range\(3\)\] is not traced"),
         ("cuda.libdevice.j0(1.0)", r"line \d+: libdevice\.j0 is not known to the tracer"),
         ("x = c[0, cuda.threadIdx.x : 9]", "line 12: c: a slice whose length differs between threads is not traced"),
-        ("for j in range(3):\n    c[0, j] = j\nelse:\n    c[0, 0] = 9", "line 12: the else of a loop is not traced"),
         ("x = c[0, 0, 0]", "line 12: c has 2 axes, not 3"),
     ],
 )

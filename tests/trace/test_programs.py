@@ -1,6 +1,9 @@
 """Programs of anybody's: no right one is accused, and a wrong one is named for what it is."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,27 @@ def test_a_program_is_told_for_what_it_is(path, capsys):
         assert f"{path.name}:{lines[0]}" in found.unknown[0]
     else:
         assert (faults[0].kind, faults[0].line) == (wanted, lines[0]), faults
+
+
+PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
+
+
+def test_the_page_shows_what_its_program_comes_to(tmp_path, root):
+    program, said = re.search(
+        r"```python\n(.*?)```.*?```\n\$ [^\n]*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
+    ).groups()
+    tmp_path.joinpath("row_sums.py").write_text(program, "utf-8")
+    words = [sys.executable, "-m", "common", "run"]
+    done = subprocess.run([*words, tmp_path / "row_sums.py"], cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.split() == said.split()
+    mended = program.replace("m[row, t]\n", "m[row, t]\n    cuda.syncthreads()\n")
+    mended += "import sys\n\nprint(sys.argv[1:], __name__)\n"
+    tmp_path.joinpath("row_sums.py").write_text(mended, "utf-8")
+    words += [tmp_path / "row_sums.py", "--json", "word", "--html", tmp_path / "page.html", "--", "--stop"]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["faults"], told["kernels"][0]["name"]) == ("nothing found", [], "row_sums")
+    assert "['word', '--stop'] __main__" in done.stderr
+    assert "row_sums" in tmp_path.joinpath("page.html").read_text("utf-8")
