@@ -371,9 +371,11 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
     found = [node for node in ast.walk(_tree(text)) if isinstance(node, ast.Lambda) and _is_lambda(node, code)]
     if len({ast.unparse(node) for node in found}) == 1:
         node = found[0]
-        body = [ast.copy_location(ast.Return(node.body), node.body)]
-        made = ast.copy_location(ast.FunctionDef(code.co_name, node.args, body, []), node)
-        return ast.fix_missing_locations(made)
+        made = ast.parse("def f(): pass").body[0]
+        assert isinstance(made, ast.FunctionDef)
+        made.name, made.args = code.co_name, node.args
+        made.body = [ast.copy_location(ast.Return(node.body), node.body)]
+        return ast.copy_location(made, node)
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
 
 
