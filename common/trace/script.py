@@ -388,7 +388,7 @@ def _main(path: Path, program: Program) -> None:
         pass
     except SystemExit as end:
         if end.code not in (None, 0):
-            said = f"the program ends with exit code {end.code}" if type(end.code) is int else str(end.code)
+            said = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else str(end.code)
             program.faults.append(Fault("uncaught", said))
     except BaseException as error:
         _ended(error, path, program)
