@@ -240,8 +240,10 @@ def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
 
 
 def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
-    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64 that nobody asked for: none of
-    a function that names the type."""
+    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64 that nobody asked for.
+
+    A function that names the type has none.
+    """
     known.add(function)
     for name, other in scope_of(function).items():
         called = getattr(other, "py_func", None)
