@@ -249,7 +249,7 @@ def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
         called = getattr(other, "py_func", None)
         if called and called not in known and name in function.__code__.co_names + function.__code__.co_freevars:
             for made in getattr(other, "overloads", {}).values():
-                if hasattr(made, "type_annotation"):
+                if not isinstance(made, Compiled):
                     yield from _widened(called, made, known)
     try:
         text = inspect.getsource(function)
