@@ -25,7 +25,7 @@ from common.trace.device_arrays import DeviceArray, allocate
 NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
 
 
-class HostError(RuntimeError):
+class HostError(AttributeError):
     """The program asks the driver or the GPU for what the tracer does not have."""
 
 
