@@ -15,6 +15,7 @@ import re
 import runpy
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,7 @@ class Program:
         self.faults: list[Fault] = []  # of what no kernel is to blame for
         self.widened: dict[Any, set[int]] = {}
         self._launches: dict[Any, int] = {}
+        self._lock = threading.RLock()
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -91,7 +93,7 @@ class Program:
 
         with (
             host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
+            capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
             replaced(
                 kind, __getitem__=configured, configure=configure, specialize=_specialise,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
@@ -114,6 +116,10 @@ class Program:
                 _widened(kernel.py_func, kernel.overloads[types].typed, set())
             )
         return kernel.overloads[types]
+
+    def _one_by_one(self, launched: Any, *arguments: Any, **named: Any) -> None:
+        with self._lock:  # programs may have threads
+            self.launch(launched, *arguments, **named)
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """Carry out a launch."""
