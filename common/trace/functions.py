@@ -165,7 +165,7 @@ class Function:
         self.shares = found.shares
         if "this_grid" in self.function.__code__.co_names:
             self.names.state.cooperative = True
-        scope = _scope(self.function)
+        scope = scope_of(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         items = self.names.items
         builtins = {
@@ -240,7 +240,7 @@ def _source(function: Code, home: bool) -> _Source:
     code = function.__code__
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
-    scope = _scope(function)
+    scope = scope_of(function)
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
@@ -323,7 +323,7 @@ def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
     return {name: frozenset(all_) for name, all_ in found.items()}
 
 
-def _scope(function: Code) -> dict[str, Any]:
+def scope_of(function: Code) -> dict[str, Any]:
     """What a function's free names stand for now."""
     scope = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
