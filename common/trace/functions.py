@@ -165,7 +165,7 @@ class Function:
         self.shares = found.shares
         if "this_grid" in self.function.__code__.co_names:
             self.names.state.cooperative = True
-        scope = _scope(self.function)
+        scope = scope_of(self.function)
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         items = self.names.items
         builtins = {
@@ -240,7 +240,7 @@ def _source(function: Code, home: bool) -> _Source:
     code = function.__code__
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
-    scope = _scope(function)
+    scope = scope_of(function)
     casts = frozenset(
         name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
     )
@@ -323,7 +323,7 @@ def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
     return {name: frozenset(all_) for name, all_ in found.items()}
 
 
-def _scope(function: Code) -> dict[str, Any]:
+def scope_of(function: Code) -> dict[str, Any]:
     """What a function's free names stand for now."""
     scope = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -368,7 +368,21 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= code.co_firstlineno <= node.lineno:
                 return node
+    found = [node for node in ast.walk(_tree(text)) if isinstance(node, ast.Lambda) and _is_lambda(node, code)]
+    if len({ast.unparse(node) for node in found}) == 1:
+        node = found[0]
+        made = ast.parse("def f(): pass").body[0]
+        assert isinstance(made, ast.FunctionDef)
+        made.name, made.args = code.co_name, node.args
+        made.body = [ast.copy_location(ast.Return(node.body), node.body)]
+        return ast.copy_location(made, node)
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
+
+
+def _is_lambda(node: ast.Lambda, code: CodeType) -> bool:
+    given = tuple(argument.arg for argument in node.args.args)
+    names = code.co_varnames[: code.co_argcount]
+    return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno and given == names
 
 
 class Module:

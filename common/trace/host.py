@@ -25,7 +25,7 @@ from common.trace.device_arrays import DeviceArray, allocate
 NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
 
 
-class HostError(RuntimeError):
+class HostError(AttributeError):
     """The program asks the driver or the GPU for what the tracer does not have."""
 
 
@@ -324,6 +324,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
         open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
         open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
+        open_.enter_context(replaced(cuda.runtime, get_version=lambda: (12, 8)))
         open_.enter_context(replaced(builtins, exec=_remembered))
         open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
         open_.enter_context(

@@ -165,7 +165,9 @@ def atomic(combine: Code) -> Code:
     def apply(state: State, line: int, view: View, index: Any, value: Value) -> Value:
         operand = np.broadcast_to(np.asarray(values.cast(value, view.dtype)), state.mask.bits.shape)
         fresh = combine is ATOMIC["exch"]
-        return _change(state, line, view, index, lambda old, lanes: combine(old, operand[lanes]), fresh)
+        change = lambda old, lanes: combine(old, operand[lanes])  # noqa: E731
+        running = (combine, operand) if isinstance(combine, np.ufunc) and combine.nin == 2 else None
+        return _change(state, line, view, index, change, fresh, running)
 
     return apply
 
@@ -182,8 +184,12 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
     return found
 
 
-def _change(state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False) -> Value:
-    """Threads that change one element do so one after the other. ``fresh``: what it held does not matter."""
+def _change(
+    state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False,
+    running: tuple[Any, Any] | None = None,
+) -> Value:  # fmt: skip
+    """Threads that change one element do so one after the other. ``fresh``: what it held does not matter;
+    ``running``: the operation and the threads' operands, where ``change`` is a running sum of these."""
     place, wrong = view.place(state, index, line, "written")
     storage = view.storage
     if not isinstance(storage, Global | Shared):
@@ -196,13 +202,23 @@ def _change(state: State, line: int, view: View, index: Any, change: Code, fresh
     if state.reversed:
         everyone = everyone[::-1]
     old = np.zeros(lanes.shape, view.dtype)
-    places = at[everyone]
-    while len(everyone):
-        _, turn = np.unique(places, return_index=True)
-        now = everyone[turn]
-        old[now] = storage.data[places[turn]]
-        storage.data[places[turn]] = change(old[now], now)
-        everyone, places = np.delete(everyone, turn), np.delete(places, turn)
+    order = np.argsort(at[everyone], kind="stable")
+    everyone, places = everyone[order], at[everyone][order]
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    counts = np.diff(np.append(starts, len(places)))
+    if running and len(starts) < counts.max(initial=0):
+        combine, operand = running
+        for start, count in zip(starts, counts, strict=True):
+            own = everyone[start : start + count]
+            values_ = np.concatenate((storage.data[places[start], None], operand[own]))
+            sums = combine.accumulate(values_, dtype=view.dtype)
+            old[own], storage.data[places[start]] = sums[:-1], sums[-1]
+    else:
+        for turn in range(counts.max(initial=0)):
+            chosen = starts[counts > turn] + turn
+            now = everyone[chosen]
+            old[now] = storage.data[places[chosen]]
+            storage.data[places[chosen]] = change(old[now], now)
     if storage.written is not None:
         storage.written[at[lanes]] = True
     return old

@@ -15,6 +15,7 @@ import re
 import runpy
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from common.machine_code.capture import replaced
 from common.run import stages
 from common.run.messages import Status
 from common.trace import host
+from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel
 from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Launch, Tracer
@@ -67,8 +69,9 @@ class Program:
         self.notes: set[str] = set()
         self.unknown: list[str] = []
         self.faults: list[Fault] = []  # of what no kernel is to blame for
-        self.widened: dict[Any, set[tuple[str, int]]] = {}
+        self.widened: dict[Any, set[int]] = {}
         self._launches: dict[Any, int] = {}
+        self._lock = threading.RLock()
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -90,7 +93,7 @@ class Program:
 
         with (
             host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
+            capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
             replaced(
                 kind, __getitem__=configured, configure=configure, specialize=_specialise,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
@@ -109,8 +112,14 @@ class Program:
         if types not in kernel.overloads:
             with stages.stage(stages.COMPILE):
                 kernel.overloads[types] = Compiled(_typed(kernel, types))
-            self.widened.setdefault(kernel.py_func, set()).update(_widened(kernel, kernel.overloads[types].typed))
+            self.widened.setdefault(kernel.py_func, set()).update(
+                _widened(kernel.py_func, kernel.overloads[types].typed, set())
+            )
         return kernel.overloads[types]
+
+    def _one_by_one(self, launched: Any, *arguments: Any, **named: Any) -> None:
+        with self._lock:  # programs may have threads
+            self.launch(launched, *arguments, **named)
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """Carry out a launch."""
@@ -195,8 +204,9 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
-            for name, line in sorted(self.widened.get(function, ()), key=lambda one: one[1]):
-                kernel.notes[f"line {line} computes in float64, for which {name} is widened: {_TWICE}"] = 1
+            for line in sorted(self.widened.get(function, ())):
+                kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
+                kernel.notes[f"line {line} computes in float64, as a float32 meets one: {_TWICE}"] = 1
         return found
 
 
@@ -235,25 +245,33 @@ def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
     return compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
 
 
-def _widened(kernel: Any, typed: Any) -> Iterator[tuple[str, int]]:
-    """Where a float32 becomes float64 that nobody asked for: what is widened, and in which line."""
+def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
+    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64 that nobody asked for.
+
+    A function that names the type has none.
+    """
+    known.add(function)
+    for name, other in scope_of(function).items():
+        called = getattr(other, "py_func", None)
+        if called and called not in known and name in function.__code__.co_names + function.__code__.co_freevars:
+            for made in getattr(other, "overloads", {}).values():
+                if not isinstance(made, Compiled):
+                    yield from _widened(called, made, known)
     try:
-        text = inspect.getsource(kernel.py_func)
+        text = inspect.getsource(function)
     except OSError:
         return
     if "float64" in text or "double" in text:
         return
-    annotation = typed.type_annotation
-    kinds = annotation.typemap
-    file = kernel.py_func.__code__.co_filename
-    for block in annotation.blocks.values():
+    kinds = typed.type_annotation.typemap
+    for block in typed.type_annotation.blocks.values():
         for one in block.body:
             value: Any = getattr(one, "value", None)
-            if getattr(value, "op", "") not in ("binop", "inplace_binop") or one.loc.filename != file:
+            if getattr(value, "op", "") not in ("binop", "inplace_binop"):
                 continue
             sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
             if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
-                yield "a float32", one.loc.line
+                yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:
@@ -388,7 +406,7 @@ def _main(path: Path, program: Program) -> None:
         pass
     except SystemExit as end:
         if end.code not in (None, 0):
-            said = f"the program ends with exit code {end.code}" if type(end.code) is int else str(end.code)
+            said = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else str(end.code)
             program.faults.append(Fault("uncaught", said))
     except BaseException as error:
         _ended(error, path, program)

@@ -319,7 +319,12 @@ def _one_by_one(name: str) -> Callable[[Value], Value]:
 
 
 _MATH |= {"acosh": np.arccosh, "asinh": np.arcsinh, "atanh": np.arctanh, "phase": np.angle, "cbrt": np.cbrt}
-_MATH |= {"nextafter": np.nextafter, "modf": np.modf, "frexp": np.frexp}
+_MATH |= {
+    "ldexp": lambda x, n: np.ldexp(x, np.asarray(n).astype(np.int64)),
+    "nextafter": np.nextafter,
+    "modf": np.modf,
+    "frexp": np.frexp,
+}
 _MATH |= {"remainder": lambda x, y: x - np.rint(x / y) * y, "polar": lambda x: (np.abs(x), np.angle(x))}
 _MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
 

@@ -52,6 +52,10 @@ class View:
             wanted *= extent
         return True
 
+    @property
+    def T(self) -> View:  # noqa: N802 - NumPy's name
+        return View(self.storage, self.start, self.shape[::-1], self.strides[::-1], self.name, self.bounded)
+
     def reshape(self, *given: Any) -> View:
         """The same elements in another shape: whole numbers or a tuple of them, one of which may be -1.
 

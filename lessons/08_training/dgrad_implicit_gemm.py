@@ -32,6 +32,7 @@ from lessons.toolkit.memory import (
     load4_or_zero,
     shared_array,
 )
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -100,9 +101,10 @@ def tiles_of(block_m, extra):
 
 
 @inlined
+@narrow
 def pixel_of(number, inputs, part, extra):
     D, H, W = uint32(inputs[0]), uint32(inputs[1]), uint32(inputs[2])
-    n, d = int64(number // uint32(D * H * W)), int32(number // uint32(H * W) % D)
+    n, d = int64(number // (D * H * W)), int32(number // (H * W) % D)
     return n, d, int32(number // W % H), int32(number % W)
 
 
@@ -139,40 +141,43 @@ def specialise(
     fetch_or_zero = fetch4_or_zero if wide else fetch1_or_zero
 
     @inlined
+    @narrow
     def read_entry(here, table):
         """The next tile's entry, with a bit that every row has where the thread's k lie beyond the last filter."""
         for word in range(ENTRY):
-            here[word] = table[uint32(here[TILE_AT] * ENTRY + word)]
-        if uint32(cuda.threadIdx.x) % A_COLUMNS * A_PIECE >= here[2]:
-            here[ENTRY - 1] |= uint32(1) << uint32(WORD - 1)
+            here[word] = table[here[TILE_AT] * ENTRY + word]
+        if cuda.threadIdx.x % A_COLUMNS * A_PIECE >= here[2]:
+            here[ENTRY - 1] |= 1 << WORD - 1
 
     @inlined
+    @narrow
     @unroll
     def ask(source, here, tiles, start):
         """The next tile of dy to registers, that of the filter on its way without waiting; zeros outside."""
         dy, filt, _, starts, masks, a_stage, n0 = source
         _, T, R, S, C = filt.shape
-        thread = uint32(cuda.threadIdx.x)
+        thread = cuda.threadIdx.x
         row, column = thread // A_COLUMNS, thread % A_COLUMNS * A_PIECE
         for turn in unrolled(A_TURNS):
-            at = uint32(int64(starts[row + turn * A_ROWS]) + here[0] + column)
+            at = starts[row + turn * A_ROWS] + here[0] + column
             outside = masks[(row + turn * A_ROWS) * WORDS] & here[3]
             for word in range(1, WORDS):
                 outside |= masks[(row + turn * A_ROWS) * WORDS + word] & here[3 + word]
             load_or_zero(a_stage, turn * A_PIECE, dy, at, outside == 0)
         for turn in unrolled(B_TURNS):
-            k = uint32(thread // B_COLUMNS + turn // ACROSS * B_ROWS)
-            n = uint32(thread % B_COLUMNS * B_PIECE + turn % ACROSS * THREADS)
+            k = int64(thread) // B_COLUMNS + turn // ACROSS * B_ROWS
+            n = thread % B_COLUMNS * B_PIECE + turn % ACROSS * THREADS
             filt_at = uint32(here[1] + k * uint32(T * R * S * C) + n0 + n)
             inside = k < here[2] and n0 + n < uint32(C)
             fetch_or_zero(tiles, start + A_SIZE + k * BLOCK_N + n, filt, filt_at, inside)
 
     @inlined
+    @narrow
     @unroll
     def arrive(source, here, tiles, start):
         """The tile of dy to shared memory, transposed on the way."""
         _, _, _, _, _, a_stage, _ = source
-        row, column = uint32(cuda.threadIdx.x) // A_COLUMNS, uint32(cuda.threadIdx.x) % A_COLUMNS * A_PIECE
+        row, column = cuda.threadIdx.x // A_COLUMNS, cuda.threadIdx.x % A_COLUMNS * A_PIECE
         for turn in unrolled(A_TURNS):
             for v in range(A_PIECE):
                 at = start + (column + v) * A_STRIDE + row + turn * A_ROWS
@@ -181,12 +186,13 @@ def specialise(
     @inlined
     def move_on(source, here, tiles, start):
         _, _, table, _, _, _, _ = source
-        here[TILE_AT] = uint32(here[TILE_AT] + 1)
+        here[TILE_AT] += 1
         read_entry(here, table)
 
     begin, multiply = register_tiles.double_buffered(of, A_STRIDE, BLOCK_N, BLOCK_K, ask, arrive, move_on)
 
     @jit(THREADS, BLOCKS_PER_SM)
+    @narrow
     @unroll
     def dgrad_implicit_gemm(dy, filt, table, extra, dx, inputs, geometry, blocks_m, splits):
         tiles = shared_array(BOTH)
@@ -215,21 +221,21 @@ def specialise(
         # locate: the block's tiles of GEMM_K, of these the ones of this split
         part, first_block, first, tiles_k = tiles_of(block_m, extra)
         each = (tiles_k + splits - 1) // splits
-        here[TILE_AT] = uint32(first + min(split * each, tiles_k))
+        here[TILE_AT] = first + min(split * each, tiles_k)
         pairs = min(each, tiles_k - split * each)
 
         # locate: for each row which pixel it is, where in dy tap (0, 0, 0) meets it, and which taps miss
-        thread = uint32(cuda.threadIdx.x)
+        thread = cuda.threadIdx.x
         for row in range(thread, BLOCK_M, THREADS):
             n, d, h, w = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
             a_d, b_d = divided(d + geometry.pad_d, geometry.stride_d)
             a_h, b_h = divided(h + geometry.pad_h, geometry.stride_h)
             a_w, b_w = divided(w + geometry.pad_w, geometry.stride_w)
-            starts[row] = uint32((((n * O + a_d) * P + a_h) * Q + a_w) * K)  # beyond dy if all taps miss
+            starts[row] = (((n * O + a_d) * P + a_h) * Q + a_w) * K  # beyond dy if all taps miss
             pixels[row] = uint32(((n * D + d) * H + h) * W + w) if n < N else GEMM_M
             for word in range(WORDS):
-                masks[row * WORDS + word] = uint32(0) if n < N else uint32(0xFFFFFFFF)
-            masks[row * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last filter
+                masks[row * WORDS + word] = 0 if n < N else 0xFFFFFFFF
+            masks[row * WORDS + WORDS - 1] |= 1 << WORD - 1  # beyond the last filter
             mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
             mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
             mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)

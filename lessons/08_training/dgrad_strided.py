@@ -18,6 +18,7 @@ import numpy as np
 from numba import cuda, int32, int64, uint32
 
 from lessons.toolkit.grid import partial_outputs
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
 implicit_gemm = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
@@ -37,12 +38,13 @@ def tiles_of(block_m, extra):
 
 
 @inlined
+@narrow
 def pixel_of(number, inputs, part, extra):
     """Within a class pixels lie a stride apart."""
     parts, step = extra
     n_d, n_h, n_w = uint32(parts[part + 1]), uint32(parts[part + 2]), uint32(parts[part + 3])
-    n = int64(number // uint32(n_d * n_h * n_w))
-    d = int32(number // uint32(n_h * n_w) % n_d) * step[0] + parts[part + 4]
+    n = int64(number // (n_d * n_h * n_w))
+    d = int32(number // (n_h * n_w) % n_d) * step[0] + parts[part + 4]
     h = int32(number // n_w % n_h) * step[1] + parts[part + 5]
     w = int32(number % n_w) * step[2] + parts[part + 6]
     return n, d, h, w
