@@ -189,7 +189,7 @@ def test_bytes_clocks_and_registers_are_the_steps():
     held = 128 * step.FEW + 128 * step.CONSUMERS * step.MANY
     assert f"128 × {step.FEW} + {128 * step.CONSUMERS} × {step.MANY} = {held:,} of 65,536." in text
     step = module(HOPPER, "hgemm_wgmma")
-    assert f"16 values are 32 bytes, two units: add {step.A_STEP}." in text
+    assert f"16 values are 32 bytes, two pieces: add {step.A_STEP}." in text
     assert f"2,048 bytes, add {step.B_STEP}." in text
     assert f"lie in registers: {step.ACC} in each thread for N = {step.MMA_N}." in text
 
