@@ -191,7 +191,8 @@ def imported_steps(path: Path) -> dict[str, Code | str]:
 
 
 def _is_step(path: Path) -> bool:
-    return path.parent.parent == catalog.LESSONS and path.suffix == ".py"
+    folder = path.parent
+    return folder.parent == catalog.LESSONS and folder.name[:1].isdigit() and path.suffix == ".py"
 
 
 def hashes(files: Iterable[Path]) -> dict[str, str]:

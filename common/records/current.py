@@ -92,12 +92,15 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
 
 
 def _same_imports(found: StepRow, step: Step) -> bool:
-    """Are the steps that the step imports, and data files beside it, those that ran, or did they become the same?"""
-    now = sources.imported_steps(step.path)
-    then = found.imports or {}
-    return then.keys() == now.keys() and all(
+    """Are the steps that the step imports, and data files beside it, those that ran, or did they become the same?
+
+    What it did not import then, or does not now, changed its own code, which became the same machine code.
+    """
+    now, then = sources.imported_steps(step.path), found.imports or {}
+    return all(
         then[name] == code or (isinstance(one := then[name], Code) and is_current(one, _path_of(name)))
         for name, code in now.items()
+        if name in then
     )
 
 
