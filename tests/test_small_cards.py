@@ -53,7 +53,8 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 
 SLOW = """
 from common.catalog import catalog, device, problems
-from common.check import loading, tasks
+from common.check import loading
+from common.timing import tasks
 from common.run import messages
 from common.run.messages import at
 
@@ -66,7 +67,7 @@ for factor in (1, 10):
         perf_counter = staticmethod(lambda: factor * clock())
 
     loading.time = Slow
-    print(tasks.size_task(task)["shape"]["N"])
+    print(tasks.size_task(task).shape["N"])
 """
 
 
