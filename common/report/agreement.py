@@ -6,6 +6,7 @@ The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tra
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
@@ -13,6 +14,8 @@ from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
 from common.records import current
 from common.records.entries import Agreement, Counted
+from common.records.records import Record
+from common.report import figures, kinds
 from common.report.table import Table
 from common.run import messages
 from common.run.messages import at
@@ -179,3 +182,17 @@ def _short(problem: Problem) -> str:
     if problem.form == "gemm":
         return " × ".join(str(shape[key]) for key in "MNK")
     return " ".join(f"{key}={value}" for key, value in shape.items() if key in ("N", "C", "H", "K"))
+
+
+@figures.kind("agreement", kinds.TABLES)
+def agreed(record: Record) -> Table:
+    """What the hardware counted of each kernel, with the ratio to what the tracer counted."""
+    found = record.data.agreement
+    if not found:
+        raise kinds.UnmeasuredError("the tracer's agreement")
+    made = table(found)
+    where = kinds.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
+    said = (
+        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
+    )
+    return replace(made, note="\n\n".join(filter(None, [made.note, f"{said} one {where}."])))

@@ -17,7 +17,7 @@ from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
-from common.report import agreement, figures, speeds
+from common.report import figures, speeds
 from common.report.figures import Figure, kind, with_preset
 from common.report.table import OLDER, Table
 from common.timing import tools
@@ -323,20 +323,6 @@ def sanitizers(record: Record) -> Table:
         rows.append([aged(f"`{name}`", old), *counts])
     where = machine(record, [one for name in names for one in found[name].values()])
     return Table(["step", *tools.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
-
-
-@kind("agreement", TABLES)
-def agreed(record: Record) -> Table:
-    """What the hardware counted of each kernel, with the ratio to what the tracer counted."""
-    found = record.data.agreement
-    if not found:
-        raise UnmeasuredError("the tracer's agreement")
-    table = agreement.table(found)
-    where = machine(record, [entry for shapes in found.values() for entry in shapes.values()])
-    said = (
-        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
-    )
-    return replace(table, note="\n\n".join(filter(None, [table.note, f"{said} one {where}."])))
 
 
 # --- of the lessons themselves ---

@@ -18,6 +18,7 @@ from common.catalog import catalog, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
+from common.report import agreement as agreement  # its table is a kind, too
 from common.report import figures, kinds, worth
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError

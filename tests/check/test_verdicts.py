@@ -37,7 +37,8 @@ def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is():
 def test_on_a_card_of_less_shared_memory_steps_that_take_other_tiles_have_none():
     found = without_verdict(WORKBOOK_CARD="8.6")
     assert {"hgemm_pipelined", "hconv3d_mma", "conv2d_tensor_core", "dgrad_minimal_filtering"} <= found
-    assert len(found) < 10
+    runs_there = {step.name for step in STEPS if step.requires != "9.0a"}
+    assert len(found & runs_there) < 10
 
 
 @pytest.mark.parametrize("words", [(), ("gemm_naive",)])
