@@ -4,7 +4,7 @@ Previous step: wgrad_split_k
 Builds on: wgrad_implicit_gemm
 New idea: the gradient of a filter of 3 x 3 goes through the matrices of dgrad_minimal_filtering, two of them on
     their side. A patch of dy and its window of x become 16 values each, and for each of these 16 the sum over patches
-    is a matrix product of its own: GEMM_M = K filters, GEMM_N = C channels, GEMM_K = patches. Each of the 16 values is
+    is a matrix product of its own: GEMM_M = K filters, GEMM_N = C channels, GEMM_K = patches. Each of the 16 is
     multiplied by all channels or all filters, so two kernels compute the values once and write them to memory. The
     products then read them as gemm_tuned (lesson 04) reads A and B. The sums may be split as in wgrad_split_k.
     For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more, as long as
