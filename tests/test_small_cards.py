@@ -5,11 +5,13 @@ import sys
 
 import played
 import pytest
+from sampling import some
 
 from common.catalog import catalog, device, problems
 from common.check import loading, run
 from common.commands import verdicts
 from common.commands.console import RIGHT
+from common.run import isolate
 from common.timing import measuring
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -17,18 +19,28 @@ pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 LAYER = problems.PRESETS["ece408-layer1"]
 
 
-@pytest.fixture(params=[4, 8], ids="{} GB".format)
+CARDS = some([(4, 2), (6, 4), (8, 4), (12, 4)], 3, 1)  # gigabytes that are free, and processors
+
+
+def look_anew():
+    """End the process that owns the GPU, which keeps what it found out of it."""
+    isolate.cool()
+    run.inspect_device.cache_clear()
+
+
+@pytest.fixture(params=CARDS, ids=lambda card: "{} GB, {} processors".format(*card))
 def gigabytes(request):
-    run.inspect_device.cache_clear()
-    with played.memory(request.param * 10**9):
-        yield request.param
-    run.inspect_device.cache_clear()
+    free, processors = request.param
+    look_anew()
+    with played.processors(processors), played.memory(free * 10**9):
+        yield free
+    look_anew()
 
 
 def test_a_small_card_has_the_same_sizes_twice_and_times_a_step_and_the_library(gigabytes):
     found = []
     for _ in range(2):
-        run.inspect_device.cache_clear()
+        look_anew()
         found.append(run.inspect_device()[1])
     assert found[0] == found[1] > 0
     pairs = [(catalog.find(name), "ece408-layer1") for name in ("conv2d_naive", "conv2d_unroll_gemm")]

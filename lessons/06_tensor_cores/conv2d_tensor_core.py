@@ -240,16 +240,20 @@ def specialise(
     return conv2d_tensor_core, BLOCKS, THREADS
 
 
+def rounded(taps):
+    """Taps as TF32 has them. NaN stays NaN: one of all ones would wrap to -0."""
+    bits = (taps.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(taps), taps, bits.view(np.float32))
+
+
 def prepare(filt, problem):
     """The taps, rounded to TF32, in the order in which lanes read them: by group of filters, chunk, part, eight k."""
     K, C, R, S = filt.shape
     constants = plan(C, problem.H, problem.W, K, R, S)
     TILES, PARTS, PART_R, QUADS, CHANNELS = (constants[n] for n in ("TILES", "PARTS", "PART_R", "QUADS", "CHANNELS"))
     groups, chunks, steps = ceil_div(K, TILES * MMA_N), ceil_div(C, CHANNELS), ceil_div(CHANNELS * S, MMA_K)
-    given = filt.copy_to_host()
-    rounded = ((given.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
     taps = np.zeros((groups * TILES * MMA_N, chunks * CHANNELS, PARTS * PART_R, S), np.float32)
-    taps[:K, :C, :R] = np.where(np.isnan(given), given, rounded)  # a NaN of all ones would wrap to -0
+    taps[:K, :C, :R] = rounded(filt.copy_to_host())
     taps = taps.reshape(groups, TILES, MMA_N, chunks, CHANNELS, PARTS, PART_R, S)
     taps = taps.transpose(0, 3, 5, 6, 1, 2, 4, 7).reshape(groups, chunks, PARTS, PART_R, TILES, MMA_N, CHANNELS * S)
     padded = np.zeros((*taps.shape[:-1], steps * MMA_K), np.float32)

@@ -34,8 +34,9 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 REQUIRES = "8.0"
 BLOCK_K = 64
 TILES = (128, 256, 3), (128, 128, 3)  # 144 KiB of shared memory; 96, where a block has no more than 99
+# STAGES: pairs of tiles in shared memory
 BLOCK_M, BLOCK_N, STAGES = card.largest(TILES, lambda tile: 2 * tile[2] * (tile[0] + tile[1]) * BLOCK_K)
-WARP_M, WARP_N = 64, 64  # STAGES: pairs of tiles in shared memory
+WARP_M, WARP_N = 64, 64
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {

@@ -51,12 +51,11 @@ FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
 CLUSTER = 2  # blocks, below each other
-ALL = (1 << CLUSTER) - 1  # of them
 MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N not in (128, 256) or BLOCK_K != ROW or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} 128 or 256, {BLOCK_K=} 64, {STAGES=} 2 or more")
+if (BLOCK_M, BLOCK_N, BLOCK_K) != (clustered.BLOCK_M, clustered.BLOCK_N, clustered.BLOCK_K) or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=}, {BLOCK_N=}, {BLOCK_K=} must be those of hgemm_clustered, {STAGES=} 2 or more")
 CONSUMERS = BLOCK_M // MMA_M  # warpgroups
 THREADS = (1 + CONSUMERS) * 128
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
@@ -71,7 +70,6 @@ PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
 K_STEPS = BLOCK_K // MMA_K
 B_STEP = MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-SHARE = PARTS // CLUSTER  # panels of a tile of B that one block asks for
 ACC, FRAG = PARTS * PART, WARP_M * BLOCK_K // 32  # sums of a thread, and values of A that it has of a stage
 SETS = 2  # of their registers: the unit reads one while the other is loaded
 

@@ -89,9 +89,8 @@ def shipped(problem):
 class Pixels(NamedTuple):
     """Device functions: which pixels of dx, and which tiles of GEMM_K, belong to a block of rows."""
 
-    tiles_of: (
-        object  # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
-    )
+    # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
+    tiles_of: object
     pixel_of: object  # (number, inputs, part, extra): n, d, h and w of the part's row of this number
 
 

@@ -9,6 +9,7 @@ Each module imports from those below it only:
     card       how much shared memory the card that runs has
     memory     wide and guarded loads and stores, copies to shared memory
     mma        products of a warp on tensor cores, and roundings to what these take
+    narrow     integers of a kernel that have 32 bits without a cast at each
     unroll     loops written out before Numba sees them, functions that LLVM inlines
     ptx        how text in PTX becomes a function of a kernel
 

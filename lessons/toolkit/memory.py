@@ -2,7 +2,8 @@
 
 An array of any shape is addressed by one flat row-major offset, so that an address costs one addition. Loads and
 stores are LLVM vector instructions, not inline PTX: the compiler may still move them and fold their addresses into
-them. Copies are `cp.async`, where the card has it: from compute capability 8.0 on.
+them. Copies of float32 are `cp.async` from compute capability 8.0 on, and a load and a store below; those of float16,
+and groups of copies, need 8.0.
 """
 
 import numpy as np

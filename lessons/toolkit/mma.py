@@ -1,7 +1,7 @@
 """Tensor cores of a warp: instructions that all its 32 lanes carry out together, and roundings to what these take.
 
 ``mma_m16n8k16`` multiplies fragments: each of the 32 lanes holds a few elements of A, B and the sum. With
-``g = lane // 4`` and ``t = lane % 4`` a lane holds, in this order,
+``g = lane // 4``, the group, and ``t = lane % 4``, the member of it, a lane holds, in this order,
 
 - of A (16 x 16): (g, 2t) and its right neighbour, the same of row g + 8, then both again 8 columns on;
 - of B (16 x 8): (2t, g) and the element below it, then the same 8 rows on;

@@ -1,7 +1,6 @@
 """Epilogues handed to two kernels, and the same as kernels of their own, against NumPy in float64."""
 
 import json
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -81,9 +80,8 @@ def test_relu_keeps_nan_as_pytorch_does(name):
 
 
 def test_the_first_epilogue_runs_in_both_kernels():
-    environment = {**os.environ}
     words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=120)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "conv3d_implicit_gemm_precomputed, float32: 0 of 392 outputs are wrong",
@@ -169,8 +167,7 @@ def test_operands_that_do_not_fit_are_refused_by_name(make, message):
 @pytest.mark.xdist_group("gpu")
 def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     words = [sys.executable, "-m", "tests.lessons.epilogue_layers"]
-    environment = {**os.environ}
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) in (2, 3, 7)  # a part of the seven, another one each day

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
+from lessons.toolkit import memory
+
 pytestmark = pytest.mark.usefixtures("traced")
-wait_async = importlib.import_module("lessons.toolkit.memory").wait_async
+wait_async = memory.wait_async
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
-memory = importlib.import_module("lessons.toolkit.memory")
 
 
 @settings(max_examples=12, deadline=None)

@@ -85,7 +85,8 @@ def test_a_kernel_written_before_the_toolkit_still_finds_its_helpers():
     words = (
         "from lessons.wide import aligned, jit, load4; from lessons.unrolled import aligned2, unroll;"
         "from lessons.tensorcores import aligned8, ldmatrix4; from lessons.hopper import tensor_map, wgmma_f16;"
-        "from lessons.grid import row_slices; from lessons.toolkit import grid; assert row_slices is grid.row_slices"
+        "from lessons.grid import row_slices; from lessons.toolkit import grid; assert row_slices is grid.row_slices;"
+        "import importlib, lessons; [importlib.import_module(name) for name in lessons._FORMER]"
     )
     done = subprocess.run([sys.executable, "-c", words], cwd=catalog.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,5 @@
 """The pages: nothing stale, links that lead somewhere, one meaning for a word, and what they say runs."""
 
-import os
 import re
 import subprocess
 import sys
@@ -222,9 +221,7 @@ def test_the_readme_is_short():
 
 def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_s():
     command = [sys.executable, "-m", "lessons.01_naive.start.hello"]
-    done = subprocess.run(
-        command, cwd=catalog.ROOT, env={**os.environ}, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = subprocess.run(command, cwd=catalog.ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
     assert done.stderr == ""
 

@@ -26,6 +26,7 @@ from lessons.toolkit.tiles import ceil_div, even, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 step = importlib.import_module("lessons.06_tensor_cores.conv2d_tensor_core")
+rounded = step.rounded
 
 REQUIRES = "8.0"
 PRECISION = "tf32"
@@ -175,8 +176,7 @@ def prepare(filt, problem):
     if constants is None:
         return step.prepare(filt, problem)
     SHIFT, K_STEPS, TILES, GROUPS = (constants[name] for name in ("SHIFT", "K_STEPS", "TILES", "GROUPS"))
-    bits = filt.copy_to_host().reshape(K, R, S).view(np.uint32)
-    taps = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    taps = rounded(filt.copy_to_host().reshape(K, R, S))
     shifted = np.zeros((GROUPS * TILES * MMA_N // SHIFT, SHIFT, R, K_STEPS * MMA_K), np.float32)
     for shift in range(SHIFT):
         shifted[:K, shift, :, shift : shift + S] = taps

@@ -163,9 +163,8 @@ class Elementwise:
 
 
 def _as_kernels_see(value, kind):
-    return (
-        matrix(value) if kind is LIKE_Y and getattr(value, "shape", ()) else value
-    )  # what has none is refused later
+    # what has no shape is refused later
+    return matrix(value) if kind is LIKE_Y and getattr(value, "shape", ()) else value
 
 
 def matrix(y):
