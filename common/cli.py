@@ -45,7 +45,10 @@ USER_ERRORS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m common``; returns the exit code."""
-    return _guarded(common_parser().parse_args(words))
+    words = sys.argv[1:] if words is None else words
+    options = common_parser().parse_args(words)
+    options.given = list(words)
+    return _guarded(options)
 
 
 def lesson_main(

@@ -153,12 +153,12 @@ def _pruned(folder: Path) -> None:
     prune(folder)
 
 
-def prune(folder: Path, most_bytes: int = MOST_BYTES, most_seconds: float = MOST_SECONDS) -> None:
+def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete what was not used for so long, then what was not used for longest until the rest fits."""
     with contextlib.suppress(OSError):
         known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
         total, now = 0, time.time()
         for used, size, file in sorted(known, reverse=True):
             total += size
-            if now - used > (3600.0 if file.suffix == ".tmp" else most_seconds) or total > most_bytes:
+            if now - used > (3600.0 if file.suffix == ".tmp" else MOST_SECONDS) or total > most_bytes:
                 file.unlink()

@@ -173,9 +173,9 @@ def find(name: str, root: Path = LESSONS) -> Step:
     raise CatalogError(f"step {name!r} is unknown: steps are {there}{experiments}")
 
 
-def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
+def predecessors(step: Step) -> list[Step]:
     """The steps before ``step`` on its ladder, first to last."""
-    rungs = [s for s in steps(root) if s.ladder == step.ladder]
+    rungs = [s for s in steps() if s.ladder == step.ladder]
     names = [s.name for s in rungs]
     anchor = step.predecessor if step.experiment else step.name
     end = names.index(anchor) if anchor in names else len(names)

@@ -97,14 +97,12 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
     """As :func:`common.catalog.reference.full`."""
     with stages.stage(stages.ORACLE):
         if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
-            from numba.cuda.cudadrv.driver import CudaAPIError
-
             from common.check import fullsize
 
             try:
                 return fullsize.at(problem, x, weight).reshape(problem.output_shape)
-            except CudaAPIError as error:
-                if "OUT_OF_MEMORY" not in str(error):
+            except Exception as error:
+                if not device.out_of_memory(error):
                     raise
         return reference.full(problem, x, weight)
 

@@ -20,7 +20,6 @@ from common.catalog import inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
-from common.check.findings import KINDS as KINDS
 from common.explain import diagnose
 from common.machine_code.capture import BoundStep
 from common.run import stages

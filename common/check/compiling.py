@@ -115,8 +115,9 @@ def _summaries(
 
 def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     """What the summaries of a step's file are kept under; they show source lines, so a comment counts, too."""
-    finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
-    return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
+    return cache.key(
+        [Path(__file__).with_name("tasks.py"), path], str(path.resolve()), problem.shape(), architecture, text=True
+    )
 
 
 def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threading.Event) -> None:

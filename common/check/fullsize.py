@@ -250,11 +250,11 @@ def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
     return np.asarray(taken.copy_to_host().view(array.dtype).astype(np.float64))
 
 
-def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int, multiplier: int, shift: int) -> None:
+def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int) -> None:
     """Each element becomes one of ``numbers``, by the hash of its offset (:func:`check_large`)."""
     table = cuda.to_device(arrays.bits(numbers.astype(array.dtype)))
     words = arrays.words(array.array)
-    hash_offsets[grid(array.size)](words, table, np.uint64(seed), np.uint64(multiplier), np.uint64(shift))
+    hash_offsets[grid(array.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
 
 
 # --- problems at full size ---
@@ -267,7 +267,7 @@ class Operands:
     """
 
     def __init__(self, problem: Problem, seed: int, samples: int = SAMPLES) -> None:
-        self.problem, self.seed = problem, seed
+        self.problem = problem
         self.integers, self.normals = inputs.integers(problem, seed), inputs.normals(problem, seed + 2)
         self.positions = findings.sample_positions(problem, samples, seed)
         self.expected = reference.stored(problem, arrays.at(problem, *self.integers, self.positions))
@@ -321,7 +321,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     """Every element of the output written and finite, sampled ones and the corners exact."""
     bench = Bench(module, problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
-        draw_hashed(guarded, numbers(problem), seed, MULTIPLIER, SHIFT)
+        draw_hashed(guarded, numbers(problem), seed)
     positions = findings.sample_positions(problem, samples, 0)
     # before the launch, which may change its inputs
     wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))

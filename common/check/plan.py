@@ -55,7 +55,6 @@ MAX_GRID_YZ = 65535  # blocks of a grid along y and z
 REFUSABLE_WEIGHT_BYTES = 64 << 10  # of constant memory
 LARGEST_DRAWN = 1 << 17  # multiply-adds of a shape of `check --full` that is run without a GPU
 FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
-MANY = 17_160  # rows of outputs: more tiles than an H200 has multiprocessors
 
 MOST = 1 << 16  # multiply-adds of a drawn shape without a GPU
 MOST_TERMS = 1 << 10  # of a sum without a GPU: a term comes after the one before
@@ -71,8 +70,8 @@ class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.catalog.inputs.SPECIAL` besides
     integers, or normals in their place.
 
-    ``small``: the step is told that the card has few multiprocessors, :data:`common.check.FEW`.
-    ``wide``: a shape of :func:`common.check.wide`; the tracer takes a narrower one if no grid is as wide.
+    ``small``: the step is told that the card has few multiprocessors, :data:`FEW`.
+    ``wide``: a shape of ``wide`` in ``full.toml``; the tracer takes a narrower one if no grid is as wide.
     """
 
     problem: Problem

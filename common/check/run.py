@@ -348,8 +348,8 @@ def ask(failed: str, function: Callable[..., Answered], *given: object, on_gpu: 
 
 # --- what became of steps that have not changed since ---
 
-FINDERS = [catalog.ROOT / "common" / "check" / name for name in ("run.py", "compiling.py", "tasks.py")]
-"""What finds outcomes: it asks, and its child processes answer."""
+FINDERS = [catalog.ROOT / "common" / "check" / "tasks.py"]
+"""What finds outcomes: it imports what asks for them, too."""
 
 VERDICTS = catalog.ROOT / "results" / "verdicts.json"
 

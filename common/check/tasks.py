@@ -203,7 +203,6 @@ def _load(task: messages.Check) -> _Loaded:
 
 
 def _bench(file: _Loaded, problem: problems.Problem) -> check.Bench:
-
     return TracedBench(file.module, problem, file.tracer) if file.tracer else check.Bench(file.module, problem)
 
 
@@ -212,12 +211,10 @@ def _key(task: messages.Check) -> str:
 
 
 def _rules(task: messages.Check) -> check.Rules:
-
     return check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
 
 
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
-
     if task.depth == "once":
         return check.check_once(make(), _rules(task), task.special)
     if task.depth == "thorough":
@@ -330,8 +327,8 @@ def explain_task(task: messages.Explain) -> messages.Answer:
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if device.gpu_count() == 0:
         return messages.Answer(status="right", found=module.explain(problem, None))
-    weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     problem = loading.fitted(problem, loading.room())
+    weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return messages.Answer(status="right", found=module.explain(problem, weights))
 
 

@@ -187,3 +187,13 @@ def with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
     """The steps, each after those it is compared with, or after the ``last`` of these alone."""
     befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
     return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))
+
+
+def require_page(path: Path) -> None:
+    """Raise ValueError unless the path can be a page's."""
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError(f"--html {path}: must end in .html")
+    if path.is_dir():
+        raise ValueError(f"--html {path}: is a folder, must be a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"--html {path}: there is no folder {path.parent}")

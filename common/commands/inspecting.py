@@ -104,7 +104,7 @@ def _trace(options: argparse.Namespace) -> int:
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
     if options.html is not None:
-        _require_page(options.html)
+        arguments.require_page(options.html)
         choice["kept"] = traces.KEPT
     alone = len(steps) == 1  # two are compared at one shape
     pairs = [(step, shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0]) for step in steps]
@@ -131,16 +131,6 @@ def _trace(options: argparse.Namespace) -> int:
     return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
 
 
-def _require_page(path: Path) -> None:
-    """Raise ValueError unless the path can be a page's."""
-    if path.suffix not in (".html", ".htm"):
-        raise ValueError(f"--html {path}: must end in .html")
-    if path.is_dir():
-        raise ValueError(f"--html {path}: is a folder, must be a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"--html {path}: there is no folder {path.parent}")
-
-
 def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
     say = console.say()
     say.print(f"{step.name} at {problem}")
@@ -160,8 +150,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
         text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)
     if not faults:
-        what = "nothing out of bounds, no race, no uninitialised value stored"
-        say.print(f"[green]No fault[/] in what was traced: {what}.", soft_wrap=True)
+        say.print(f"[green]No fault[/] in what was traced: {tracetables.NO_FAULT}.", soft_wrap=True)
         if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
             say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import sys
 import tempfile
@@ -46,11 +47,12 @@ def _own_options(options: argparse.Namespace) -> list[str]:
     mine.add_argument("--stop", action="store_true", default=options.stop)
     mine.add_argument("--json", action="store_true", default=options.json)
     mine.add_argument("--html", type=Path, default=options.html)
-    words = list(options.words)
-    at = words.index("--") if "--" in words else len(words)
-    found, rest = mine.parse_known_args(words[:at])
+    # argparse drops a -- that comes first from what remains, so it is looked for in what was typed
+    after = options.given[options.given.index("--") + 1 :] if "--" in options.given else []
+    before = options.words[: len(options.words) - len(after)]
+    found, rest = mine.parse_known_args(before[:-1] if before[-1:] == ["--"] else before)
     options.stop, options.json, options.html = found.stop, found.json, found.html
-    return rest + words[at + 1 :]
+    return rest + after
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -58,8 +60,8 @@ def _run(options: argparse.Namespace) -> int:
     path: Path = options.script
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    if options.html is not None and options.html.suffix not in (".html", ".htm"):
-        raise ValueError(f"--html {options.html}: must end in .html")
+    if options.html is not None:
+        arguments.require_page(options.html)
     kept = traces.KEPT if options.html is not None else 0
     with _passed_on(options.json) as (output, errors):
         task = Script(
@@ -124,16 +126,14 @@ def _passed_on(aside: bool) -> Iterator[tuple[str, str]]:
 
 
 def _pass_on(pairs: list[tuple[Path, TextIO]], done: threading.Event) -> None:
-    with (
-        pairs[0][0].open(encoding="utf-8", errors="replace") as first,
-        pairs[1][0].open(encoding="utf-8", errors="replace") as second,
-    ):
+    decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in pairs]  # a sign may come in two parts
+    with pairs[0][0].open("rb") as first, pairs[1][0].open("rb") as second:
         over = False
         while not over:
             over = done.wait(_POLL_SECONDS)
-            for source, (_, target) in zip((first, second), pairs, strict=True):
+            for source, decoder, (_, target) in zip((first, second), decoders, pairs, strict=True):
                 try:
-                    target.write(source.read())
+                    target.write(decoder.decode(source.read(), final=over))
                     target.flush()
                 except OSError:
                     console.discard(target)
@@ -162,9 +162,8 @@ def _print(path: Path, found: ScriptResult) -> None:
     for text in _unknown(found):
         say.print(f"[yellow]Not known to the tracer:[/] {escape(text)}", soft_wrap=True)
     if _code(found) == RIGHT:
-        what = "nothing out of bounds, no race, no uninitialised value stored"
         launched = sum(kernel.launches for kernel in found.kernels)
-        text = f"in {launched:,} launches: {what}" if launched else "as no kernel was launched"
+        text = f"in {launched:,} launches: {tracetables.NO_FAULT}" if launched else "as no kernel was launched"
         say.print(f"[green]No fault[/] {text}.", soft_wrap=True)
 
 

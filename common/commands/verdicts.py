@@ -97,7 +97,7 @@ def timed_line(outcome: Outcome) -> str:
 
 
 def measured_line(entry: tuple[str, Any]) -> str:
-    """A line for what :func:`common.check.run.measure` yields: of a step, a library or the ceilings."""
+    """A line for what :func:`common.timing.measuring.measure` yields: of a step, a library or the ceilings."""
     kind, found = entry
     if kind == "step":
         return timed_line(found)

@@ -218,11 +218,11 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
         yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
         order = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
         yield _of(WEIGHT, 1, _SWAPPED, partial(_read_as, order=order))
-    yield from _layouts(problem, X, layout.names[0], layout.x, problem.input_shape)
-    yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight, problem.weight_shape)
+    yield from _layouts(problem, X, layout.names[0], layout.x)
+    yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight)
 
 
-def _layouts(problem: Problem, operand: str, name: str, axes: str, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
+def _layouts(problem: Problem, operand: str, name: str, axes: str) -> Iterator[Hypothesis]:
     """Two axes in each other's place, or the last one in the second's."""
     stored, places = axes.upper(), range(len(axes))
     orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]

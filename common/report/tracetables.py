@@ -20,6 +20,7 @@ from common.trace import trace
 from common.trace.hopper import engines as stages
 from common.trace.messages import Traced, TracedAccess, TracedKernel
 
+NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 _QUICK_SECONDS = 20.0
 _PIPELINE = ", ".join(f"{mark} {state}" for state, mark in stages.MARKS.items())
 

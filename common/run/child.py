@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what it prints
-# not written out: what reads this file's imports is not to take them for some
+# names are put together, so that what reads imports does not count these modules as imported by this file
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 

@@ -270,13 +270,11 @@ def _end_all() -> None:
         one.end()
 
 
-def end(process: subprocess.Popen[bytes], patience: float = 0.0) -> int:
-    """Wait for at most ``patience`` seconds, then end the process, in any case with its group; its exit code."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience)
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the process with its group, and wait for it."""
     child.end_group(process.pid)
     process.kill()
-    return process.wait()
+    process.wait()
 
 
 def obituary(code: int, log: Path) -> str:

@@ -126,7 +126,7 @@ def due(watch: Watch, answer: Callable[[Result], None], sign: Callable[[str], No
 class Watch:
     """The time of one task on the file at ``path``, done by the thread that makes this.
 
-    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.advance`)
+    ``seconds``  for each stage, and each part of it that gives a sign (:func:`advance`)
     ``within``   for all stages together; None: a few times as much
     """
 

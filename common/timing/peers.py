@@ -139,7 +139,7 @@ def _unless_full() -> Iterator[None]:
 
 
 def measure_beside(
-    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch, seed: int = 2
+    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch
 ) -> Beside | None:
     """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
 
@@ -148,11 +148,10 @@ def measure_beside(
     :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of the GPU's memory.
     """
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
-    found = None
     with _unless_full():
-        pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted, seed)[1], launch)
-        found = Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
-    return found
+        pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted)[1], launch)
+        return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+    return None
 
 
 def fastest(

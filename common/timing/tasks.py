@@ -67,6 +67,7 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
 @cache
 def _stopwatch() -> timing.Stopwatch:
     with stages.stage("context"):
+        loading.room()  # worked out before the stopwatch holds memory
         return timing.Stopwatch(device.l2_bytes())
 
 
@@ -233,7 +234,7 @@ def peer_task(task: Peer) -> PeerResult:
     cuda.current_context()
     problem = loading.fitted(problems.from_shape(task.ladder, task.shape), loading.room())
     lacking: list[str] = []
-    rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
+    rows = peers.measure(problem, _stopwatch(), lacking)
     return PeerResult(status="right", shape=problem.shape(), rows=rows, message="; ".join(lacking) or None)
 
 
@@ -245,10 +246,9 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
     cuda.current_context()
     problem, module = loading.fitted(problems.from_shape(ladder, shape), loading.room()), import_module(ways)
     fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
-    stopwatch = timing.Stopwatch(device.l2_bytes())
     return EpiloguesResult(
         shape=problem.shape(),
-        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, stopwatch),
+        found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch()),
         code=sources.provenance(Path(path)),
         ways=sources.provenance(Path(str(module.__file__))),
         library=peers.version(problem) if peers.available() else "",
@@ -261,8 +261,7 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
 
     loading.drop()
     gpu = device.current_gpu()
-    stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    return gpu, ceilings.measure(stopwatch, gpu.multiprocessors, loading.room(), gpu.compute_capability)
+    return gpu, ceilings.measure(_stopwatch(), gpu.multiprocessors, loading.room(), gpu.compute_capability)
 
 
 def accuracy(files: dict[str, str]) -> AccuracyResult:

@@ -41,6 +41,11 @@ class DeviceArray(HostArray):
 
     def _mark(self, index: Any, written: bool) -> None:
         if self.storage is not None and self.storage.written is not None:
+            if self.dtype.itemsize != self.storage.dtype.itemsize:  # a view as another type
+                first, end = (at - self.storage.address for at in np.lib.array_utils.byte_bounds(np.asarray(self)))
+                size = self.storage.dtype.itemsize
+                self.storage.written[first // size : -(-end // size)] = written
+                return
             start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
             steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
             flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)

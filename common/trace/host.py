@@ -57,19 +57,16 @@ class Array(DeviceArray):
         return self
 
 
-def make(shape: Any, dtype: Any = np.float64, values: Any = None, order: str = "C", known: bool = False) -> Array:
-    """Device memory that holds ``values``, or what nobody has written; with ``known`` nobody asks who wrote it."""
+def make(shape: Any, dtype: Any = np.float64, values: Any = None, order: str = "C") -> Array:
+    """Device memory that holds ``values``, or what nobody has written."""
     shape = tuple(map(int, shape)) if isinstance(shape, tuple | list) else (int(shape),)
     kind = np.dtype(dtype)
     if order == "F" and len(shape) > 1:
         turned = None if values is None else np.asarray(values).T
-        made = make(shape[::-1], kind, turned, known=known).T
+        made = make(shape[::-1], kind, turned).T
         assert isinstance(made, Array)
         return made
-    array = allocate(shape, kind, values).view(Array)
-    if known and array.storage is not None:
-        array.storage.written = None
-    return array
+    return allocate(shape, kind, values).view(Array)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
@@ -100,9 +97,7 @@ def device_array_like(ary: Any, stream: Any = 0) -> Any:
 
 def _shared_with_host(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
     """Mapped and managed memory: the host writes to it, too."""
-    made = make(shape, dtype, order=order, known=True)
-    np.asarray(made)[...] = 0
-    return made
+    return make(shape, dtype, np.zeros(shape, dtype), order)
 
 
 def _as_cuda_array(obj: Any, sync: bool = True) -> Any:
@@ -144,23 +139,11 @@ class Stream:
         return "<CUDA stream of the tracer>"
 
 
-class Event:
+class Event(capture._Event):
     """A point of a stream, passed as soon as it is there."""
 
     def __init__(self, said: set[str]) -> None:
         self._said = said
-
-    def record(self, stream: Any = 0) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def wait(self, stream: Any = 0) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
 
     def elapsed_time(self, end: Any) -> float:
         self._said.add(NOT_TIMED)
@@ -287,8 +270,7 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
         0 if extent != own else stride
         for extent, own, stride in zip(shape, (*missing, *array.shape), (*missing, *array.strides), strict=True)
     ]
-    made = np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
-    return made
+    return np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
 
 
 @contextmanager

@@ -35,7 +35,9 @@ def of(name: str) -> Callable[..., Any] | None:
         plain = plain.removesuffix(ending)
     known = _OF_NUMPY.get(plain)
     single = known is None and plain.endswith("f")
-    known = known or (_OF_NUMPY.get(plain[:-1]) if single else None) or values.function(plain.removesuffix("f"))
+    if known is None and (known := values.function(plain)) is not None:
+        single = False
+    known = known or (_OF_NUMPY.get(plain[:-1]) or values.function(plain[:-1]) if single else None)
     if known is None:
         return None
     kind = values.FLOAT32 if single or plain.startswith(("fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt")) else None

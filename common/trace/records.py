@@ -84,7 +84,7 @@ class OwnRecords(Global):
     """Records in shared memory or of a thread: ``make`` makes a field's storage, of this dtype."""
 
     def __init__(self, dtype: Any, make: Any) -> None:
-        self.dtype, self._make = np.dtype(dtype), make
+        self.dtype, self._make, self.names = np.dtype(dtype), make, None
         self._made: dict[str, Any] = {}
 
     def field(self, state: State, name: str) -> Any:

@@ -40,7 +40,6 @@ from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Launch, Tracer
 from common.trace.values import cast
 
-KEPT = 12  # requests of each access that a page shows
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _ARCHITECTURE = (9, 0)
 _OF_THE_DRIVER = "CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"
@@ -80,22 +79,11 @@ class Program:
 
         kind = dispatcher.CUDADispatcher
 
-        def configured(kernel: Any, given: Any) -> Any:
-            given = given if isinstance(given, tuple) else (given,)
-            plain = tuple(0 if isinstance(one, host.Stream) else one for one in given)
-            grid, block, shared = limits.require_configuration(kernel.py_func.__name__, plain)
-            made = object.__new__(dispatcher._LaunchConfiguration)
-            capture._configure(made, kernel, grid, block, 0, shared)
-            return made
-
-        def configure(kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
-            return configured(kernel, (griddim, blockdim, stream, sharedmem))
-
         with (
             host.in_place(self.notes),
             capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
             replaced(
-                kind, __getitem__=configured, configure=configure, specialize=_specialise,
+                kind, specialize=_specialise,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
                 get_max_threads_per_block=lambda *_: 1024,
             ),
@@ -124,9 +112,7 @@ class Program:
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """Carry out a launch."""
         kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
-        limits.require_kernel(kernel.py_func.__name__, False, grid, named)
-        if kernel.targetoptions.get("device"):
-            raise TypeError(f"{kernel.py_func.__name__} is a device function: only kernels may call it")
+        limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
         for extension in kernel.targetoptions.get("extensions") or ():
             raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
         if kernel.targetoptions.get("link"):
@@ -381,7 +367,7 @@ def _counted_from_the_end(text: str) -> set[int]:
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
     """Run a program's file as the main program, with these words as its arguments; what came of it."""
     program = Program(stop, kept)
-    before = sys.argv, list(sys.path), dict(sys.modules)
+    before = sys.argv, list(sys.path)
     sys.argv = [str(path), *words]
     sys.path.insert(0, str(path.parent))
     try:
@@ -389,7 +375,6 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
             _main(path, program)
     finally:
         sys.argv, sys.path[:] = before[0], before[1]
-        sys.modules.setdefault("__main__", before[2]["__main__"])
         sys.stdout.flush()
     kernels = program.kernels()
     faults = [*program.faults, *(fault for kernel in kernels for fault in kernel.faults)]
@@ -446,7 +431,4 @@ def _not_ours(error: BaseException) -> bool:
         return True
     if isinstance(error, AttributeError) and isinstance(error.obj, host.Array | host.Gpu | host.Stream | host.Event):
         return True
-    names = " ".join(kind.__name__ for kind in type(error).__mro__)
-    return any(
-        word in names for word in ("CudaSupportError", "CudaAPIError", "NvvmSupport", "NvvmError", "CUDAError")
-    )
+    return any(kind.__name__ in _OF_THE_DRIVER for kind in type(error).__mro__)

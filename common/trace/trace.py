@@ -157,7 +157,7 @@ class Tracer:
             blocks, at_once = None, math.prod(launch.grid)
         executor.run(arguments, blocks, at_once, self.order)
         for host, copied in back:
-            np.copyto(host, np.asarray(copied))
+            host[...] = np.asarray(copied)
         return blocks is None
 
     def _executor(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common import cli
+from common.commands import scripts
 from common.trace import script
 
 PROGRAMS = sorted(Path(__file__).parent.joinpath("programs").glob("*.py"))
@@ -28,6 +30,19 @@ def test_a_program_is_told_for_what_it_is(path, capsys):
         assert f"{path.name}:{lines[0]}" in found.unknown[0]
     else:
         assert (faults[0].kind, faults[0].line) == (wanted, lines[0]), faults
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "stops"),
+    [
+        (["--", "--stop"], ["--stop"], False), (["a", "--", "--stop"], ["a", "--stop"], False),
+        (["a", "--stop", "b"], ["a", "b"], True), (["--stop", "--", "--", "x"], ["--", "x"], True),
+    ],
+)  # fmt: skip
+def test_two_dashes_end_the_options_of_run(words, own, stops):
+    options = cli.common_parser().parse_args(["run", "program.py", *words])
+    options.given = ["run", "program.py", *words]
+    assert (scripts._own_options(options), options.stop) == (own, stops)
 
 
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"

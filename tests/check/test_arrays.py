@@ -24,20 +24,20 @@ import numpy as np
 from common.catalog import reference
 from common.catalog.problems import RAGGED
 from common.catalog import inputs
-from common.check import fullsize as kernels
+from common.check import fullsize
 
 from common.trace.trace import Tracer
 
-kernels.THREADS, kernels._ROWS = 8, 2
+fullsize.THREADS, fullsize._ROWS = 8, 2
 tracer = Tracer()
 tracer.__enter__()
 for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]:
     x, weight = inputs.integers(problem, 1)
-    kernels.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
-    found, right = kernels.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
+    fullsize.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
+    found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
     np.testing.assert_array_equal(found, right, str(problem))
     some = np.arange(found.size - 1, -1, -3)
-    np.testing.assert_array_equal(kernels.at(problem, x, weight, some), right[some], str(problem))
+    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some], str(problem))
     print(problem.ladder)
 """
 
@@ -74,18 +74,18 @@ import sys
 import numpy as np
 from common.catalog import reference
 from common.catalog import inputs
-from common.check import fullsize as kernels
+from common.check import fullsize
 sys.path.insert(0, "tests/check")
-from test_oracle import LARGE
+from test_arrays import LARGE
 
 problem = LARGE[int(sys.argv[1])]
 for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
-    found, right = kernels.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
+    found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
     np.testing.assert_array_equal(found, right)
     some = np.arange(found.size - 1, -1, -997)
-    np.testing.assert_array_equal(kernels.at(problem, x, weight, some), right[some])
+    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some])
 x, weight = inputs.normals(problem, 2)
-found, right = kernels.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
+found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
 np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
 """
 
