@@ -121,10 +121,12 @@ def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
 
 @kind("across")
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
-    """Time on the card of that record over the time here."""
+    """Time on the card of that record over the time here; None if either was measured on an older version."""
     rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
+    if not _same_size(*rows) or any(current.older(row, name) for row in rows):
+        return None
     above, below = (row.timing.median_ms if row else 0.0 for row in rows)
-    return of(above / below, ".2f") if _same_size(*rows) else None
+    return of(above / below, ".2f")
 
 
 @kind("share")

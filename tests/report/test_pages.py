@@ -12,8 +12,8 @@ from matplotlib import image
 from msgspec.structs import replace
 
 from common.catalog import catalog, device, exercises
-from common.records import records
-from common.records.entries import MachineCode
+from common.records import current, records
+from common.records.entries import MachineCode, StepRow
 from common.records.records import Record
 from common.report import figures, pages
 
@@ -210,6 +210,14 @@ def test_a_lessons_page_can_be_read_at_one_sitting(path):
     words = re.sub(other, "", text(path), flags=re.DOTALL | re.MULTILINE).split()
     assert sum(bool(re.search(r"\w", word)) for word in words) <= 3200
     assert len(re.findall(r"^\|[ :|-]+\|$", open_, re.MULTILINE)) <= 8
+
+
+@pytest.mark.parametrize("path", sorted(records.RESULTS.glob("*-as-*.json")), ids=lambda path: path.stem)
+def test_what_was_measured_on_a_played_card_is_on_the_steps_page(path):
+    rows = [(name, row) for mine in Record.load(path).data.rows.values() for name, row in mine.items()]
+    steps = {name for name, row in rows if isinstance(row, StepRow) and not current.older(row, name)}
+    shown = {name for page in pages.pages() for name in re.findall(rf"across \S+ (\w+) {path.stem} -->", text(page))}
+    assert shown == steps != set()
 
 
 def test_the_readme_is_short():
