@@ -16,6 +16,7 @@ from sampling import DAY, one_of_each, some
 from common.catalog import catalog, store
 from common.catalog.problems import RAGGED, Gemm
 from common.check import tasks
+from common.check.findings import KINDS
 from common.explain import diagnose
 from common.run import isolate
 from common.run.messages import Check
@@ -112,7 +113,7 @@ def test_the_collection_is_complete():
 
 def test_every_kind_of_finding_has_a_kernel():
     expected = {kind for kernel in FILES for one in on_any(kernel) for kind in one.kinds}
-    assert expected | {"refused"} == {*findings.KINDS, *ENDED}  # this one has a class
+    assert expected | {"refused"} == {*KINDS, *ENDED}  # this one has a class
 
 
 @pytest.mark.parametrize("find", ["acc = 1", "float32"])
@@ -145,7 +146,7 @@ def test_an_expectation_fails_on_another_kind_or_message():
 # --- those that say which finding comes first ---
 
 
-SEEN = with_kind(*findings.KINDS)
+SEEN = with_kind(*KINDS)
 
 
 @each(one_of_each(SEEN, lambda kernel: (kernel.ladder, traced(kernel).kind)))
