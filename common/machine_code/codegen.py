@@ -290,7 +290,7 @@ def _source_lines() -> Iterator[None]:
 def _tool(name: str) -> str:
     # pip puts NVIDIA's tools under site-packages/nvidia
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
-    for pattern in (f"cu*/bin/{name}*", f"cuda_*/bin/{name}*"):
+    for pattern in (f"cu[0-9]*/bin/{name}*", f"cuda_*/bin/{name}*"):  # of CUDA 13 on, and before: the newer first
         found = sorted(packages.glob(pattern))
         if found:
             return str(found[-1])
