@@ -42,7 +42,9 @@ COMMAND_SECONDS = 600.0  # for a lesson's own command
 
 def commands(known: arguments.Commands) -> None:
     sub = known.add("bench", _bench, "check and time all steps and NVIDIA's libraries that have no current record")
-    sub.add_argument("steps", nargs="*", metavar="STEP", help="measure these anew (default: those without a current record)")
+    sub.add_argument(
+        "steps", nargs="*", metavar="STEP", help="measure these (default: those without a current record)"
+    )
     arguments.takes_preset(sub, "all")
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")

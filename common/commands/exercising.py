@@ -27,7 +27,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     arguments.takes_json(sub)
     arguments.takes_sim(sub)
-    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time limit of each check (default: 60)")
+    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of each check (default: 60)")
     sub.add_argument("--workers", type=int, metavar="N", help="files graded at a time (default: one per processor)")
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for grades.json and grades.md")
 

@@ -28,7 +28,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     size, way = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
-    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: the one that shows the step's idea)")
+    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one that shows the idea)")
     size.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape in place of a preset")
     arguments.takes_sim(parser)
     way.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")

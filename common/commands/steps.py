@@ -41,7 +41,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--fresh", action="store_true", help="do all of it anew, changed or not")
 
     sub = known.add("diff", _diff, "show what differs between two steps, docstrings left out")
-    sub.add_argument("old", metavar="FROM", help="step or experiment; without TO, it is compared with the step it grew from")
+    sub.add_argument("old", metavar="FROM", help="step or experiment; without TO, compared with what it grew from")
     sub.add_argument("new", metavar="TO", nargs="?", help="step or experiment")
 
 
