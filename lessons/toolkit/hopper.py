@@ -13,12 +13,13 @@ elements. Compute capability 9.0 alone, "9.0a".
 """
 
 from llvmlite import ir
-from numba import cuda, float32, int64, types
+from numba import cuda, float32, int64, types, uint32
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
 from lessons.toolkit import ptx
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
+from lessons.toolkit.unroll import inlined, pasted
 
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
 
@@ -106,6 +107,26 @@ def barrier_wait(typing_context, bars, i, parity):
         "@done bra AGAIN; trap; ARRIVED: }"
     )
     return types.void(bars, i, parity), ptx.instruction(text, "sr")
+
+
+@pasted
+def open_stages(filled, emptied, stages, arrivals):
+    """Make the barriers of a ring of stages: `filled` counts bytes, `emptied` so many arrivals of who reads them.
+
+    One thread calls it; then publish_barriers, and a barrier for all.
+    """
+    for stage in range(stages):
+        barrier_init(filled, stage, 1)
+        barrier_init(emptied, stage, arrivals)
+
+
+@inlined
+def next_stage(stage, parity, stages):
+    """The stage after this one of a ring of `stages`, and the parity of its barrier's phase."""
+    stage += uint32(1)
+    if stage == uint32(stages):
+        stage, parity = uint32(0), parity ^ uint32(1)
+    return stage, parity
 
 
 # --- the matrix unit ---
