@@ -19,7 +19,7 @@ import numpy as np
 from numba import cuda, float32, uint32, uint64
 
 from lessons.toolkit import hopper
-from lessons.toolkit.grid import jit, persistent
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import VECTOR, aligned
 from lessons.toolkit.mma import to_tf32
@@ -186,5 +186,5 @@ def launch(a, b, c, parts=None):
     split_b.launch(b, parts)
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    blocks = persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     gemm_tf32x3[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, K)

@@ -21,10 +21,11 @@ from numba import cuda, float32, int32, uint32, uint64
 from numba.types import float16
 
 from lessons.toolkit import hopper
-from lessons.toolkit.grid import jit, persistent
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.mma import ldmatrix4
-from lessons.toolkit.unroll import inlined, pasted, unroll, unrolled
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
@@ -230,7 +231,7 @@ def convolve(x, filt, y, geometry, kind=FP16, **tile):
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=kind.tf32)
     y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, kind.row))
     kernel, threads, shared_bytes = specialise(**tile, kind=kind)
-    blocks = persistent(-(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N))
+    blocks = hopper.persistent(-(-GEMM_M // BLOCK_M) * -(-K // BLOCK_N))
     kernel[blocks, threads, 0, shared_bytes](x_map, filt_map, y_map, (GEMM_M, K, C), (T, R, S), (O, P, Q), geometry)
 
 

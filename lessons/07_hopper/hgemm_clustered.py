@@ -14,7 +14,7 @@ import importlib
 from numba import cuda, float32, int32, uint32, uint64
 
 from lessons.toolkit import hopper
-from lessons.toolkit.grid import jit, persistent
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned, store2_rounded
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -174,5 +174,5 @@ def launch(a, b, c):
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    blocks = persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     hgemm_clustered[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])

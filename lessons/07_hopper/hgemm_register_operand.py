@@ -16,11 +16,12 @@ from numba import cuda, float32, int32, uint32, uint64
 from numba.types import float16
 
 from lessons.toolkit import hopper
-from lessons.toolkit.grid import jit, persistent
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
-from lessons.toolkit.unroll import inlined, pasted, unroll, unrolled
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
@@ -173,5 +174,5 @@ def launch(a, b, c):
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    blocks = persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     hgemm_register_operand[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])

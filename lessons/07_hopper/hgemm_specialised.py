@@ -16,7 +16,7 @@ import importlib
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import hopper
-from lessons.toolkit.grid import jit, persistent
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -147,5 +147,5 @@ def launch(a, b, c):
         return unaligned.launch(a, b, c)
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
-    blocks = persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
+    blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
     hgemm_specialised[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

@@ -49,15 +49,6 @@ def multiprocessors():
         return 132
 
 
-def persistent(tiles, cluster=1):
-    """Blocks that stay for tile after tile, in clusters that take a tile together: few enough to end together.
-
-    As many as the GPU holds at a time, one on a multiprocessor, would be done no earlier.
-    """
-    turns = -(-tiles // (multiprocessors() // cluster))
-    return cluster * -(-tiles // turns)
-
-
 def choose(tiles, GEMM_M, GEMM_N, GEMM_K):
     """The tile with the least estimated time, and its SPLIT_K; `tiles` maps what a full GPU reaches to constants."""
 

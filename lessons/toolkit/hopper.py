@@ -18,8 +18,10 @@ from numba.cuda.extending import intrinsic
 from numba.types import float16
 
 from lessons.toolkit import ptx
+from lessons.toolkit.grid import multiprocessors
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
-from lessons.toolkit.unroll import inlined, pasted
+from lessons.toolkit.unroll import inlined
 
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
 
@@ -386,7 +388,16 @@ def tma_wait(typing_context, pending):
     return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
 
-# --- clusters, registers ---
+# --- blocks that stay, clusters, registers ---
+
+
+def persistent(tiles, cluster=1):
+    """Blocks that stay for tile after tile, in clusters that take a tile together: few enough to end together.
+
+    As many as the GPU holds at a time, one on a multiprocessor, would be done no earlier.
+    """
+    turns = -(-tiles // (multiprocessors() // cluster))
+    return cluster * -(-tiles // turns)
 
 
 @intrinsic

@@ -21,14 +21,6 @@ def inlined(function):
     return cuda.jit(device=True, forceinline=True)(function)
 
 
-def pasted(function):
-    """A device function that Numba copies into every caller before it compiles, as if it were written there.
-
-    It is compiled anew for each call, with the caller's types, and leaves no trace in the machine code.
-    """
-    return cuda.jit(device=True, inline="always")(function)
-
-
 def unrolled(count):
     """Marks a loop for `unroll`; without it, plain range."""
     return range(count)

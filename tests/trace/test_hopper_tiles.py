@@ -17,7 +17,7 @@ from common.check import check, tasks
 from common.run import child
 from common.run.messages import Check
 from common.trace.hopper import layouts
-from lessons.toolkit import grid
+from lessons.toolkit import hopper
 
 pytestmark = pytest.mark.usefixtures("traced")
 ORDERS = ("forward", "backward", 1)
@@ -50,7 +50,7 @@ def launched(path, problem, operands, helpers=None, **tile):
     module = catalog.load(path, problem.ladder, helpers=helpers)
     if tile:
         module.launch = partial(module.launch, **(module.shipped(problem) | tile))
-    with mock.patch.object(grid, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
+    with mock.patch.object(hopper, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
         bench = check.Bench(module, problem)
         bench.load(*operands)
         bench.y.blank()

@@ -7,7 +7,8 @@ empty when the consumers of both blocks say so, to both. No block may end while 
 from numba import uint32
 
 from lessons.toolkit import hopper
-from lessons.toolkit.unroll import inlined, pasted
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined
 
 CLUSTER = 2  # blocks, below each other
 ALL = (1 << CLUSTER) - 1  # of them
