@@ -50,7 +50,7 @@ class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """``results/compilers/numba-cuda-mlir.json``: each step by this compiler, by name; ``compiler`` is its version."""
+    """``results/compilers/numba-cuda-mlir.json``: each step by name; ``compiler`` is the package and its version."""
 
     compiler: str
     steps: dict[str, Compiled]
