@@ -17,7 +17,7 @@ def table() -> Table:
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
     for name, other in record.steps.items():
-        pair = records.main_kernel(code, name, other.preset), summaries.main_kinds.compiled(other.kernels)
+        pair = records.main_kernel(code, name, other.preset), summaries.main_compiled(other.kernels)
         both = [kernel for kernel in pair if kernel and kernel.occupancy]
         if len(both) < len(pair):
             reasons.setdefault(other.reason, []).append(f"`{name}`")
