@@ -5,14 +5,15 @@ from __future__ import annotations
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import records
+from common.records.entries import MachineCode
 from common.report import figures, kinds
 from common.report.table import Table
 
 
-def table() -> Table:
+def table(code: MachineCode) -> Table:
     """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records."""
-    record, code = successor.load(records.RESULTS), records.load_code()
-    if record is None:
+    record = successor.load(records.RESULTS)
+    if record is None or not code.steps:
         raise kinds.UnmeasuredError(str(successor.FILE))
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
