@@ -24,17 +24,15 @@ def table(code: MachineCode) -> Table:
             reasons.setdefault(other.reason, []).append(f"`{name}`")
             continue
         loops = [HotLoop.recorded(kernel).per_multiply_add() for kernel in both]
-        cells = [str(kernel.registers) for kernel in both]
-        cells += [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy]
-        cells += [summaries.shown(each) if each else "–" for each in loops]
-        rows.append([f"`{name}`", *cells, *(f"{each:.2f}" for each in other.seconds)])
-    header = ["step"]
-    for what in ("registers", "occupancy", "instructions per multiply-add", "seconds to compile"):
-        header += [what, "successor"]
+        pairs = (
+            [str(kernel.registers) for kernel in both],
+            [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
+            [summaries.shown(each) if each else "–" for each in loops],
+            [f"{each:.2f}" for each in other.seconds],
+        )
+        rows.append([f"`{name}`", *map(" → ".join, pairs)])
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "seconds to compile"]
     refused = " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
     tools = f"{record.compiler} and {figures.versions(code.tools)}"
-    return Table(
-        header,
-        rows,
-        f"{kinds.compiled('The innermost multiply loop', successor.ARCHITECTURE, tools, None)} {refused}",
-    )
+    what = "numba-cuda → its successor: the innermost multiply loop"
+    return Table(header, rows, f"{kinds.compiled(what, successor.ARCHITECTURE, tools, None)} {refused}")
