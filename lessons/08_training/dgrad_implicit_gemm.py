@@ -23,15 +23,7 @@ from typing import NamedTuple
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit.grid import jit, partial_outputs
-from lessons.toolkit.memory import (
-    VECTOR,
-    aligned,
-    fetch1_or_zero,
-    fetch4_or_zero,
-    load1_or_zero,
-    load4_or_zero,
-    shared_array,
-)
+from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -62,7 +54,6 @@ TUNABLES = {
     "GROUP_M": (1, 8),
     "SPLIT_K": long_sums.SPLITS,
 }
-SHARED_BYTES = 49152
 
 
 class Prepared(NamedTuple):
@@ -86,30 +77,6 @@ def shipped(problem):
     return plan(problem.N * problem.D * problem.H * problem.W, problem.C, problem.reduction)
 
 
-class Pixels(NamedTuple):
-    """Device functions: which pixels of dx, and which tiles of GEMM_K, belong to a block of rows."""
-
-    # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
-    tiles_of: object
-    pixel_of: object  # (number, inputs, part, extra): n, d, h and w of the part's row of this number
-
-
-@inlined
-def tiles_of(block_m, extra):
-    return 0, 0, 0, extra
-
-
-@inlined
-@narrow
-def pixel_of(number, inputs, part, extra):
-    D, H, W = uint32(inputs[0]), uint32(inputs[1]), uint32(inputs[2])
-    n, d = int64(number // (D * H * W)), int32(number // (H * W) % D)
-    return n, d, int32(number // W % H), int32(number % W)
-
-
-IN_ORDER = Pixels(tiles_of, pixel_of)  # all pixels, one after another, with all tiles
-
-
 @lru_cache
 def specialise(
     pixels_in, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M
@@ -119,25 +86,13 @@ def specialise(
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
     tiles_of, pixel_of = pixels_in
-    A_PIECE, B_PIECE = VECTOR if wide_dy else 1, VECTOR if wide else 1  # values copied at a time
-    A_COLUMNS, B_COLUMNS = BLOCK_K // A_PIECE, BLOCK_N // B_PIECE  # pieces along a row of dy, of the filter
-    A_ROWS, B_ROWS = THREADS // A_COLUMNS, max(1, THREADS // B_COLUMNS)  # rows copied at a time
-    ACROSS = max(1, B_COLUMNS // THREADS)  # turns for one row of b_tile
-    if BLOCK_K % VECTOR or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS or B_COLUMNS * B_ROWS % THREADS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    A_TURNS, B_TURNS = BLOCK_M // A_ROWS, BLOCK_K // B_ROWS * ACROSS
-    A_STAGE = A_TURNS * A_PIECE
-    A_SIZE, BOTH = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N)
-    MASKS = BLOCK_M * WORDS
-    ENTRY = 3 + WORDS  # of the table
+    A_PIECE, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_M, BLOCK_K, wide_dy, THREADS)
+    B_PIECE, B_COLUMNS, B_ROWS, ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
+    A_SIZE, BOTH, MASKS = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N), BLOCK_M * WORDS
+    register_tiles.require_room(BOTH + 2 * BLOCK_M + MASKS, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
+    A_STAGE, ENTRY = A_TURNS * A_PIECE, 3 + WORDS  # values of dy that a thread brings, words of an entry
     TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the entry of the next tile, and its number
-    needed = 4 * (BOTH + 2 * BLOCK_M + MASKS)
-    if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {WORDS=}: tiles and masks take {needed} bytes, {SHARED_BYTES=}"
-        )
-    load_or_zero = load4_or_zero if wide_dy else load1_or_zero
-    fetch_or_zero = fetch4_or_zero if wide else fetch1_or_zero
+    load_or_zero, fetch_or_zero = register_tiles.loads(wide_dy), register_tiles.fetches(wide)
 
     @inlined
     @narrow
@@ -275,7 +230,7 @@ def workspace(problem, **tile):
     return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
-def launch(dy, prepared, dx, geometry, partials=None, pixels=IN_ORDER, **tile):
+def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):
     filt, table, extra, blocks_m, chosen = prepared
     tile = {**chosen, **tile}
     N, D, H, W, C = dx.shape
