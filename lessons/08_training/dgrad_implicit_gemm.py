@@ -6,10 +6,8 @@ New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channel
     tap t at output (d + pad_d - t*dilation_d) / stride_d, if that leaves no rest. With d + pad_d = stride_d*a + b and
     t*dilation_d = stride_d*e + f it is output a - e, if b == f. So offsets still add, one of the pixel and one of the
     tap, and a mask bit for each tap also drops those of another rest. A tile of GEMM_K stays within one tap, so the
-    table needs an entry for each tile only.
-    Filters are not turned round: as they lie, channels run along memory, and channels are the columns here. So b_tile
-    has a row of channels for each k. If dy is transposed on its way, as gemm_tuned does with A (lesson 04), so has
-    a_tile, and the multiplication is that of gemm_tuned.
+    table needs an entry for each tile only. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose
+    multiplication this is. The filter is used as it lies: its channels are the columns.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
     multiply-adds are with zeros.
@@ -32,8 +30,6 @@ long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
-divided, mark_missed = taps.divided, taps.mark_missed
-
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
 TILES = (
@@ -45,15 +41,9 @@ TILES = (
 BLOCK_K = 8
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {
-    "BLOCK_M": (32, 64, 128),
-    "BLOCK_N": (32, 64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (8, 16),
-    "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (2, 4, 6, 16),
-    "GROUP_M": (1, 8),
-    "SPLIT_K": long_sums.SPLITS,
-}
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
+}  # fmt: skip
 
 
 class Prepared(NamedTuple):
@@ -182,17 +172,17 @@ def specialise(
         thread = cuda.threadIdx.x
         for row in range(thread, BLOCK_M, THREADS):
             n, d, h, w = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
-            a_d, b_d = divided(d + geometry.pad_d, geometry.stride_d)
-            a_h, b_h = divided(h + geometry.pad_h, geometry.stride_h)
-            a_w, b_w = divided(w + geometry.pad_w, geometry.stride_w)
+            a_d, b_d = taps.divided(d + geometry.pad_d, geometry.stride_d)
+            a_h, b_h = taps.divided(h + geometry.pad_h, geometry.stride_h)
+            a_w, b_w = taps.divided(w + geometry.pad_w, geometry.stride_w)
             starts[row] = (((n * O + a_d) * P + a_h) * Q + a_w) * K  # beyond dy if all taps miss
             pixels[row] = uint32(((n * D + d) * H + h) * W + w) if n < N else GEMM_M
             for word in range(WORDS):
                 masks[row * WORDS + word] = 0 if n < N else 0xFFFFFFFF
             masks[row * WORDS + WORDS - 1] |= 1 << WORD - 1  # beyond the last filter
-            mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
-            mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
-            mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
+            taps.mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
+            taps.mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
+            taps.mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
         if thread == 0:  # what only the store needs takes no registers meanwhile
             origin[0], origin[1] = split, n0
         cuda.syncthreads()
