@@ -11,16 +11,15 @@ same three matrices, the outer two on their side:
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
 
-from numba import float32, int64, uint32
+from numba import float32
 
-from lessons.toolkit.memory import VECTOR, load4_or_zero
+from lessons.toolkit.memory import VECTOR
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 TAPS = 3  # along either axis
 PATCH = 2  # outputs along either axis that share their products
 WINDOW = PATCH + TAPS - 1  # inputs of them
 PRODUCTS = WINDOW * WINDOW
-ROW = WINDOW * VECTOR  # values of a row of a window, of four channels or filters
 LEAST_SUM = 64  # outputs in a sum of wgrad
 LEAST_FILTERS = 32  # in a sum of dgrad
 
@@ -79,54 +78,3 @@ def elements_of(products, v, elements):
         m0, m1 = products[first], products[first + VECTOR]
         m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
         elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
-
-
-# --- what becomes of x and of dy, for the gradient of the taps ---
-
-
-@inlined
-def sum_inputs(values, at, step):
-    """Of four values, `step` apart, what becomes of inputs, in their place."""
-    d0, d1, d2, d3 = values[at], values[at + step], values[at + 2 * step], values[at + 3 * step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_inputs(d0, d1, d2, d3)
-
-
-@inlined
-def sum_doutputs(values, at, step):
-    """Of two values, `step` apart, the four that become of gradients of outputs, there and behind."""
-    d0, d1 = values[at], values[at + step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_doutputs(d0, d1)
-
-
-@inlined
-@unroll
-def transform_window(values, x, n, h, w, c):
-    """values[product, v]: what becomes of the window of x that begins at [n, 0, h, w], of channels c to c + 3."""
-    N, _, H, W, C = x.shape
-    first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
-    for r in unrolled(WINDOW):
-        for s in unrolled(WINDOW):
-            inside = c < C and n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
-            load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
-    for v in unrolled(VECTOR):
-        for s in unrolled(WINDOW):
-            sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
-        for r in unrolled(WINDOW):
-            sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-
-
-@inlined
-@unroll
-def transform_patch(values, dy, n, p, q, k):
-    """values[product, v]: what becomes of the patch of dy that begins at [n, 0, p, q], of filters k to k + 3."""
-    N, _, P, Q, K = dy.shape
-    first = uint32(((n * P + p) * Q + q) * K + k)
-    for i in unrolled(PATCH):
-        for j in unrolled(PATCH):
-            inside = k < K and n < N and p + i < P and q + j < Q
-            load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
-    for v in unrolled(VECTOR):
-        for i in unrolled(PATCH):
-            sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
-        for s in unrolled(WINDOW):
-            sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
