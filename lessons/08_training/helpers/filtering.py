@@ -11,9 +11,12 @@ same three matrices, the outer two on their side:
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
 
-from numba import float32
+from functools import lru_cache
+
+from numba import cuda, float32
 
 from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 TAPS = 3  # along either axis
@@ -21,6 +24,7 @@ PATCH = 2  # outputs along either axis that share their products
 WINDOW = PATCH + TAPS - 1  # inputs of them
 PRODUCTS = WINDOW * WINDOW
 LEAST_SUM = 64  # outputs in a sum of wgrad
+FILTERS = 4  # that a block transforms
 LEAST_FILTERS = 32  # in a sum of dgrad
 
 
@@ -78,3 +82,38 @@ def elements_of(products, v, elements):
         m0, m1 = products[first], products[first + VECTOR]
         m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
         elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
+
+
+# --- the filter, flipped ---
+
+
+@lru_cache
+def transforming(BLOCK_N):
+    """The kernel that works out what becomes of filters, BLOCK_N channels side by side."""
+
+    @cuda.jit
+    def transform_filters(filt, filters):
+        """filters[block, k, product, c]: what becomes of filt[k, 0, r, s, c], flipped; zeros beyond K and C."""
+        K, _, _, _, C = filt.shape
+        block, c = cuda.blockIdx.y, cuda.threadIdx.x
+        column, k = block * BLOCK_N + c, cuda.blockIdx.x * FILTERS + cuda.threadIdx.y
+        if k < filters.shape[1]:
+            across = cuda.local.array((TAPS, WINDOW), float32)
+            for r in range(TAPS):
+                g0 = g1 = g2 = float32(0.0)
+                if k < K and column < C:
+                    row = filt[k, 0, TAPS - 1 - r]
+                    g0, g1, g2 = row[2, column], row[1, column], row[0, column]
+                across[r, 0], across[r, 1], across[r, 2], across[r, 3] = of_taps(g0, g1, g2)
+            for s in range(WINDOW):
+                f0, f1, f2, f3 = of_taps(across[0, s], across[1, s], across[2, s])
+                filters[block, k, s, c], filters[block, k, WINDOW + s, c] = f0, f1
+                filters[block, k, 2 * WINDOW + s, c], filters[block, k, 3 * WINDOW + s, c] = f2, f3
+
+    return transform_filters
+
+
+def transform_taps(filt, filters):
+    """Launch it: filters [block, k, product, c] gets what becomes of filt [K, 1, 3, 3, C]."""
+    blocks, deep, _, channels = filters.shape
+    transforming(channels)[(ceil_div(deep, FILTERS), blocks), (channels, FILTERS)](filt, filters)
