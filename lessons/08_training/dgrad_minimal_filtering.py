@@ -71,9 +71,9 @@ ACC = WINDOW * TILE
 
 
 # A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
-# in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile what
-# becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`; where in
-# filters its copies begin, and where in a pair of tiles what is `copied` belongs
+# in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile
+# what becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`;
+# where in filters its copies begin, and where in a pair of tiles what is `copied` belongs
 
 
 @inlined
