@@ -288,9 +288,9 @@ def _source_lines() -> Iterator[None]:
 
 
 def _tool(name: str) -> str:
-    # pip puts NVIDIA's tools under site-packages/nvidia
+    # pip puts NVIDIA's tools under site-packages/nvidia: in cu13, or before CUDA 13 in cuda_nvcc; the newer first
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
-    for pattern in (f"cu*/bin/{name}*", f"cuda_*/bin/{name}*"):
+    for pattern in (f"cu[0-9]*/bin/{name}*", f"cuda_*/bin/{name}*"):
         found = sorted(packages.glob(pattern))
         if found:
             return str(found[-1])

@@ -51,7 +51,8 @@ def test_it_is_a_notebook_without_outputs():
 def test_its_cells_run_in_order_without_a_gpu():
     ran = _run("\n\n".join(map(_source, _cells("code"))), NOTEBOOK.parent)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    for said in ("all packages are here", "no GPU", "3 blocks of 4", "photograph.png", "gemm_naive", "sectors"):
+    steps = "gemm_naive", "gemm_shared_tile", "gemm_wide_loads"
+    for said in ("all packages are here", "no GPU", "3 blocks of 4", "photograph.png", "sectors", *steps):
         assert said in ran.stdout, said
 
 
