@@ -194,6 +194,7 @@ def cluster():
     """What each block of a pair of hgemm_clustered asks for, and in whose stage it arrives."""
     figure, axes = canvas.new_figure(9.6, 4.0)
     width, gap = 8.0, 3.0
+    share = clustered.PARTS // clustered.CLUSTER  # panels that one block asks for
     for rank in range(clustered.CLUSTER):
         left = rank * (width + gap)
         outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
@@ -201,14 +202,14 @@ def cluster():
         box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
         label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
         for panel in range(clustered.PARTS):
-            asker = panel // clustered.SHARE
+            asker = panel // share
             box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
             label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
         box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
         label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
         axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
         for to in range(clustered.CLUSTER):
-            end = to * (width + gap) + 2.8 + (rank * clustered.SHARE + clustered.SHARE / 2) * 1.3
+            end = to * (width + gap) + 2.8 + (rank * share + share / 2) * 1.3
             axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
     note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."
     label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
