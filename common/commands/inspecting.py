@@ -10,12 +10,13 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import device, problems, store
+from common.catalog import catalog, device, problems, store
 from common.catalog.catalog import Step
 from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
+from common.machine_code import successor
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
@@ -33,6 +34,8 @@ def commands(known: arguments.Commands) -> None:
     show = sub.add_mutually_exclusive_group()
     show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
     show.add_argument("--sass", action="store_const", const="sass", dest="show", help="print all machine code")
+    text = "mlir: beside numba-cuda's code that of its successor, numba-cuda-mlir, where it is installed"
+    sub.add_argument("--compiler", choices=("mlir",), help=text)
     text = "compile all steps, or those named, and write results/machine-code.json (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
@@ -47,6 +50,8 @@ def commands(known: arguments.Commands) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
+    if options.compiler:
+        return _compilers(options)
     if options.record:
         return _record(options)
     if len(options.steps) not in (1, 2):
@@ -76,6 +81,29 @@ def _inspect(options: argparse.Namespace) -> int:
         for reason in outcome.reasons:
             console.complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
     return verdicts.exit_code(outcomes, asked=True)
+
+
+def _compilers(options: argparse.Namespace) -> int:
+    """Show a step's kernels by both compilers side by side, and the hot loops of the successor's."""
+    if options.cc or options.show or options.json:
+        raise ValueError("--compiler mlir: goes with STEP, --problem and --file, or with --record alone")
+    if options.record:
+        steps = [step for step in catalog.steps() if not step.requires]
+        made = successor.save(steps, records.RESULTS)
+        print(f"{sum(not one.reason for one in made.steps.values())} of {len(steps)} steps compile")
+        return RIGHT
+    (step,) = arguments.one_or_two(options)
+    preset = arguments.preset_of([step], options.problem)
+    preset = preset or problems.DEFAULT_PRESET[step.ladder]
+    new = successor.compiled(step, preset, options.file)
+    (outcome,) = compiling.summaries([(step, preset)], successor.ARCHITECTURE, options.file)
+    say = console.say(options)
+    both = [("numba-cuda", card) for card in outcome.cards] + [(successor.PACKAGE, card) for card in new]
+    say.print(tables.side_by_side(both))
+    for card in new:
+        for part in tables.full(step.name, card):
+            say.print(part)
+    return RIGHT
 
 
 def _record(options: argparse.Namespace) -> int:

@@ -6,5 +6,6 @@ Module by module:
     codegen       compiles to PTX, assembles and disassembles, without a GPU
     sass          reads a disassembly: instructions, their classes, lines, loops
     summaries     a kernel's summary: registers, occupancy, hot loop; which kernel is a step's main one
+    successor     what numba-cuda-mlir makes of a step
     kernelcache   kernels compiled before, to be run
 """

@@ -224,7 +224,9 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
-    return Table(header, rows, compiled("The innermost multiply loop", architecture, code, preset))
+    return Table(
+        header, rows, compiled("The innermost multiply loop", architecture, figures.versions(code.tools), preset)
+    )
 
 
 @kind("lines", TABLES)
@@ -241,14 +243,16 @@ def source_lines(code: MachineCode, *words: str) -> Table:
         [f"`{line.text}`".replace("|", "\\|"), *(str(line.mix.get(group, "")) for group in order)] for line in lines
     ]
     rows.append(["*in all*", *(str(mix[group]) for group in order)])
-    note = compiled(f"The innermost multiply loop of `{name}`", kernel.architecture, code, preset)
+    note = compiled(
+        f"The innermost multiply loop of `{name}`", kernel.architecture, figures.versions(code.tools), preset
+    )
     return Table(["source line", *order], rows, note)
 
 
-def compiled(what: str, architecture: str, code: MachineCode, preset: str | None) -> str:
+def compiled(what: str, architecture: str, tools: str, preset: str | None) -> str:
     """What a table of machine code says below itself."""
     on = f" for `{preset}`," if preset else ""
-    return f"{what},{on} compiled for compute capability {architecture} with {figures.versions(code.tools)}."
+    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
 
 
 # --- counters, sanitizers, errors, epilogues ---

@@ -15,7 +15,7 @@ import importlib
 
 from numba import cuda, float32, uint32
 
-from lessons.toolkit.hopper import float_tiles, wgmma_tf32, wgmma_tf32_registers
+from lessons.toolkit import hopper
 from lessons.toolkit.memory import store2
 from lessons.toolkit.unroll import inlined
 
@@ -38,7 +38,9 @@ def leave_part(tiles, at, acc, first):
         store2(tiles, place + uint32(8 * 32), acc, first + uint32(4 * j + 2))
 
 
-TF32 = im2col.Kind(4, 8, float32, float_tiles, wgmma_tf32, wgmma_tf32_registers, leave_part, tf32=True)
+TF32 = im2col.planning.Kind(
+    4, 8, float32, hopper.float_tiles, hopper.wgmma_tf32, hopper.wgmma_tf32_registers, leave_part, tf32=True
+)
 
 
 def shipped(problem):
@@ -53,6 +55,6 @@ def prepare(filt, problem):
 
 def launch(x, prepared, y, geometry, **tile):
     filt, _ = prepared
-    if not im2col.describable(x, filt, y, geometry):
+    if not im2col.planning.describable(x, filt, y, geometry):
         return unaligned.launch(x, prepared, y, geometry, SPLIT_K=1)
     im2col.convolve(x, filt, y, geometry, TF32, **tile)

@@ -18,35 +18,16 @@ import importlib
 import numpy as np
 from numba import cuda, float32, uint32, uint64
 
-from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_arrive_at,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    cluster_rank,
-    cluster_sync,
-    descriptor,
-    float_tiles,
-    give_registers,
-    publish_barriers,
-    take_registers,
-    tma_load2,
-    tma_load2_multicast,
-    tma_wait_read,
-    wgmma_commit,
-    wgmma_fence,
-    wgmma_tf32_registers,
-    wgmma_wait,
-)
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import VECTOR, aligned, load4, shared_array, store4
+from lessons.toolkit.memory import VECTOR, aligned
 from lessons.toolkit.mma import to_tf32
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+split_b = importlib.import_module("lessons.07_hopper.helpers.split_b")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part
 
 REQUIRES = "9.0a"
@@ -80,37 +61,6 @@ K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4
 LOW = B_SIZE * BYTES >> 4  # from the high tile of B to the low one, as descriptors count
 SHARE = BLOCK_N // CLUSTER  # rows of a tile of B that one block asks for
 ACC, FRAG = BLOCK_N // 2, K_STEPS * 4
-SPLIT, SPLIT_THREADS = 64, 256  # rows and columns of B that a block splits
-QUADS = SPLIT // VECTOR
-STRIDE = SPLIT + 1  # padded against bank conflicts
-TURNED = SPLIT * STRIDE
-
-
-@jit(SPLIT_THREADS, 6)
-def split_b(b, parts):
-    """parts[n] = b[:, n] rounded to TF32, parts[N + n] = what is left of it: rows run along k."""
-    turned = shared_array(TURNED)
-    quad = cuda.local.array(VECTOR, float32)
-    rest = cuda.local.array(VECTOR, float32)
-    K, N = b.shape
-    blocks_n = (N + SPLIT - 1) // SPLIT
-    k0, n0 = cuda.blockIdx.x // blocks_n * SPLIT, cuda.blockIdx.x % blocks_n * SPLIT
-    row, column = cuda.threadIdx.x // QUADS, cuda.threadIdx.x % QUADS * VECTOR
-    for i in range(0, SPLIT, SPLIT_THREADS // QUADS):
-        if k0 + row + i < K and n0 + column < N:
-            load4(quad, 0, b, (k0 + row + i) * N + n0 + column)
-            for v in range(VECTOR):
-                turned[(column + v) * STRIDE + row + i] = quad[v]
-    cuda.syncthreads()
-    for i in range(0, SPLIT, SPLIT_THREADS // QUADS):
-        if n0 + row + i < N and k0 + column < K:
-            for v in range(VECTOR):
-                value = turned[(row + i) * STRIDE + column + v]
-                quad[v] = to_tf32(value)
-                rest[v] = value - quad[v]
-            at = (n0 + row + i) * K + k0 + column
-            store4(parts, at, quad, 0)
-            store4(parts, at + N * K, rest, 0)
 
 
 @inlined
@@ -125,12 +75,12 @@ def locate(tile, blocks_m, blocks_n, rank):
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
     """Ask for the tile of A from k0 on, and for shares of B's two, for all; what lies outside A counts as zero."""
     start = stage * uint32(STAGE)
-    barrier_expect(bars, stage, STAGE_BYTES)
-    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    hopper.barrier_expect(bars, stage, STAGE_BYTES)
+    hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     at = start + uint32(A_SIZE) + rank * uint32(SHARE * ROW)
     n0 += rank * uint32(SHARE)
-    tma_load2_multicast(tiles, at, b_map, bars, stage, n0, k0, ALL)
-    tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
+    hopper.tma_load2_multicast(tiles, at, b_map, bars, stage, n0, k0, ALL)
+    hopper.tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
 
 
 @inlined
@@ -151,80 +101,74 @@ leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 @jit(THREADS, cluster=CLUSTER)
 @unroll
 def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
-    tiles = float_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    tiles = hopper.float_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     total = cuda.local.array(ACC, float32)
     high = cuda.local.array(FRAG, float32)
     low = cuda.local.array(FRAG, float32)
     blocks_m, blocks_n = (M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M), (N + BLOCK_N - 1) // BLOCK_N
-    thread, rank = uint32(cuda.threadIdx.x), cluster_rank()
+    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
     first, clusters = cuda.blockIdx.x // CLUSTER, cuda.gridDim.x // CLUSTER
     warpgroup = thread // uint32(128)
     if thread == 0:
-        for s in range(STAGES):
-            barrier_init(filled, s, 1)
-            barrier_init(emptied, s, CLUSTER * CONSUMERS * 4)
-        publish_barriers()
-    cluster_sync()
+        hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS * 4)
+        hopper.publish_barriers()
+    hopper.cluster_sync()
 
     stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
-        give_registers(FEW)
+        hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
             for tile in range(first, blocks_m * blocks_n, clusters):
                 m0, n0 = locate(tile, blocks_m, blocks_n, rank)
                 for k0 in range(0, K, BLOCK_K):
-                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, N, k0, rank)
-                    stage += uint32(1)
-                    if stage == uint32(STAGES):
-                        stage, parity = uint32(0), parity ^ uint32(1)
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
     else:
-        take_registers(MANY)
+        hopper.take_registers(MANY)
         # locate: the first tile: where in A the lane begins, B, and where the warp's sums leave
         warp, lane = thread // uint32(32), thread % uint32(32)
         row, member = lane // uint32(4), lane % uint32(4)
         a_at = (warp * uint32(WARP_M) + row) * uint32(ROW) + member
         swizzle = row * uint32(4)
-        b_at = descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
+        b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
         own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
         for tile in range(first, blocks_m * blocks_n, clusters):
             m0, n0 = locate(tile, blocks_m, blocks_n, rank)
             for j in range(ACC):
                 total[j] = float32(0.0)
             for _ in range(0, K, BLOCK_K):
-                barrier_wait(filled, stage, parity)
+                hopper.barrier_wait(filled, stage, parity)
                 split_a(tiles, a_at + stage * uint32(STAGE), swizzle, high, low)
 
                 # multiply: from zero, small products first
                 for j in range(ACC):
                     acc[j] = float32(0.0)
                 b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-                wgmma_fence()
+                hopper.wgmma_fence()
                 for k in unrolled(K_STEPS):
-                    wgmma_tf32_registers(acc, 0, low, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                    hopper.wgmma_tf32_registers(acc, 0, low, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
                 for k in unrolled(K_STEPS):
-                    wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N)
+                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N)
                 for k in unrolled(K_STEPS):
-                    wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
-                wgmma_commit()
-                wgmma_wait(0)
+                    hopper.wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                hopper.wgmma_commit()
+                hopper.wgmma_wait(0)
                 cuda.syncwarp()  # threads have read A themselves: a stage is empty when every warp says so
                 if lane < uint32(CLUSTER):
-                    barrier_arrive_at(emptied, stage, lane)
-                stage += uint32(1)
-                if stage == uint32(STAGES):
-                    stage, parity = uint32(0), parity ^ uint32(1)
+                    hopper.barrier_arrive_at(emptied, stage, lane)
+                stage, parity = hopper.next_stage(stage, parity, STAGES)
                 for j in range(ACC):  # while the other consumer's products are multiplied
                     total[j] += acc[j]
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, total, 0, lane)
         if lane == 0:
-            tma_wait_read(0)
-    cluster_sync()  # a block that ended would take its shared memory with it
+            hopper.tma_wait_read(0)
+    hopper.cluster_sync()  # a block that ended would take its shared memory with it
 
 
 def workspace(problem):
@@ -239,10 +183,8 @@ def launch(a, b, c, parts=None):
         return unaligned.launch(a, b, c)
     M, N = c.shape
     K = a.shape[1]
-    split_b[-(-K // SPLIT) * -(-N // SPLIT), SPLIT_THREADS](b, parts)
+    split_b.launch(b, parts)
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
-    turns = -(-tiles // (multiprocessors() // CLUSTER))
-    blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     gemm_tf32x3[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, K)

@@ -3,9 +3,7 @@
 Previous step: hgemm_specialised
 New idea: sums go to shared memory, and the copy engine writes them in whole rows, clipped at the edges, while the
     next tile is multiplied. That is the step's gain. Its name comes from a second idea, which gained nothing: blocks
-    run in pairs, a *cluster*, as two tiles of C below each other need the same tile of B. Each block asks for half of
-    it and for it to arrive in both (multicast), so that L2 sends a third less. A stage is empty when the consumers of
-    both blocks say so, to both.
+    run in pairs, a *cluster*, and share the tile of B that both need (helpers/pairs.py).
     Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
 Loads per FMA: (128 + 128) / (128 * 256) values from L2 in place of (128 + 256) / (128 * 256).
 Run: python -m lessons.07_hopper hgemm_clustered
@@ -15,37 +13,15 @@ import importlib
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_arrive_at,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    cluster_rank,
-    cluster_sync,
-    descriptor,
-    fence_async,
-    give_registers,
-    half_tiles,
-    publish_barriers,
-    take_registers,
-    tma_commit,
-    tma_load2,
-    tma_load2_multicast,
-    tma_store2,
-    tma_wait_read,
-    wgmma_commit,
-    wgmma_f16_rows,
-    wgmma_fence,
-    wgmma_wait,
-)
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned, store2_rounded
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 following = importlib.import_module("lessons.07_hopper.hgemm_tma").following
+pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -54,12 +30,10 @@ GROUP_M = 8  # rows of pairs of tiles that are computed together and share colum
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-CLUSTER = 2  # blocks, below each other
-ALL = (1 << CLUSTER) - 1  # of them
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % (CLUSTER * ROW) or BLOCK_K != ROW or STAGES < 2:
+if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % (2 * ROW) or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
         f"{BLOCK_M=} must be 128, {BLOCK_N=} of {MMA_N=}, that of 128, {BLOCK_K=} 64, {STAGES=} 2 or more"
     )
@@ -78,37 +52,10 @@ K_STEPS = BLOCK_K // MMA_K
 A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
 N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-SHARE = PARTS // CLUSTER  # panels of a tile of B that one block asks for
 ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
-
-
-def locating(GROUP_M):
-    """Build the device function that says which tile is a block's."""
-
-    @inlined
-    def locate(tile, blocks_m, blocks_n, rank):
-        """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
-        group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
-        m = group * uint32(GROUP_M)
-        rows = min(blocks_m - m, uint32(GROUP_M))
-        return ((m + turn % rows) * uint32(CLUSTER) + rank) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
-
-    return locate
-
-
-locate = locating(GROUP_M)
-
-
-@inlined
-def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0, rank):
-    """Ask for the tile of A from k0 on, and for a share of B's, for all; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
-    barrier_expect(bars, stage, STAGE_BYTES)
-    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
-    for i in range(SHARE):
-        panel = rank * uint32(SHARE) + uint32(i)
-        at = start + uint32(A_SIZE) + panel * uint32(PANEL)
-        tma_load2_multicast(tiles, at, b_map, bars, stage, k0, n0 + panel * uint32(ROW), ALL)
+CLUSTER = pairs.CLUSTER  # blocks that share tiles of B
+locate = pairs.locating(GROUP_M, BLOCK_M, BLOCK_N)
+load_tiles = pairs.loading(BLOCK_M, BLOCK_N, BLOCK_K, ROW)
 
 
 @inlined
@@ -136,15 +83,15 @@ def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
         for part in unrolled(PARTS):
             slab = own + uint32((band * PARTS + part) % SLABS * SLAB)
             if lane == 0:
-                tma_wait_read(PENDING)  # what lay here has left
+                hopper.tma_wait_read(PENDING)  # what lay here has left
             cuda.syncwarp()
             leave_part(tiles, slab, acc, uint32((band * PARTS + part) * PART))
-            fence_async()
+            hopper.fence_async()
             cuda.syncwarp()
             if lane == 0:
                 m = int32(m0) + int32(row + uint32(band * MMA_M))
-                tma_store2(to_map, m, int32(n0) + int32(part * ROW), tiles, slab)
-                tma_commit()
+                hopper.tma_store2(to_map, m, int32(n0) + int32(part * ROW), tiles, slab)
+                hopper.tma_commit()
 
     return leave
 
@@ -155,38 +102,36 @@ leave = leaving(leave_part, ROW, PARTS)
 @jit(THREADS, cluster=CLUSTER)
 @unroll
 def hgemm_clustered(a_map, b_map, c_map, M, N, K):
-    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     blocks_m = uint32((M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M))
     blocks_n = uint32((N + BLOCK_N - 1) // BLOCK_N)
     first, end, clusters = cuda.blockIdx.x // CLUSTER, blocks_m * blocks_n, cuda.gridDim.x // CLUSTER
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
-    thread, rank = uint32(cuda.threadIdx.x), cluster_rank()
+    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
     warpgroup = thread // uint32(128)
     if thread == 0:
-        for s in range(STAGES):
-            barrier_init(filled, s, 1)
-            barrier_init(emptied, s, CLUSTER * CONSUMERS)
-        publish_barriers()
-    cluster_sync()
+        hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS)
+        hopper.publish_barriers()
+    hopper.cluster_sync()
 
     stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
-        give_registers(FEW)
+        hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
             for tile in range(int32(first), int32(end), int32(clusters)):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
                 for step in range(steps):
-                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
                     stage, parity = following(stage, parity, STAGES)
     else:
-        take_registers(MANY)
+        hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
-        a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
-        b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
         tells = thread % uint32(128)  # which block this thread tells that a stage is empty
         warp, lane = thread // uint32(32), thread % uint32(32)
         own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
@@ -197,31 +142,30 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                     acc[part * PART + j] = float32(0.0)
             before = stage
             for step in range(steps):
-                barrier_wait(filled, stage, parity)
+                hopper.barrier_wait(filled, stage, parity)
 
                 # multiply: started here; the one before it has ended, and its stage may be filled again
-                wgmma_fence()
+                hopper.wgmma_fence()
                 moved = uint64(stage * uint32(STAGE_BYTES >> 4))
                 for k in unrolled(K_STEPS):
                     a_k = a_at + moved + uint64(k * A_STEP)
                     for j in unrolled(BLOCK_N // MMA_N):
                         b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                        wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-                wgmma_commit()
-                wgmma_wait(1)
-                if tells < uint32(CLUSTER) and step > 0:
-                    barrier_arrive_at(emptied, before, tells)
+                        hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
+                hopper.wgmma_commit()
+                hopper.wgmma_wait(1)
+                if step > 0:
+                    pairs.release(emptied, before, tells)
                 before = stage
                 stage, parity = following(stage, parity, STAGES)
-            wgmma_wait(0)
-            if tells < uint32(CLUSTER):
-                barrier_arrive_at(emptied, before, tells)
+            hopper.wgmma_wait(0)
+            pairs.release(emptied, before, tells)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
         if lane == 0:
-            tma_wait_read(0)
-    cluster_sync()  # a block that ended would take its shared memory with it
+            hopper.tma_wait_read(0)
+    hopper.cluster_sync()  # a block that ended would take its shared memory with it
 
 
 def launch(a, b, c):
@@ -230,7 +174,5 @@ def launch(a, b, c):
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
-    turns = -(-tiles // (multiprocessors() // CLUSTER))
-    blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     hgemm_clustered[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])

@@ -15,32 +15,17 @@ import importlib
 from numba import cuda, float32, int32, uint32, uint64
 from numba.types import float16
 
-from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_arrive_at,
-    barrier_init,
-    barrier_wait,
-    cluster_rank,
-    cluster_sync,
-    descriptor,
-    give_registers,
-    half_tiles,
-    publish_barriers,
-    take_registers,
-    tma_wait_read,
-    wgmma_commit,
-    wgmma_f16_rows_registers,
-    wgmma_fence,
-    wgmma_wait,
-)
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
 following, load_tiles, leave = clustered.following, clustered.load_tiles, clustered.leave
 
 REQUIRES = "9.0a"
@@ -50,7 +35,6 @@ GROUP_M = 8  # rows of pairs of tiles that are computed together and share colum
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-CLUSTER = 2  # blocks, below each other
 MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
 MAPS = Maps()
@@ -71,10 +55,11 @@ K_STEPS = BLOCK_K // MMA_K
 B_STEP = MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
 ACC, FRAG = PARTS * PART, WARP_M * BLOCK_K // 32  # sums of a thread, and values of A that it has of a stage
+CLUSTER = pairs.CLUSTER  # blocks that share tiles of B
 SETS = 2  # of their registers: the unit reads one while the other is loaded
 
 
-locate = clustered.locating(GROUP_M)
+locate = pairs.locating(GROUP_M, BLOCK_M, BLOCK_N)
 
 
 @inlined
@@ -84,81 +69,103 @@ def load_fragments(frag, first, tiles, at):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
 
 
+def consuming(start, release, STAGES, SETS=SETS, following=following):
+    """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity.
+
+    start(acc, frag, s, tiles, stage, step, a_at, b_at): start a stage's products, with set s of the registers;
+    release(emptied, stage, lane): say that it is empty.
+    """
+
+    @pasted
+    @unroll
+    def consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane):
+        before = stage
+        for begin in range(0, steps, SETS):
+            for s in unrolled(SETS):
+                if SETS == 1 or begin + s < steps:
+                    hopper.barrier_wait(filled, stage, parity)
+
+                    # multiply: started here; the one before it has ended, and its stage may be filled again
+                    start(acc, frag, s, tiles, stage, begin + s, a_at, b_at)
+                    hopper.wgmma_commit()
+                    hopper.wgmma_wait(1)
+                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
+                    if begin + s > 0:
+                        release(emptied, before, lane)
+                    before = stage
+                    stage, parity = following(stage, parity, STAGES)
+        hopper.wgmma_wait(0)
+        cuda.syncwarp()
+        release(emptied, before, lane)
+        return stage, parity
+
+    return consume
+
+
+@pasted
+@unroll
+def start(acc, frag, s, tiles, stage, step, a_at, b_at):
+    """Load the warp's rows of A to set s, and start their products with B."""
+    load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+    hopper.wgmma_fence()
+    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+    for k in unrolled(K_STEPS):
+        b_k = b_at + moved + uint64(k * B_STEP)
+        hopper.wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
+
+
+consume = consuming(start, pairs.release, STAGES)
+
+
 @jit(THREADS, cluster=CLUSTER)
 @unroll
 def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
-    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     frag = cuda.local.array(SETS * FRAG, float16)
     blocks_m = uint32((M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M))
     blocks_n = uint32((N + BLOCK_N - 1) // BLOCK_N)
     first, end, clusters = cuda.blockIdx.x // CLUSTER, blocks_m * blocks_n, cuda.gridDim.x // CLUSTER
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
-    thread, rank = uint32(cuda.threadIdx.x), cluster_rank()
+    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
     warpgroup = thread // uint32(128)
     if thread == 0:
-        for s in range(STAGES):
-            barrier_init(filled, s, 1)
-            barrier_init(emptied, s, CLUSTER * CONSUMERS * 4)
-        publish_barriers()
-    cluster_sync()
+        hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS * 4)
+        hopper.publish_barriers()
+    hopper.cluster_sync()
 
     stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
-        give_registers(FEW)
+        hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
             for tile in range(int32(first), int32(end), int32(clusters)):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
                 for step in range(steps):
-                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
                     stage, parity = following(stage, parity, STAGES)
     else:
-        take_registers(MANY)
+        hopper.take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
         warp, lane = thread // uint32(32), thread % uint32(32)
         row, right = warp * uint32(WARP_M) + lane % uint32(16), lane // uint32(16)
         a_at = row * uint32(ROW) + (right ^ row % uint32(8)) * uint32(8)
-        b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        tells = lane  # which block this thread tells that a stage is empty
+        b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
         own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
         for tile in range(int32(first), int32(end), int32(clusters)):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
             for part in unrolled(PARTS):
                 for j in range(PART):
                     acc[part * PART + j] = float32(0.0)
-            before = stage
-            for begin in range(0, steps, SETS):
-                for s in unrolled(SETS):
-                    if begin + s < steps:
-                        barrier_wait(filled, stage, parity)
-                        load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
-
-                        # multiply: started here; the one before it has ended, and its stage may be filled again
-                        wgmma_fence()
-                        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                        for k in unrolled(K_STEPS):
-                            b_k = b_at + moved + uint64(k * B_STEP)
-                            wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
-                        wgmma_commit()
-                        wgmma_wait(1)
-                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
-                        if tells < uint32(CLUSTER) and begin + s > 0:
-                            barrier_arrive_at(emptied, before, tells)
-                        before = stage
-                        stage, parity = following(stage, parity, STAGES)
-            wgmma_wait(0)
-            cuda.syncwarp()
-            if tells < uint32(CLUSTER):
-                barrier_arrive_at(emptied, before, tells)
+            stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
         if lane == 0:
-            tma_wait_read(0)
-    cluster_sync()  # a block that ended would take its shared memory with it
+            hopper.tma_wait_read(0)
+    hopper.cluster_sync()  # a block that ended would take its shared memory with it
 
 
 def launch(a, b, c):
@@ -167,7 +174,5 @@ def launch(a, b, c):
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
-    turns = -(-tiles // (multiprocessors() // CLUSTER))
-    blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early
+    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     hgemm_register_operand[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])

@@ -15,24 +15,8 @@ import importlib
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_arrive,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    descriptor,
-    give_registers,
-    half_tiles,
-    publish_barriers,
-    take_registers,
-    tma_load2,
-    wgmma_commit,
-    wgmma_f16_rows,
-    wgmma_fence,
-    wgmma_wait,
-)
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -82,17 +66,18 @@ def locate(tile, blocks_m, blocks_n):
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
     start = stage * uint32(STAGE)
-    barrier_expect(bars, stage, STAGE_BYTES)
-    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    hopper.barrier_expect(bars, stage, STAGE_BYTES)
+    hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
-        tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + uint32(panel * ROW))
+        at = start + uint32(A_SIZE + panel * PANEL)
+        hopper.tma_load2(tiles, at, b_map, bars, stage, k0, n0 + uint32(panel * ROW))
 
 
 @jit(THREADS)
 @unroll
 def hgemm_specialised(a_map, b_map, c, K, paired):
-    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     M, N = c.shape
     blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
@@ -102,27 +87,27 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
     warpgroup = thread // uint32(128)
     if thread == 0:
         for s in range(STAGES):
-            barrier_init(filled, s, 1)
-            barrier_init(emptied, s, CONSUMERS)
-        publish_barriers()
+            hopper.barrier_init(filled, s, 1)
+            hopper.barrier_init(emptied, s, CONSUMERS)
+        hopper.publish_barriers()
     cuda.syncthreads()
 
     stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
-        give_registers(FEW)
+        hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
             for tile in range(int32(first), int32(end), int32(blocks)):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for step in range(steps):
-                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
                     stage, parity = following(stage, parity, STAGES)
     else:
-        take_registers(MANY)
+        hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
-        a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
-        b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
         leads = thread % uint32(128) == uint32(0)
         for tile in range(int32(first), int32(end), int32(blocks)):
             m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
@@ -131,25 +116,25 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
                     acc[part * PART + j] = float32(0.0)
             before = stage
             for step in range(steps):
-                barrier_wait(filled, stage, parity)
+                hopper.barrier_wait(filled, stage, parity)
 
                 # multiply: started here; the one before it has ended, and its stage may be filled again
-                wgmma_fence()
+                hopper.wgmma_fence()
                 moved = uint64(stage * uint32(STAGE_BYTES >> 4))
                 for k in unrolled(K_STEPS):
                     a_k = a_at + moved + uint64(k * A_STEP)
                     for j in unrolled(BLOCK_N // MMA_N):
                         b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                        wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-                wgmma_commit()
-                wgmma_wait(1)
+                        hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
+                hopper.wgmma_commit()
+                hopper.wgmma_wait(1)
                 if leads and step > 0:
-                    barrier_arrive(emptied, before)
+                    hopper.barrier_arrive(emptied, before)
                 before = stage
                 stage, parity = following(stage, parity, STAGES)
-            wgmma_wait(0)
+            hopper.wgmma_wait(0)
             if leads:
-                barrier_arrive(emptied, before)
+                hopper.barrier_arrive(emptied, before)
 
             # store
             m, n = int64(m0 + thread // uint32(32) * uint32(16)), int64(n0)
@@ -162,7 +147,5 @@ def launch(a, b, c):
         return unaligned.launch(a, b, c)
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
-    tiles = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    turns = -(-tiles // multiprocessors())
-    blocks = -(-tiles // turns)  # no more than it takes to be done as early
+    blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
     hgemm_specialised[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=4))

@@ -14,21 +14,8 @@ import importlib
 
 from numba import cuda, float32, uint32, uint64
 
+from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    descriptor,
-    half_tiles,
-    publish_barriers,
-    tma_load2,
-    wgmma_commit,
-    wgmma_f16_rows,
-    wgmma_fence,
-    wgmma_wait,
-)
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -75,17 +62,17 @@ def following(stage, parity, STAGES):
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
     start = stage * uint32(STAGE)
-    barrier_expect(bars, stage, STAGE_BYTES)
-    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    hopper.barrier_expect(bars, stage, STAGE_BYTES)
+    hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     for panel in range(PARTS):
-        tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
+        hopper.tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
 
 
 @jit(THREADS)
 @unroll
 def hgemm_tma(a_map, b_map, c, K, paired):
-    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-    arrived = barrier_array(STAGES)
+    tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    arrived = hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
     M, N = c.shape
 
@@ -99,8 +86,8 @@ def hgemm_tma(a_map, b_map, c, K, paired):
     # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
     thread = uint32(cuda.threadIdx.x)
     warpgroup = thread // uint32(128)
-    a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
-    b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+    a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+    b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
 
     for part in unrolled(PARTS):
         for j in range(PART):
@@ -109,8 +96,8 @@ def hgemm_tma(a_map, b_map, c, K, paired):
     # stage: the first STAGES - 1 pairs of tiles
     if thread == 0:
         for stage in range(STAGES):
-            barrier_init(arrived, stage, 1)
-        publish_barriers()
+            hopper.barrier_init(arrived, stage, 1)
+        hopper.publish_barriers()
         for stage in range(STAGES - 1):
             if stage * BLOCK_K < K:
                 load_tiles(tiles, arrived, uint32(stage), a_map, b_map, m0, n0, stage * BLOCK_K)
@@ -119,24 +106,24 @@ def hgemm_tma(a_map, b_map, c, K, paired):
     for k0 in range(0, K, BLOCK_K):
         # stage: all threads have multiplied the pair before this one, and this one has arrived
         cuda.syncthreads()
-        barrier_wait(arrived, read, parity)
+        hopper.barrier_wait(arrived, read, parity)
 
         # multiply: started here, it runs on while the copy engine is asked
-        wgmma_fence()
+        hopper.wgmma_fence()
         moved = uint64(read * uint32(STAGE_BYTES >> 4))
         for k in unrolled(K_STEPS):
             a_k = a_at + moved + uint64(k * A_STEP)
             for j in unrolled(BLOCK_N // MMA_N):
                 b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-        wgmma_commit()
+                hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
+        hopper.wgmma_commit()
 
         # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
         if thread == 0 and k0 + AHEAD < K:
             load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
         write = read
         read, parity = following(read, parity, STAGES)
-        wgmma_wait(0)
+        hopper.wgmma_wait(0)
 
     # store
     m = m0 + thread // uint32(32) * uint32(16)

@@ -12,16 +12,8 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32, uint64
 
+from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
-from lessons.toolkit.hopper import (
-    descriptor,
-    fence_async,
-    half_tiles,
-    wgmma_commit,
-    wgmma_f16_rows,
-    wgmma_fence,
-    wgmma_wait,
-)
 from lessons.toolkit.memory import (
     HALVES,
     aligned,
@@ -108,7 +100,7 @@ def specialise(full):
     @jit(THREADS)
     @unroll
     def hgemm_wgmma(a, b, c, wide, paired):
-        tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         acc = cuda.local.array(ACC, float32)
         M, N = c.shape
         K = a.shape[1]
@@ -127,8 +119,8 @@ def specialise(full):
 
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
         warpgroup = thread // uint32(128)
-        a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
-        b_at = descriptor(tiles, A_SIZE, PANEL, EIGHT_ROWS)
+        a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        b_at = hopper.descriptor(tiles, A_SIZE, PANEL, EIGHT_ROWS)
 
         for part in unrolled(PARTS):
             for j in range(PART):
@@ -144,18 +136,18 @@ def specialise(full):
         for k0 in range(0, K, BLOCK_K):
             # stage: this pair has arrived, and all threads have multiplied the one before it
             wait_group(PENDING)
-            fence_async()
+            hopper.fence_async()
             cuda.syncthreads()
 
             # multiply: started here, it runs on while copies start
-            wgmma_fence()
+            hopper.wgmma_fence()
             moved = uint64(read * uint32(BYTES) >> uint32(4))
             for k in unrolled(K_STEPS):
                 a_k = a_at + moved + uint64(k * A_STEP)
                 for j in unrolled(BLOCK_N // MMA_N):
                     b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
-                    wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
-            wgmma_commit()
+                    hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
+            hopper.wgmma_commit()
 
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
             if k0 + AHEAD < K:
@@ -163,7 +155,7 @@ def specialise(full):
             commit_group()
             write = read
             read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
-            wgmma_wait(0)
+            hopper.wgmma_wait(0)
 
         # store
         wait_group(0)

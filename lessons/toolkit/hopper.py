@@ -13,12 +13,15 @@ elements. Compute capability 9.0 alone, "9.0a".
 """
 
 from llvmlite import ir
-from numba import cuda, float32, int64, types
+from numba import cuda, float32, int64, types, uint32
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
 from lessons.toolkit import ptx
+from lessons.toolkit.grid import multiprocessors
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
+from lessons.toolkit.unroll import inlined
 
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
 
@@ -106,6 +109,26 @@ def barrier_wait(typing_context, bars, i, parity):
         "@done bra AGAIN; trap; ARRIVED: }"
     )
     return types.void(bars, i, parity), ptx.instruction(text, "sr")
+
+
+@pasted
+def open_stages(filled, emptied, stages, arrivals):
+    """Make the barriers of a ring of stages: `filled` counts bytes, `emptied` so many arrivals of who reads them.
+
+    One thread calls it; then publish_barriers, and a barrier for all.
+    """
+    for stage in range(stages):
+        barrier_init(filled, stage, 1)
+        barrier_init(emptied, stage, arrivals)
+
+
+@inlined
+def next_stage(stage, parity, stages):
+    """The stage after this one of a ring of `stages`, and the parity of its barrier's phase."""
+    stage += uint32(1)
+    if stage == uint32(stages):
+        stage, parity = uint32(0), parity ^ uint32(1)
+    return stage, parity
 
 
 # --- the matrix unit ---
@@ -365,7 +388,16 @@ def tma_wait(typing_context, pending):
     return types.void(pending), ptx.instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
 
-# --- clusters, registers ---
+# --- blocks that stay, clusters, registers ---
+
+
+def persistent(tiles, cluster=1):
+    """Blocks that stay for tile after tile, in clusters that take a tile together: few enough to end together.
+
+    As many as the GPU holds at a time, one on a multiprocessor, would be done no earlier.
+    """
+    turns = -(-tiles // (multiprocessors() // cluster))
+    return cluster * -(-tiles // turns)
 
 
 @intrinsic

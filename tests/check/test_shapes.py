@@ -59,7 +59,7 @@ def test_a_small_card_has_all_tiles_of_a_step(name):
         found = [step.shipped(problem) for problem in plan.listed("small_card", ladder)]
         assert gpu.asked
     taken = {(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in found}
-    assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in getattr(step, "im2col", step).TILES}
+    assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in getattr(step, "im2col", step).planning.TILES}
 
 
 def test_a_finding_on_a_small_card_says_so(monkeypatch):

@@ -17,6 +17,7 @@ from common.check import check, tasks
 from common.run import child
 from common.run.messages import Check
 from common.trace.hopper import layouts
+from lessons.toolkit import hopper
 
 pytestmark = pytest.mark.usefixtures("traced")
 ORDERS = ("forward", "backward", 1)
@@ -49,8 +50,7 @@ def launched(path, problem, operands, helpers=None, **tile):
     module = catalog.load(path, problem.ladder, helpers=helpers)
     if tile:
         module.launch = partial(module.launch, **(module.shipped(problem) | tile))
-    launches = getattr(module, "im2col", module)  # the step whose kernel it is
-    with mock.patch.object(launches, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
+    with mock.patch.object(hopper, "multiprocessors", return_value=2 if problem.form == "gemm" else 1):
         bench = check.Bench(module, problem)
         bench.load(*operands)
         bench.y.blank()
@@ -232,9 +232,9 @@ def test_three_products_are_right(direction, traced):
     assert (np.abs(got - reference.full(GEMM, *operands)) <= bound).all()
 
 
-COMMIT = "                wgmma_commit()\n"
+COMMIT = "                hopper.wgmma_commit()\n"
 SPLIT = "                split_a(tiles, a_at + stage * uint32(STAGE), swizzle, high, low)\n"
-FENCE = "                wgmma_fence()\n"
+FENCE = "                hopper.wgmma_fence()\n"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     assert "high is" in found[0].what or "low is" in found[0].what
 
 
-SYNC = "                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
+SYNC = "                    cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
 SWIZZLED = "(right ^ row % uint32(8))"
 
 
@@ -263,7 +263,7 @@ SWIZZLED = "(right ^ row % uint32(8))"
         (SYNC, "", "race"),
         ("CLUSTER * CONSUMERS * 4", "CLUSTER * CONSUMERS", "mbarrier"),
         (SWIZZLED, "right", ""),
-        ("b_k, BLOCK_N)\n", "b_k, BLOCK_N)\n                            frag[s * FRAG] = frag[0]\n", "wgmma-order"),
+        ("b_k, BLOCK_N)\n", "b_k, BLOCK_N)\n        frag[s * FRAG] = frag[0]\n", "wgmma-order"),
     ],
     ids=["one set", "no syncwarp", "too few arrivals", "no swizzle", "changed under way"],
 )

@@ -17,13 +17,12 @@ def launch(x, prepared, y, geometry):
     filt, _ = prepared
     N, O, P, Q, K = y.shape
     T, R, S, C = filt.shape[1:]
-    pads, strides, reach = step.corners(geometry, (T, R, S))
-    if not (max(pads) <= 16 and max(reach) <= 16 and max(strides) <= 8 and aligned(x, filt, y)):
+    lower, upper, strides, reach = step.planning.corners(geometry, (T, R, S))
+    if not (min(lower) >= -16 and max(reach) <= 16 and max(strides) <= 8 and aligned(x, filt, y)):
         return step.unaligned.launch(x, prepared, y, geometry)
-    upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
-    x_map = MAPS.im2col(x, [-pad for pad in pads], upper, TILE["BLOCK_K"], TILE["BLOCK_M"], strides)
+    x_map = MAPS.im2col(x, lower, upper, TILE["BLOCK_K"], TILE["BLOCK_M"], strides)
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (TILE["BLOCK_N"], TILE["BLOCK_K"]))
-    y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (step.WARP_M, step.ROW))
+    y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (step.WARP_M, step.FP16.row))
     kernel, threads, shared_bytes = step.specialise(**TILE)
     blocks = -(-N * O * P * Q // TILE["BLOCK_M"]) * -(-K // TILE["BLOCK_N"])
     extents = (N * O * P * Q, K, C), (T, R, S), (O, P, Q)

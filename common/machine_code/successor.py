@@ -1,0 +1,201 @@
+"""Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda; needs no GPU.
+
+``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
+that a step's own imports find it. Tried with 0.6.0. Helpers that are written for LLVM do not load there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from common.catalog import catalog, problems, schema, store
+from common.catalog.catalog import Step
+from common.machine_code import capture, codegen, summaries
+from common.machine_code.codegen import Launch, MachineCode
+from common.machine_code.summaries import Summary
+
+PACKAGE = "numba-cuda-mlir"
+ARCHITECTURE = "9.0"
+FILE = Path("compilers", "numba-cuda-mlir.json")
+_SECONDS = 120.0  # of a step, with the compiler's start
+
+
+class CompilerError(ValueError):
+    """The package is not installed, or refuses a step: what it says."""
+
+
+class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none.
+
+    ``seconds`` of the processor: numba-cuda's, and this compiler's.
+    """
+
+    preset: str
+    kernels: list[summaries.Kernel] = []
+    seconds: list[float] = []
+    reason: str = ""
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """``results/compilers/numba-cuda-mlir.json``: each step by name; ``compiler`` is the package and its version."""
+
+    compiler: str
+    steps: dict[str, Compiled]
+
+
+def load(folder: Path) -> Record | None:
+    """The record in a folder, if there is one. Raises schema.SchemaError."""
+    path = folder / FILE
+    return schema.read(json.loads(path.read_text(encoding="utf-8")), Record) if path.exists() else None
+
+
+def save(steps: Iterable[Step], folder: Path) -> Record:
+    """Compile each step for its ladder's first preset, and write the record; raises as :func:`compiled`."""
+    found = {}
+    for step in steps:
+        preset = problems.DEFAULT_PRESET[step.ladder]
+        try:
+            found[step.name] = recorded(step, preset)
+        except CompilerError as error:
+            found[step.name] = Compiled(preset=preset, reason=str(error))
+    made = Record(compiler=f"{PACKAGE} {version()}", steps=found)
+    store.write_json(folder / FILE, msgspec.to_builtins(made))
+    return made
+
+
+def version() -> str:
+    """The installed version; raises CompilerError."""
+    if find_spec("numba_cuda_mlir") is None:
+        raise CompilerError(f"{PACKAGE} is not installed: pip install '{PACKAGE}[cu13]' (Python 3.11 to 3.14)")
+    return metadata.version(PACKAGE)
+
+
+def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
+    """A summary of each kernel that the step launches for a preset.
+
+    Raises CompilerError, and codegen.ToolMissingError without NVIDIA's assembler.
+    """
+    return [summaries.summary(*each) for each, _ in _assembled(step, preset, file)]
+
+
+def recorded(step: Step, preset: str) -> Compiled:
+    """The kernels as the record of machine code has them; both compilers in turn, on this machine.
+
+    Raises as :func:`compiled`.
+    """
+    found = _assembled(step, preset, None)
+    kernels = {each[0].name: msgspec.convert(summaries.recorded(*each), summaries.Kernel) for each, _ in found}
+    mine = codegen.distinct(codegen.launches(catalog.load(step.path, step.ladder), problems.preset(preset)))
+    codegen.ptx(mine[0], [ARCHITECTURE])  # the compiler's start is no step's time
+    start = time.process_time()
+    for launch in mine:
+        codegen.ptx(launch, [ARCHITECTURE], lines=True)
+    took = time.process_time() - start, sum(seconds for _, seconds in found)
+    return Compiled(preset=preset, kernels=list(kernels.values()), seconds=[round(each, 2) for each in took])
+
+
+def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[tuple[Launch, MachineCode], float]]:
+    """Each kernel that the step launches, assembled, and the processor seconds of its compilation."""
+    version()
+    words = [sys.executable, "-m", __name__, str(file or step.path), step.ladder, preset]
+    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=_SECONDS)
+    if done.returncode != 0:
+        raise CompilerError(f"the compiler ends with status {done.returncode}: {done.stderr.strip()[-400:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    if "reason" in told:
+        raise CompilerError(told["reason"])
+    found = []
+    for one in told["kernels"]:
+        launch = Launch(one["name"], None, tuple(one["grid"]), tuple(one["block"]), None, one["dynamic_bytes"])
+        code = codegen.assemble(one["ptx"], launch.name, ARCHITECTURE, one["registers"])
+        found.append(((launch, code), one["seconds"]))
+    return found
+
+
+# --- in the process of its own ---
+
+
+def _main(path: str, ladder: str, preset: str) -> dict[str, Any]:
+    cuda = _take_the_place_of_numba()
+    from numba_cuda_mlir.descriptor import MLIRDispatcher
+
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
+        signature = tuple(map(_type, arguments))
+        if (kernel, signature) not in seen:
+            seen[kernel, signature] = _compile(cuda, kernel, given, signature)
+
+    MLIRDispatcher.__getitem__ = lambda self, given: lambda *arguments: launch(self, given, arguments)
+    card = SimpleNamespace(
+        MULTIPROCESSOR_COUNT=capture.MULTIPROCESSORS, compute_capability=(9, 0), MAX_SHARED_MEMORY_PER_BLOCK=48 << 10
+    )
+    made = capture.arrays(lambda _, shape, dtype, values: _host(shape, dtype, values))
+    vars(cuda).update(made, get_current_device=lambda: card)
+    try:
+        module, problem = catalog.load(Path(path), ladder), problems.preset(preset)
+        capture.BoundStep(module, problem).run(*(_host(*operand) for operand in problem.operands))
+    except Exception as error:
+        return {"reason": _reason(error)}
+    return {"kernels": list(seen.values())}
+
+
+def _take_the_place_of_numba() -> Any:
+    import numba_cuda_mlir as successor
+    from numba_cuda_mlir import cuda, tools, types
+
+    tools._cached_cc = (9, 0)  # else it asks a driver, whatever it compiles for
+    named = {name: value for name, value in vars(types).items() if not name.startswith("_")}
+    vars(successor).update(named, cuda=cuda, types=types)
+    sys.modules["numba"] = successor
+    cuda.compile(lambda: None, (), cc=(9, 0), device=False, abi="numba")  # its start is no step's time
+    return cuda
+
+
+def _host(shape: Any, dtype: Any, values: Any = None) -> Any:
+    made = np.ones(shape, dtype) if values is None else np.array(values)
+    return made.view(capture.HostArray)
+
+
+def _type(value: Any) -> Any:
+    from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
+
+    return typeof(np.asarray(value) if isinstance(value, np.ndarray) else value)
+
+
+def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> dict[str, Any]:
+    options = {"fastmath": True} if kernel.targetoptions.get("fastmath") else {}
+    start = time.process_time()
+    text, _ = cuda.compile(
+        kernel.py_func, signature, cc=(9, 0), output="ptx", device=False, abi="numba", lineinfo=True, **options
+    )
+    grid, block = ([one] if isinstance(one, int) else list(one) for one in given[:2])
+    return {
+        "name": kernel.py_func.__name__, "ptx": text, "seconds": time.process_time() - start,
+        "grid": grid, "block": block, "dynamic_bytes": given[3] if len(given) > 3 else 0,
+        "registers": kernel.targetoptions.get("max_registers"),
+    }  # fmt: skip
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in ("numba", "llvmlite"):
+        return f"a helper imports {error.name}, which this compiler lacks"
+    lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(_main(*sys.argv[1:])))
