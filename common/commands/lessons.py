@@ -26,7 +26,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
-    arguments.takes_preset(parser, "what shows the step")
+    arguments.takes_preset(parser, "one that shows the idea")
     arguments.takes_sim(parser)
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
