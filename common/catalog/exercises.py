@@ -176,8 +176,8 @@ def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers) -> Exerci
     if entry.kind != "predict":
         ladder = entry.name.split("_")[0]
         entry = replace(entry, shapes=entry.shapes or SHAPES[ladder], preset=entry.preset or PRESETS[ladder])
-    place = {"number": f"{folder.name[:2]}.{number}", "lesson": folder.name}
-    return Exercise(**place, path=folder / "exercises" / f"{entry.name}.py", **asdict(entry), **asdict(more))
+    path, number_of_all = folder / "exercises" / f"{entry.name}.py", f"{folder.name[:2]}.{number}"
+    return Exercise(number=number_of_all, lesson=folder.name, path=path, **asdict(entry), **asdict(more))
 
 
 # --- what a student has done, on this machine ---
