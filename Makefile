@@ -39,7 +39,7 @@ help: # list these; targets with two signs are listed, the others are named
 	@echo "  and" $$(sed -n 's/^\([a-z]*\):.* # .*/\1/p' Makefile)": the Makefile says what they do"
 	@echo "  python -m common --help lists what works on single steps"
 
-all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
+all: $(SETUP) ## check, time (with a GPU) and draw all that has changed; FRESH=1: everything
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)$(if $(SIM), --sim)
 
 test: $(DEV) ## run the tests; those that need a GPU skip without one

@@ -45,7 +45,7 @@ def _history(options: argparse.Namespace) -> int:
     name = None if everything else files[0].stem
     found = history.events(name)
     if not found:
-        say.print("the history is empty: each run of an edited step enters it")
+        say.print("the history is empty: it will list each run of an edited step")
         return RIGHT
     present = {path.stem: history.sha(history.read(path)) for path in files if path.exists()}
     known = {event.step for event in found}

@@ -181,7 +181,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
         say.print(f"[green]No fault[/] in what was traced: {tracetables.NO_FAULT}.", soft_wrap=True)
         if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
-            say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)
+            say.print(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"', soft_wrap=True)
 
 
 def _agree(options: argparse.Namespace) -> int:

@@ -66,7 +66,7 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     needed = arguments.with_predecessors(chosen, last=True)
     found = _summaries(arguments.pairs(needed, preset, every_preset=False))
     if without_gpu:
-        console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
+        console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)
         _print_summaries(found, {})
         return code

@@ -86,7 +86,7 @@ def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> No
     key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)
     drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
-        console.say().print("the feature maps are as new as their code and were kept")
+        console.say().print("the feature maps are current and were kept")
         return
     with stages.stage("photo"):
         charts = arguments.folder(shipped) / "charts" / slug

@@ -135,7 +135,7 @@ def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
 def _diff(options: argparse.Namespace) -> int:
     first = catalog.find(options.old)
     if options.new is None and first.builds_on is None:
-        raise ValueError(f"{first.name} starts its ladder: name the step to compare it with, too")
+        raise ValueError(f"{first.name} starts its ladder: name a second step to compare it with")
     old, new = (first, catalog.find(options.new)) if options.new else (catalog.find(str(first.builds_on)), first)
     say = console.say()
     colours = {"+": "green", "-": "red", "@": "cyan"}
@@ -144,8 +144,8 @@ def _diff(options: argparse.Namespace) -> int:
         colour = colours.get(line[0])
         say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)
     counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
-    left_out = "docstrings, indentation and what is imported are left out"
-    say.print(f"{counts[0]} lines go, {counts[1]} come; {left_out}")
+    left_out = "docstrings, indentation and imported code are left out"
+    say.print(f"{counts[0]} lines removed, {counts[1]} added; {left_out}")
     return RIGHT
 
 

@@ -26,7 +26,7 @@ _WIDE = 110
 
 
 def say_seed(seed: int, drawn: bool = True) -> None:
-    what = "shapes that are drawn anew each time" if drawn else "operands"
+    what = "random shapes" if drawn else "operands"
     console.say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
 
 

@@ -185,7 +185,7 @@ def test_diff_shows_the_lines_that_change(call):
     assert "-         acc = float32(0.0)" in out
     assert "+         acc = 0.0" in out
     assert "Variant of" not in out
-    assert re.search(r"\d+ lines go, \d+ come", out)
+    assert re.search(r"\d+ lines removed, \d+ added", out)
 
 
 @pytest.mark.parametrize(
