@@ -178,7 +178,7 @@ def prepare(filt, problem):
     if constants is None:
         return step.prepare(filt, problem)
     GROUPS, TILES = constants["GROUPS"], constants["TILES"]
-    taps = step.planning.rounded(filt.copy_to_host().reshape(K, R, S))
+    taps = step.rounded(filt.copy_to_host().reshape(K, R, S))
     shifted = np.zeros((GROUPS * TILES * PAIR, SHIFT, R, MMA_K), np.float32)
     for shift in range(SHIFT):
         shifted[:K, shift, :, shift : shift + S] = taps

@@ -26,7 +26,7 @@ from lessons.toolkit.tiles import ceil_div, even, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 step = importlib.import_module("lessons.06_tensor_cores.conv2d_tensor_core")
-rounded = step.planning.rounded
+rounded = step.rounded
 
 REQUIRES = "8.0"
 PRECISION = "tf32"
