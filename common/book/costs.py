@@ -15,6 +15,7 @@ from common.records import current, records
 from common.records.entries import StepRow
 from common.report import traces
 from common.report.traces import Kernel, StepTrace
+from common.timing import tools
 
 # Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
 # "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
@@ -24,6 +25,8 @@ UNITS = {
     "global": "sectors of global memory",
     "constant": "reads of constant memory",
 }
+_BUSY = {"fma_pipe_pct": "FP32 units", "issue_pct": "issue slots", "l1_pct": "L1 and shared memory",
+         "l2_pct": "L2", "dram_pct": "the memory behind it"}  # fmt: skip
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
 _OF_THE_TEXT = (
     "The counts are those of the Python as it is written, before the compiler merges loads or keeps in registers "
@@ -101,7 +104,7 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
         moved = [{space: one.chief.moved(space) for space in UNITS} for one in steps]
         return [f"One block of {one.name}: {_traffic(each)}." for one, each in zip(steps, moved, strict=True)]
     if len(steps) == 2:
-        return [*_measured(*steps), *_compared(*steps), *_clocks(steps)]
+        return [*_measured(*steps), *_compared(*steps), *_clocks(steps), *_now_limited(*steps)]
     return [_alone(steps[0]), *_clocks(steps)]
 
 
@@ -184,6 +187,26 @@ def _measured(before: Shown, after: Shown) -> list[str]:
     took = f"{before.name} takes {number(was)} ms and {after.name} {number(now)} ms"
     return [
         f"{where}, {took}: {faster.name} is {number(max(was, now) / min(was, now))} times as fast as {slower.name}."
+    ]
+
+
+def _now_limited(before: Shown, after: Shown) -> list[str]:
+    """Where the time fell by less than the counts: what holds the later step up, if counters tell."""
+    was, now = before.recorded_ms, after.recorded_ms
+    if was is None or now is None or now >= was or not (before.fp32 and after.fp32):
+        return []
+    if max(before.moved(space) / (after.moved(space) or math.inf) for space in UNITS) < 1.25 * was / now:
+        return []
+    said = f"The time fell by less than that: this traffic no longer limits {after.name}."
+    profile = _reference().profile(problems.DEFAULT_PRESET[after.step.ladder], after.step.name)
+    if profile is None:
+        return [said]
+    main = tools.main_kernel(profile.kernels)
+    (most, name), (next_most, other) = sorted(((getattr(main, k) or 0.0, what) for k, what in _BUSY.items()))[:-3:-1]
+    when = "" if current.is_current(profile, after.path) else ", when they were read on an older version of the file"
+    return [
+        f"{said} By the hardware's counters, its {name} were busy for {most:.0f} % of the time, its {other} for "
+        f"{next_most:.0f} %{when}."
     ]
 
 
