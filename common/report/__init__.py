@@ -15,6 +15,7 @@ Module by module:
     pages         tables and figures inside Markdown pages
     tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files
+    cells         what pictures of cells, spans and words are made of
     charts        charts of records
     agreement     the tracer's counts beside the hardware's
     tracetables   a trace in tables and sentences; whether it explains a failed check

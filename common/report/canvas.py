@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,12 @@ def gridded(axes: Any, axis: str = "both") -> None:
     """Lines at the ticks of one axis, or of both, behind what is drawn."""
     axes.grid(axis=axis, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> list[Path]:
+    """Draw and :func:`save` pictures under the names of their functions, and those ``named``."""
+    found = [save(picture(), folder / picture.__name__) for picture in pictures]
+    return found + [save(figure, folder / name) for name, figure in named.items()]
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:

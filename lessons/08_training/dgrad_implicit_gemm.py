@@ -6,10 +6,8 @@ New idea: dx is a convolution of dy: GEMM_M = N*D*H*W pixels, GEMM_N = C channel
     tap t at output (d + pad_d - t*dilation_d) / stride_d, if that leaves no rest. With d + pad_d = stride_d*a + b and
     t*dilation_d = stride_d*e + f it is output a - e, if b == f. So offsets still add, one of the pixel and one of the
     tap, and a mask bit for each tap also drops those of another rest. A tile of GEMM_K stays within one tap, so the
-    table needs an entry for each tile only.
-    Filters are not turned round: as they lie, channels run along memory, and channels are the columns here. So b_tile
-    has a row of channels for each k. If dy is transposed on its way, as gemm_tuned does with A (lesson 04), so has
-    a_tile, and the multiplication is that of gemm_tuned.
+    table needs an entry for each tile only. dy is transposed on its way, as A in gemm_tuned (lesson 04), whose
+    multiplication this is. The filter is used as it lies: its channels are the columns.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.023 global values. But with a stride of 2 in two dimensions, 3/4 of the
     multiply-adds are with zeros.
@@ -23,15 +21,7 @@ from typing import NamedTuple
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit.grid import jit, partial_outputs
-from lessons.toolkit.memory import (
-    VECTOR,
-    aligned,
-    fetch1_or_zero,
-    fetch4_or_zero,
-    load1_or_zero,
-    load4_or_zero,
-    shared_array,
-)
+from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -39,8 +29,6 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-
-divided, mark_missed = taps.divided, taps.mark_missed
 
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
@@ -53,16 +41,9 @@ TILES = (
 BLOCK_K = 8
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {
-    "BLOCK_M": (32, 64, 128),
-    "BLOCK_N": (32, 64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (8, 16),
-    "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (2, 4, 6, 16),
-    "GROUP_M": (1, 8),
-    "SPLIT_K": long_sums.SPLITS,
-}
-SHARED_BYTES = 49152
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
+}  # fmt: skip
 
 
 class Prepared(NamedTuple):
@@ -86,30 +67,6 @@ def shipped(problem):
     return plan(problem.N * problem.D * problem.H * problem.W, problem.C, problem.reduction)
 
 
-class Pixels(NamedTuple):
-    """Device functions: which pixels of dx, and which tiles of GEMM_K, belong to a block of rows."""
-
-    # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
-    tiles_of: object
-    pixel_of: object  # (number, inputs, part, extra): n, d, h and w of the part's row of this number
-
-
-@inlined
-def tiles_of(block_m, extra):
-    return 0, 0, 0, extra
-
-
-@inlined
-@narrow
-def pixel_of(number, inputs, part, extra):
-    D, H, W = uint32(inputs[0]), uint32(inputs[1]), uint32(inputs[2])
-    n, d = int64(number // (D * H * W)), int32(number // (H * W) % D)
-    return n, d, int32(number // W % H), int32(number % W)
-
-
-IN_ORDER = Pixels(tiles_of, pixel_of)  # all pixels, one after another, with all tiles
-
-
 @lru_cache
 def specialise(
     pixels_in, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M
@@ -119,25 +76,13 @@ def specialise(
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
     tiles_of, pixel_of = pixels_in
-    A_PIECE, B_PIECE = VECTOR if wide_dy else 1, VECTOR if wide else 1  # values copied at a time
-    A_COLUMNS, B_COLUMNS = BLOCK_K // A_PIECE, BLOCK_N // B_PIECE  # pieces along a row of dy, of the filter
-    A_ROWS, B_ROWS = THREADS // A_COLUMNS, max(1, THREADS // B_COLUMNS)  # rows copied at a time
-    ACROSS = max(1, B_COLUMNS // THREADS)  # turns for one row of b_tile
-    if BLOCK_K % VECTOR or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS or B_COLUMNS * B_ROWS % THREADS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    A_TURNS, B_TURNS = BLOCK_M // A_ROWS, BLOCK_K // B_ROWS * ACROSS
-    A_STAGE = A_TURNS * A_PIECE
-    A_SIZE, BOTH = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N)
-    MASKS = BLOCK_M * WORDS
-    ENTRY = 3 + WORDS  # of the table
+    A_PIECE, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_M, BLOCK_K, wide_dy, THREADS)
+    B_PIECE, B_COLUMNS, B_ROWS, ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
+    A_SIZE, BOTH, MASKS = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N), BLOCK_M * WORDS
+    register_tiles.require_room(BOTH + 2 * BLOCK_M + MASKS, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
+    A_STAGE, ENTRY = A_TURNS * A_PIECE, 3 + WORDS  # values of dy that a thread brings, words of an entry
     TILE_AT, HERE = ENTRY, ENTRY + 1  # `here` is the entry of the next tile, and its number
-    needed = 4 * (BOTH + 2 * BLOCK_M + MASKS)
-    if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {WORDS=}: tiles and masks take {needed} bytes, {SHARED_BYTES=}"
-        )
-    load_or_zero = load4_or_zero if wide_dy else load1_or_zero
-    fetch_or_zero = fetch4_or_zero if wide else fetch1_or_zero
+    load_or_zero, fetch_or_zero = register_tiles.loads(wide_dy), register_tiles.fetches(wide)
 
     @inlined
     @narrow
@@ -227,17 +172,17 @@ def specialise(
         thread = cuda.threadIdx.x
         for row in range(thread, BLOCK_M, THREADS):
             n, d, h, w = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
-            a_d, b_d = divided(d + geometry.pad_d, geometry.stride_d)
-            a_h, b_h = divided(h + geometry.pad_h, geometry.stride_h)
-            a_w, b_w = divided(w + geometry.pad_w, geometry.stride_w)
+            a_d, b_d = taps.divided(d + geometry.pad_d, geometry.stride_d)
+            a_h, b_h = taps.divided(h + geometry.pad_h, geometry.stride_h)
+            a_w, b_w = taps.divided(w + geometry.pad_w, geometry.stride_w)
             starts[row] = (((n * O + a_d) * P + a_h) * Q + a_w) * K  # beyond dy if all taps miss
             pixels[row] = uint32(((n * D + d) * H + h) * W + w) if n < N else GEMM_M
             for word in range(WORDS):
                 masks[row * WORDS + word] = 0 if n < N else 0xFFFFFFFF
             masks[row * WORDS + WORDS - 1] |= 1 << WORD - 1  # beyond the last filter
-            mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
-            mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
-            mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
+            taps.mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
+            taps.mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
+            taps.mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
         if thread == 0:  # what only the store needs takes no registers meanwhile
             origin[0], origin[1] = split, n0
         cuda.syncthreads()
@@ -275,7 +220,7 @@ def workspace(problem, **tile):
     return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
-def launch(dy, prepared, dx, geometry, partials=None, pixels=IN_ORDER, **tile):
+def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):
     filt, table, extra, blocks_m, chosen = prepared
     tile = {**chosen, **tile}
     N, D, H, W, C = dx.shape

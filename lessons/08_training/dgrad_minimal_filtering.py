@@ -34,7 +34,7 @@ filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-of_inputs, of_taps, elements_of = filtering.of_inputs, filtering.of_taps, filtering.elements_of
+of_inputs = filtering.of_inputs
 
 ALGORITHM = "F(2x2,3x3)"
 BLOCK_M, BLOCK_K = 16, 8  # patches, filters
@@ -58,7 +58,6 @@ LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
 ROUNDS = BLOCK_M * BLOCK_N // (THREADS * VECTOR)  # in which they leave
 OUT_COLUMNS = BLOCK_N // ROUNDS  # that leave at a time
-FILTERS = 4  # that a block transforms
 PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
@@ -71,41 +70,38 @@ A_FRAG, B_FRAG, TILE = of.A_FRAG, of.B_FRAG, of.ACC
 ACC = WINDOW * TILE
 
 
-@cuda.jit
-def transform_filters(filt, filters):
-    """filters[block, k, product, c]: what becomes of filt[k, 0, r, s, c], flipped; zeros beyond K and C."""
-    K, _, _, _, C = filt.shape
-    block, c = cuda.blockIdx.y, cuda.threadIdx.x
-    column, k = block * BLOCK_N + c, cuda.blockIdx.x * FILTERS + cuda.threadIdx.y
-    if k < filters.shape[1]:
-        across = cuda.local.array((TAPS, WINDOW), float32)
-        for r in range(TAPS):
-            g0 = g1 = g2 = float32(0.0)
-            if k < K and column < C:
-                row = filt[k, 0, TAPS - 1 - r]
-                g0, g1, g2 = row[2, column], row[1, column], row[0, column]
-            across[r, 0], across[r, 1], across[r, 2], across[r, 3] = of_taps(g0, g1, g2)
-        for s in range(WINDOW):
-            f0, f1, f2, f3 = of_taps(across[0, s], across[1, s], across[2, s])
-            filters[block, k, s, c], filters[block, k, WINDOW + s, c] = f0, f1
-            filters[block, k, 2 * WINDOW + s, c], filters[block, k, 3 * WINDOW + s, c] = f2, f3
+# A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
+# in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile
+# what becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`;
+# where in filters its copies begin, and where in a pair of tiles what is `copied` belongs
 
 
 @inlined
 @unroll
-def load_window(dy, at, inside, K, window):
-    """The thread's row of a window, of four filters, to registers; what lies outside dy becomes zero."""
+def ask(source, here, tiles, start):
+    """The row of the next window to registers, the next filters on their way. The last pair is brought twice."""
+    dy, filters, window, at, inside, k, _, _, _, filters_at, copied = source
+    K, gemm_k = dy.shape[4], int64(here[0])
+    inside = inside if gemm_k + k < K else uint32(0)
     for s in unrolled(WINDOW):
-        load4_or_zero(window, s * VECTOR, dy, uint32(at + s * K), inside & uint32(PLACE << s) != 0)
+        dy_at = uint32(uint32(at + gemm_k) + s * uint32(K))
+        load4_or_zero(window, s * VECTOR, dy, dy_at, inside & uint32(PLACE << s) != 0)
+    for turn in unrolled(COPIES):  # in memory they lie as in shared memory
+        piece = turn * THREADS * VECTOR
+        copy4_async(tiles, start + copied + piece, filters, filters_at + gemm_k * B_STRIDE + piece)
+    if gemm_k + BLOCK_K < K:
+        here[0] = uint32(gemm_k + BLOCK_K)
 
 
 @inlined
 @unroll
-def store_window(window, partner, sign, tiles, at):
+def arrive(source, here, tiles, start):
     """What becomes of the window to shared memory: a row of products, of each of the four filters.
 
     Down the columns each sum has two rows: the thread's own, and with `sign` that of lane `partner`.
     """
+    _, _, window, _, _, _, to, partner, sign, _, _ = source
+    at = start + to
     for v in unrolled(VECTOR):
         d0, d1, d2, d3 = of_inputs(window[v], window[VECTOR + v], window[2 * VECTOR + v], window[3 * VECTOR + v])
         e0, e1 = cuda.shfl_sync(0xFFFFFFFF, d0, partner), cuda.shfl_sync(0xFFFFFFFF, d1, partner)
@@ -113,46 +109,6 @@ def store_window(window, partner, sign, tiles, at):
         first = uint64(at + v * A_STRIDE)
         tiles[first], tiles[first + uint64(BLOCK_M)] = d0 + sign * e0, d1 + sign * e1
         tiles[first + uint64(2 * BLOCK_M)], tiles[first + uint64(3 * BLOCK_M)] = d2 + sign * e2, d3 + sign * e3
-
-
-@inlined
-@unroll
-def copy_filters(filters, at, tiles, to):
-    """The next tile of filters, on its way without waiting: in memory it lies as in shared memory."""
-    for turn in unrolled(COPIES):
-        copy4_async(tiles, to + turn * THREADS * VECTOR, filters, at + turn * THREADS * VECTOR)
-
-
-class Source(NamedTuple):
-    """What a thread brings, and where to."""
-
-    dy: object
-    filters: object
-    window: object  # a row of a window of four filters, in registers
-    at: object  # where in dy it begins, of filter 0
-    inside: object  # a bit for each of its pixels
-    k: object  # the first of the four filters of a tile
-    to: object  # where in a_tile what becomes of it belongs
-    partner: object  # the lane that brings the other row of its sums
-    sign: object  # with which that row counts
-    filters_at: object  # where in filters its copies begin
-    copied: object  # where in a pair of tiles they belong
-
-
-@inlined
-def ask(source, here, tiles, start):
-    """The row of the next window to registers, the next filters on their way. The last pair is brought twice."""
-    K, gemm_k = source.dy.shape[4], int64(here[0])
-    inside = source.inside if gemm_k + source.k < K else uint32(0)
-    load_window(source.dy, uint32(source.at + gemm_k), inside, uint32(K), source.window)
-    copy_filters(source.filters, source.filters_at + gemm_k * B_STRIDE, tiles, start + source.copied)
-    if gemm_k + BLOCK_K < K:
-        here[0] = uint32(gemm_k + BLOCK_K)
-
-
-@inlined
-def arrive(source, here, tiles, start):
-    store_window(source.window, source.partner, source.sign, tiles, start + source.to)
 
 
 @inlined
@@ -214,7 +170,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     filters_at, copied = int64(block_n) * filters.shape[1] * B_STRIDE + thread * VECTOR, A_SIZE + thread * VECTOR
 
     # stage: the first pair of tiles
-    source = Source(dy, filters, window, at, uint32(inside), k, to, partner, sign, filters_at, copied)
+    source = dy, filters, window, at, uint32(inside), k, to, partner, sign, filters_at, copied
     here[0] = uint32(0)
     begin(source, here, tiles, a_frag, b_frag)
 
@@ -242,7 +198,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
         for i in unrolled(PRODUCTS):
             load4(products, i * VECTOR, tiles, (i * BLOCK_M + column) * OUT_ROW + channel)
         for v in unrolled(VECTOR):
-            elements_of(products, v, elements)
+            filtering.elements_of(products, v, elements)
         c = block_n * BLOCK_N + channel
         out = ((int64(n) * H + h) * W + w) * C + c
         for i in unrolled(PATCH * PATCH):
@@ -282,7 +238,6 @@ def launch(dy, prepared, dx, geometry, filters=None):
         raise ValueError(f"dy has {dy.size} elements: 32-bit offsets reach 2**32 of them")
     if not aligned(dy.reshape(dy.size // K, K), dx.reshape(dx.size // C, C)):
         raise ValueError("dy and dx must begin on a 16-byte boundary")
-    blocks_n, deep, _, _ = filters.shape
-    transform_filters[(ceil_div(deep, FILTERS), blocks_n), (BLOCK_N, FILTERS)](prepared.filt, filters)
-    blocks = ceil_div(N * ((H + 1) // PATCH) * ((W + 1) // PATCH), BLOCK_M) * blocks_n
+    filtering.transform_taps(prepared.filt, filters)
+    blocks = ceil_div(N * ((H + 1) // PATCH) * ((W + 1) // PATCH), BLOCK_M) * filters.shape[0]
     dgrad_minimal_filtering[blocks, THREADS, 0, SHARED_BYTES](dy, filters, dx, geometry.pad_h, geometry.pad_w)

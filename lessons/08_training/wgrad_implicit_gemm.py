@@ -21,24 +21,18 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, fetch1_or_zero, fetch4_or_zero, shared_array
+from lessons.toolkit.memory import aligned, shared_array
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
-
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}
 TUNABLES = {
-    "BLOCK_M": (32, 64, 128),
-    "BLOCK_N": (32, 64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (8, 16),
-    "THREAD_N": (4, 8),
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
     "BLOCKS_PER_SM": (1, 2, 4, 6, 16),
-}
-SHARED_BYTES = 49152
+}  # fmt: skip
 
 
 def shipped(problem):
@@ -51,24 +45,16 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
     """Build the kernel, masks of WORDS words; `wide_dy` and `wide` promise 128-bit access to dy, to x and dfilt."""
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
-    A_PIECE, B_PIECE = VECTOR if wide_dy else 1, VECTOR if wide else 1  # values copied at a time
-    A_COLUMNS, B_COLUMNS = BLOCK_M // A_PIECE, BLOCK_N // B_PIECE  # pieces in a row of the tile
-    A_ROWS, B_ROWS = max(1, THREADS // A_COLUMNS), max(1, THREADS // B_COLUMNS)  # rows copied at a time
-    A_ACROSS, B_ACROSS = max(1, A_COLUMNS // THREADS), max(1, B_COLUMNS // THREADS)  # turns for one row
-    if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or A_COLUMNS * A_ROWS % THREADS or B_COLUMNS * B_ROWS % THREADS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    A_TURNS, B_TURNS = BLOCK_K // A_ROWS * A_ACROSS, BLOCK_K // B_ROWS * B_ACROSS
+    A_PIECE, A_COLUMNS, A_ROWS, A_ACROSS, A_TURNS = register_tiles.copies(BLOCK_K, BLOCK_M, wide_dy, THREADS)
+    B_PIECE, B_COLUMNS, B_ROWS, B_ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
     A_SIZE, BOTH = BLOCK_K * BLOCK_M, 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
-    if 4 * BOTH > SHARED_BYTES:
-        raise ValueError(
-            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: two pairs of tiles take {4 * BOTH} bytes, {SHARED_BYTES=}"
-        )
+    register_tiles.require_room(BOTH, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K)
     ENTRY = 1 + WORDS  # of the table: where a window begins, and the bits of taps that fall outside
     # A thread has `here` the entries of its rows, and for each turn across a row where its tap lies, and its bits
     TAPS_AT = BLOCK_K // B_ROWS * ENTRY
     GEMM_K_AT = TAPS_AT + B_ACROSS * ENTRY  # and which output comes next
     HERE = GEMM_K_AT + 1
-    fetch_a, fetch_b = (fetch4_or_zero if piece == VECTOR else fetch1_or_zero for piece in (A_PIECE, B_PIECE))
+    fetch_a, fetch_b = register_tiles.fetches(wide_dy), register_tiles.fetches(wide)
 
     @inlined
     @narrow

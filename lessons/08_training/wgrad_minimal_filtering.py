@@ -20,94 +20,25 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import cuda, float32, int32, int64, uint32, uint64
+from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, shared_array, store4
+from lessons.toolkit.memory import VECTOR, aligned, fetch4_or_zero, shared_array
 from lessons.toolkit.tiles import ceil_div, multiple
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
+patches = importlib.import_module("lessons.08_training.helpers.patches")
+product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-dtaps_of, transform_window, transform_patch = (
-    filtering.dtaps_of,
-    filtering.transform_window,
-    filtering.transform_patch,
-)
+PATCH, PRODUCTS = filtering.PATCH, filtering.PRODUCTS
 
 ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64
 LEAST = 64  # the smallest of them
 BLOCK_K = 8
-VALUES = PRODUCTS * VECTOR  # of a thread that works out what becomes of a patch
-TRANSFORM_THREADS = 128
-ADD_THREADS = 64
-
-
-@inlined
-def locate(patch, patches_h, patches_w):
-    """The image of a patch, and its first row and column. Unsigned: a division takes a third of the instructions."""
-    rows, columns = uint32(patches_h), uint32(patches_w)
-    row = uint32(patch // columns)
-    return int32(row // rows), int32(row % rows) * PATCH, int32(patch % columns) * PATCH
-
-
-@inlined
-@unroll
-def store_products(values, to, patch, channel):
-    """to[product, patch, channel] for all products, of four channels or filters."""
-    if int64(patch) < to.shape[1]:
-        for product in unrolled(PRODUCTS):
-            store4(to, (int64(product) * to.shape[1] + patch) * to.shape[2] + channel, values, product * VECTOR)
-
-
-@cuda.jit
-def transform_x(x, xs, pad_h, pad_w, patches_h, patches_w):
-    """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
-    values = cuda.local.array(VALUES, float32)
-    fours, thread = uint32(x.shape[4] // VECTOR), uint32(cuda.grid(1))
-    patch, c = thread // fours, thread % fours * VECTOR
-    n, h, w = locate(patch, patches_h, patches_w)
-    transform_window(values, x, n, h - pad_h, w - pad_w, c)
-    store_products(values, xs, patch, c)
-
-
-@cuda.jit
-def transform_dy(dy, dys, patches_h, patches_w):
-    """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
-    values = cuda.local.array(VALUES, float32)
-    fours, thread = uint32(dy.shape[4] // VECTOR), uint32(cuda.grid(1))
-    patch, k = thread // fours, thread % fours * VECTOR
-    n, p, q = locate(patch, patches_h, patches_w)
-    transform_patch(values, dy, n, p, q, k)
-    store_products(values, dys, patch, k)
-
-
-@cuda.jit
-@unroll
-def add_products(sums, dfilt, splits, C):
-    """dfilt[k, 0, r, s, c] from sums[split, product, k, c], both flat: part after part, then the taps of the sums."""
-    total = cuda.local.array(PRODUCTS, float32)
-    across = cuda.local.array(TAPS * WINDOW, float32)
-    size = uint32(dfilt.size // (TAPS * TAPS))
-    i = uint32(cuda.grid(1))  # k and c
-    if i < size:
-        for product in unrolled(PRODUCTS):
-            total[product] = float32(0.0)
-        for split in range(splits):
-            for product in unrolled(PRODUCTS):
-                total[product] += sums[uint64(split * PRODUCTS + product) * size + i]
-        for s in unrolled(WINDOW):
-            g0, g1, g2 = dtaps_of(total[s], total[WINDOW + s], total[2 * WINDOW + s], total[3 * WINDOW + s])
-            across[s], across[WINDOW + s], across[2 * WINDOW + s] = g0, g1, g2
-        to = uint64(i // uint32(C)) * TAPS * TAPS * C + i % uint32(C)
-        for r in unrolled(TAPS):
-            row, first = r * WINDOW, uint64(to + r * TAPS * C)
-            g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
-            dfilt[first], dfilt[uint64(first + C)], dfilt[uint64(first + 2 * C)] = g0, g1, g2
 
 
 # A thread has `here` where its copies of the next pair of tiles begin, and how many pairs are left until they go on
@@ -117,10 +48,8 @@ A_FROM, B_FROM, LEFT, NEXT, HERE = 0, 1, 2, 3, 5
 
 def copies(THREADS, BLOCK_M, BLOCK_N):
     """Device functions: `begin_at` says where the next rows of xs and dys begin, `ask` copies pairs of tiles."""
-    A_COLUMNS, B_COLUMNS = BLOCK_M // VECTOR, BLOCK_N // VECTOR  # 128-bit pieces in a row of the tile
-    A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows copied at a time
-    if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or THREADS % A_COLUMNS or THREADS % B_COLUMNS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+    _, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_K, BLOCK_M, True, THREADS)
+    _, B_COLUMNS, B_ROWS, _, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, True, THREADS)
     A_SIZE = BLOCK_K * BLOCK_M
 
     @inlined
@@ -147,10 +76,10 @@ def copies(THREADS, BLOCK_M, BLOCK_N):
         else:
             here[A_FROM], here[B_FROM] = here[A_FROM] + BLOCK_K * GEMM_M, here[B_FROM] + BLOCK_K * GEMM_N
         here[LEFT] -= uint32(1)
-        for turn in unrolled(BLOCK_K // A_ROWS):
+        for turn in unrolled(A_TURNS):
             at = uint32(here[A_FROM] + turn * A_ROWS * GEMM_M)
             fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, True)
-        for turn in unrolled(BLOCK_K // B_ROWS):
+        for turn in unrolled(B_TURNS):
             at = uint32(here[B_FROM] + turn * B_ROWS * GEMM_N)
             fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, True)
 
@@ -204,15 +133,16 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
     return wgrad_minimal_filtering, THREADS
 
 
+def fitting(K, C):
+    """The tiles that are no larger than the products."""
+    most_m, most_n = multiple(K, LEAST), multiple(C, LEAST)
+    return [(rate, tile) for rate, tile in TILES if tile["BLOCK_M"] <= most_m and tile["BLOCK_N"] <= most_n]
+
+
 @lru_cache
-def plan(K, C, patches):
-    """The tile of the products, and into how many parts their sums are cut."""
-    tiles = [
-        (rate, tile)
-        for rate, tile in TILES
-        if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
-    ]
-    return long_sums.choose(tiles, PRODUCTS * multiple(K, LEAST), C, patches)
+def plan(K, C, number):
+    """The tile of the products, and into how many parts their sums, over a `number` of patches, are cut."""
+    return long_sums.choose(fitting(K, C), PRODUCTS * multiple(K, LEAST), C, number)
 
 
 class Workspace(NamedTuple):
@@ -226,9 +156,9 @@ class Workspace(NamedTuple):
 
 def workspace(problem):
     p = problem
-    patches = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH)
-    splits = plan(p.K, p.C, patches)["SPLIT_K"]
-    padded = multiple(patches, splits * BLOCK_K)
+    number = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH)
+    splits = plan(p.K, p.C, number)["SPLIT_K"]
+    padded = multiple(number, splits * BLOCK_K)
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM)
     if not fits or PRODUCTS * padded * max(p.C, p.K) >= 2**32:  # 32-bit offsets reach that far
         return Workspace(None, None, None, split_k.workspace(problem))
@@ -244,16 +174,11 @@ def launch(x, dy, dfilt, geometry, workspace):
     C = x.shape[4]
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
-    patches_h, patches_w = ceil_div(P, PATCH), ceil_div(Q, PATCH)
-    tile = {**plan(K, C, N * patches_h * patches_w)}
+    tile = {**plan(K, C, N * ceil_div(P, PATCH) * ceil_div(Q, PATCH))}
     splits = tile.pop("SPLIT_K")
     kernel, THREADS = specialise(**tile)
 
-    blocks = ceil_div(xs.shape[1] * (C // VECTOR), TRANSFORM_THREADS)
-    transform_x[blocks, TRANSFORM_THREADS](x, xs, geometry.pad_h, geometry.pad_w, patches_h, patches_w)
-    blocks = ceil_div(dys.shape[1] * (K // VECTOR), TRANSFORM_THREADS)
-    transform_dy[blocks, TRANSFORM_THREADS](dy, dys, patches_h, patches_w)
-    flat = sums.reshape(sums.size)
+    patches.transform_operands(x, dy, xs, dys, geometry)
     tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
     kernel[tiles * PRODUCTS * splits, THREADS](xs, dys, sums)
-    add_products[ceil_div(K * C, ADD_THREADS), ADD_THREADS](flat, dfilt.reshape(dfilt.size), splits, C)
+    product_sums.add_parts(sums, dfilt)

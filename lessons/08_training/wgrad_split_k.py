@@ -29,14 +29,9 @@ TILES = (
 )
 BLOCK_K = 8
 TUNABLES = {
-    "BLOCK_M": (32, 64, 128),
-    "BLOCK_N": (32, 64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (8, 16),
-    "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (2, 4, 6, 8, 16),
-    "SPLIT_K": long_sums.SPLITS,
-}
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (2, 4, 6, 8, 16), "SPLIT_K": long_sums.SPLITS,
+}  # fmt: skip
 
 
 @lru_cache

@@ -24,45 +24,41 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import cuda, float32, int64, uint32, uint64
+from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.memory import VECTOR, aligned, load4_or_zero, shared_array, store4
-from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.memory import aligned, shared_array
+from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
-transform_operands = importlib.import_module("lessons.08_training.helpers.without_gaps").transform_operands
+patches = importlib.import_module("lessons.08_training.helpers.patches")
+product_sums = importlib.import_module("lessons.08_training.helpers.product_sums")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
-dtaps_of = filtering.dtaps_of
+PATCH, WINDOW, PRODUCTS = filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 LEFT, HERE = minimal_filtering.LEFT, minimal_filtering.HERE
 
 ALGORITHM = "F(2x2,3x3)"
-TILES, LEAST, BLOCK_K = minimal_filtering.TILES, minimal_filtering.LEAST, minimal_filtering.BLOCK_K
+BLOCK_K = minimal_filtering.BLOCK_K
 LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
-ADD = 32  # elements of k and c that a block of add_products adds up
-ADD_LANES = ADD // VECTOR  # threads that each product has there
-ADD_THREADS = PRODUCTS * ADD_LANES
-TOTALS = PRODUCTS * ADD
-ON_THE_WAY = 4  # segments that a thread asks for before it adds them
+
+
+@inlined
+def segment_of(work, block, i):
+    """Row i of the block's work: the segment, its first row of xs and dys, m0 and n0, its iterations."""
+    return work[block, i, 0], work[block, i, 1], work[block, i, 2], work[block, i, 3], work[block, i, 4]
 
 
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
-    """Build the kernel of the products for a tile, and the one that adds up its segments."""
+    """Build the kernel of the products for a tile."""
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
     begin_at, ask = minimal_filtering.copies(THREADS, BLOCK_M, BLOCK_N)
     begin, multiply = register_tiles.double_buffered(of, BLOCK_M, BLOCK_N, BLOCK_K, ask)
     BOTH = 2 * BLOCK_K * (BLOCK_M + BLOCK_N)
     SLOT = BLOCK_M * BLOCK_N
-
-    @inlined
-    def segment_of(work, block, i):
-        """Row i of the block's work: the segment, its first row of xs and dys, m0 and n0, its iterations."""
-        return work[block, i, 0], work[block, i, 1], work[block, i, 2], work[block, i, 3], work[block, i, 4]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -102,54 +98,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
                 store_row(sums, at, True, 0, BLOCK_N, acc, int64(i), True)
             segment, pairs, next_pairs = uint32(segment + 1), next_pairs, pairs_behind
 
-    @cuda.jit
-    @unroll
-    def add_products(sums, dfilt, first_segments, K, C):
-        """dfilt[k, 0, r, s, c], flat: the segments of each product in their order, then the taps."""
-        totals = shared_array(TOTALS)
-        parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
-        total = cuda.local.array(VECTOR, float32)
-        across = cuda.local.array(TAPS * WINDOW, float32)
-        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        tiles_of_product = uint32(first_segments.shape[0]) // PRODUCTS  # one number more is the end
-
-        # locate: elements of a tile that each product has, and the segments of the thread's product
-        tile, within = block // (SLOT // ADD), block % (SLOT // ADD) * ADD
-        product, lane = thread // ADD_LANES, thread % ADD_LANES * VECTOR
-        tile_of_all = product * tiles_of_product + tile
-        segment, end = first_segments[tile_of_all], first_segments[tile_of_all + 1]
-
-        # stage: the totals of all products
-        for v in unrolled(VECTOR):
-            total[v] = float32(0.0)
-        while segment < end:
-            for turn in unrolled(ON_THE_WAY):
-                at = uint32((segment + turn) * SLOT + within + lane)
-                load4_or_zero(parts, turn * VECTOR, sums, at, segment + turn < end)
-            for turn in unrolled(ON_THE_WAY):
-                for v in unrolled(VECTOR):
-                    total[v] += parts[turn * VECTOR + v]
-            segment = uint32(segment + ON_THE_WAY)
-        store4(totals, product * ADD + lane, total, 0)
-        cuda.syncthreads()
-
-        # store: the taps of one element
-        if thread < ADD:
-            blocks_m = uint32((K + BLOCK_M - 1) // BLOCK_M)
-            k = tile % blocks_m * BLOCK_M + (within + thread) // BLOCK_N
-            c = tile // blocks_m * BLOCK_N + (within + thread) % BLOCK_N
-            if k < K and c < C:
-                for s in unrolled(WINDOW):
-                    m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
-                    m2, m3 = totals[(2 * WINDOW + s) * ADD + thread], totals[(3 * WINDOW + s) * ADD + thread]
-                    across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
-                to = uint64(k) * TAPS * TAPS * C + c
-                for r in unrolled(TAPS):
-                    row, at = r * WINDOW, uint64(to + r * TAPS * C)
-                    g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
-                    dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
-
-    return wgrad_stream_k, add_products, THREADS
+    return wgrad_stream_k, THREADS
 
 
 class Plan(NamedTuple):
@@ -202,11 +151,7 @@ def plan(N, P, Q, K, C):
     def blocks(tile):
         return min(tile["BLOCKS_PER_SM"] * multiprocessors(), ceil_div(iterations(tile), LEAST_SHARE))
 
-    fitting = [
-        (rate, tile)
-        for rate, tile in TILES
-        if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
-    ]
+    fitting = minimal_filtering.fitting(K, C)
     _, tile = min(fitting, key=lambda choice: iterations(choice[1]) / blocks(choice[1]) / choice[0])
     tiles = [
         (steps[product], product * padded_patches(N, P, Q), m0, n0)
@@ -230,13 +175,13 @@ class Workspace(NamedTuple):
 
 def workspace(problem):
     p = problem
-    patches = padded_patches(p.N, p.P, p.Q)
+    rows = padded_patches(p.N, p.P, p.Q)
     tile, *tables = plan(p.N, p.P, p.Q, p.K, p.C)
     sums = int(tables[-1][-1]) * tile["BLOCK_M"] * tile["BLOCK_N"]
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
-    if not fits or max(PRODUCTS * patches * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
+    if not fits or max(PRODUCTS * rows * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
         return Workspace(*[None] * 5, minimal_filtering.workspace(problem))
-    shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), sums
+    shapes = (PRODUCTS, rows, p.C), (PRODUCTS, rows, p.K), sums
     arrays = [cuda.device_array(shape, np.float32) for shape in shapes]
     return Workspace(*arrays, *[cuda.to_device(table) for table in tables])
 
@@ -250,9 +195,8 @@ def launch(x, dy, dfilt, geometry, workspace):
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
     tile = plan(N, P, Q, K, C).tile
-    kernel, add_products, THREADS = specialise(**tile)
+    kernel, THREADS = specialise(**tile)
 
-    transform_operands(x, dy, xs, dys, geometry)
+    patches.transform_without_gaps(x, dy, xs, dys, geometry)
     kernel[work.shape[0], THREADS](xs, dys, sums, work)
-    blocks = first_segments.size // PRODUCTS * tile["BLOCK_M"] * tile["BLOCK_N"] // ADD
-    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), first_segments, K, C)
+    product_sums.add_segments(sums, dfilt, first_segments, tile["BLOCK_M"], tile["BLOCK_N"])

@@ -22,9 +22,6 @@ from numba.types import float16
 from lessons.toolkit import ptx
 from lessons.toolkit.ptx import BITS, FLOAT, WORD
 
-WARP = 32
-
-
 # --- products ---
 
 

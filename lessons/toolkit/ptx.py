@@ -45,10 +45,9 @@ def instruction(text, kinds=""):
     """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
 
     s: an array and an index, for an address in shared memory; g: an array and an index, for one in global memory;
-    p: an array, for the address of its first element; r: 32 bits; h: 16 bits; z: a condition, for 16 or for 0; ``-``:
-    none.
+    r: 32 bits; z: a condition, for 16 or for 0; ``-``: none.
     """
-    of = {"s": "r", "g": "l", "p": "l", "z": "r"}
+    of = {"s": "r", "g": "l", "z": "r"}
     constraints = ",".join([*(of.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
 
     def generate(context, builder, signature, args):
@@ -59,12 +58,10 @@ def instruction(text, kinds=""):
                 operands.append(shared_address(context, builder, its_type, value, *next(given)))
             elif kind == "g":
                 operands.append(pointer(context, builder, its_type, value, next(given)[0], WORD))
-            elif kind == "p":
-                operands.append(builder.ptrtoint(data(context, builder, its_type, value), LONG))
             elif kind == "z":
                 operands.append(builder.select(value, WORD(16), WORD(0)))
-            elif kind in "rh":
-                operands.append(context.cast(builder, value, its_type, types.uint32 if kind == "r" else types.uint16))
+            elif kind == "r":
+                operands.append(context.cast(builder, value, its_type, types.uint32))
         assembly(builder, ir.VoidType(), text, constraints, operands)
         return context.get_dummy_value()
 

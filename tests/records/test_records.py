@@ -13,6 +13,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
 from common.check import run
+from common.machine_code import summaries
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -95,8 +96,25 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
         assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
         assert found[step.name].earlier == ([old] if holds else [])
         assert current.is_current(old, step.path) == holds
+        assert not current.is_current(Code(source=old.source, helpers={"unroll": "2" * 64}), step.path)
         assert current.is_current(schema.read(now, Code), step.path)
         (tmp_path / records.CODE_FILE).unlink()
+
+
+def test_a_step_has_its_own_kernels_on_some_presets_and_its_usual_ones_on_the_others():
+    kernel = summaries.Kernel(
+        kernel="k", architecture="9.0", registers=1, stack_bytes=0, shared_bytes=0, instructions={}, loop={}
+    )
+    own = replaced(kernel, registers=2)
+    code = MachineCode(steps={"gemm_naive": StepCode(source="s", kernels=[kernel], other_presets={"photo": [own]})})
+    found = [records.code_kernels(code, "gemm_naive", preset) for preset in ("photo", "gemm-2048", None)]
+    assert found == [[own], [kernel], [kernel]]
+    assert records.code_kernels(code, "gemm_lost") == []
+
+
+def test_a_library_s_row_is_of_no_code_and_never_older():
+    assert not current.older(peer_row(1.0), "cublas")
+    assert current.older(row(1.0), "gemm_lost")
 
 
 def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
@@ -155,9 +173,9 @@ ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
         ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
         ("{}", "schema is None"),
         (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
-        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu is missing"),
-        (json.dumps({**GOOD, "runs": []}), "runs must be an object"),
-        (json.dumps({**GOOD, "rows": None}), "rows must be an object"),
+        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
+        (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
+        (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
     ],
 )
 def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
@@ -178,10 +196,13 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"gpu": {}}, "gpu.name is missing"),
-        ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops is missing"),
-        ({"rows": {"gemm-2048": []}}, "rows[...] must be an object"),
-        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "timing must be"),
+        ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
+        ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
+        ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
+        (
+            {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
+            "`$.rows[...][...].timing`",
+        ),
         ({"rows": {"gemm-1": {}}}, "rows"),
     ],
     ids=["gpu", "ceilings", "preset", "timing", "unknown preset"],

@@ -3,11 +3,12 @@
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch
 
 from common.catalog import catalog
 from common.report import canvas
 from common.report.canvas import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+from common.report.cells import box, frame, label, titled
 from common.trace import trace
 
 traced = import_module("lessons.01_naive.figures.traced")
@@ -18,12 +19,7 @@ SECTOR_FLOATS = 8  # 32 bytes
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(grid(), folder / "grid"),
-        canvas.save(coalescing(), folder / "coalescing"),
-        canvas.save(window(), folder / "window"),
-        canvas.save(requests(), folder / "requests"),
-    ]
+    return canvas.save_all(folder, grid, coalescing, window, requests)
 
 
 def grid():
@@ -37,15 +33,15 @@ def grid():
         for by in range(blocks_y):
             chosen = (bx, by) == block
             colour = SKY if chosen else "none"
-            _box(axes, bx * width, by * height, width, height, face=colour, alpha=0.35, line=1.6)
+            box(axes, bx * width, by * height, width, height, face=colour, alpha=0.35, line=1.6)
     for tx in range(width):
         for ty in range(height):
             warp = ty == thread[1]
-            _box(axes, block[0] * width + tx, block[1] * height + ty, 1, 1, face=BLUE if warp else "none", line=0.3)
-    _box(axes, n, m, 1, 1, face=VERMILION, line=0.3)
+            box(axes, block[0] * width + tx, block[1] * height + ty, 1, 1, face=BLUE if warp else "none", line=0.3)
+    box(axes, n, m, 1, 1, face=VERMILION, line=0.3)
     for bx in range(blocks_x):
         for by in range(blocks_y):
-            _label(axes, bx * width + width / 2, by * height + 0.9, f"block ({bx}, {by})", size=9)
+            label(axes, bx * width + width / 2, by * height + 0.9, f"block ({bx}, {by})", size=9)
     axes.annotate(
         f"thread ({thread[0]}, {thread[1]}) of block ({block[0]}, {block[1]})\n"
         f"n = {block[0]} × {width} + {thread[0]} = {n}\nm = {block[1]} × {height} + {thread[1]} = {m}",
@@ -76,16 +72,14 @@ def coalescing():
             for word in range(SECTOR_FLOATS):
                 wanted = (sector, word) in touched
                 face = BLUE if wanted else (ORANGE if sector in used else "none")
-                _box(axis, word, sector, 1, 0.8, face=face, line=0.4)
-        axis.set_title(title, fontsize=11, fontweight="bold")
+                box(axis, word, sector, 1, 0.8, face=face, line=0.4)
+        titled(axis, title)
         share = 100 * len(touched) / (len(used) * SECTOR_FLOATS)
         text = f"{len(used)} sectors fetched, {share:.1f}% of their bytes used"
-        _label(axis, SECTOR_FLOATS / 2, rows + (0.9 if len(used) <= rows else 1.9), text, size=10)
+        label(axis, SECTOR_FLOATS / 2, rows + (0.9 if len(used) <= rows else 1.9), text, size=10)
         if len(used) > rows:
-            _label(axis, SECTOR_FLOATS / 2, rows + 0.5, f"... and {len(used) - rows} more", size=9, color=MUTED)
-        axis.set_xlim(-0.2, SECTOR_FLOATS + 0.2)
-        axis.set_ylim(rows + 2.4, -0.6)
-        axis.axis("off")
+            label(axis, SECTOR_FLOATS / 2, rows + 0.5, f"... and {len(used) - rows} more", size=9, color=MUTED)
+        frame(axis, (-0.2, SECTOR_FLOATS + 0.2), (rows + 2.4, -0.6), equal=False)
     figure.text(
         0.5, 0.01, "A line is a sector of 8 floats. Blue: wanted. Orange: fetched for nothing. White: not fetched.",
         ha="center", fontsize=9.5, color=MUTED,
@@ -102,33 +96,27 @@ def window():
     for h in range(height):
         for w in range(width):
             inside = p <= h < p + r_extent and q <= w < q + s_extent
-            _box(axes, w, h, 1, 1, face=SKY if inside else "none", line=0.8)
+            box(axes, w, h, 1, 1, face=SKY if inside else "none", line=0.8)
     for r in range(r_extent):
         for s in range(s_extent):
-            _box(axes, 10 + s, 1.5 + r, 1, 1, face=ORANGE, alpha=0.6, line=0.8)
-            _label(axes, 10.5 + s, 2 + r, f"{r},{s}", size=8)
+            box(axes, 10 + s, 1.5 + r, 1, 1, face=ORANGE, alpha=0.6, line=0.8)
+            label(axes, 10.5 + s, 2 + r, f"{r},{s}", size=8)
     for i in range(height - r_extent + 1):
         for j in range(width - s_extent + 1):
-            _box(axes, 16 + j, 1 + i, 1, 1, face=VERMILION if (i, j) == (p, q) else "none", line=0.8)
-    _label(axes, width / 2, -0.5, "x[n, c, h, w]", weight="bold")
-    _label(axes, 11.5, -0.5, "filt[k, c, r, s]", weight="bold")
-    _label(axes, 18.5, -0.5, "y[n, k, p, q]", weight="bold")
-    _label(axes, width / 2, height + 0.6, f"rows h = p + r, columns w = q + s\np = {p}, q = {q}", size=9.5)
-    _label(axes, 8.5, 3, "×", size=18)
-    _label(axes, 11.5, height + 0.6, "the same taps\nfor every output", size=9.5)
+            box(axes, 16 + j, 1 + i, 1, 1, face=VERMILION if (i, j) == (p, q) else "none", line=0.8)
+    label(axes, width / 2, -0.5, "x[n, c, h, w]", weight="bold")
+    label(axes, 11.5, -0.5, "filt[k, c, r, s]", weight="bold")
+    label(axes, 18.5, -0.5, "y[n, k, p, q]", weight="bold")
+    label(axes, width / 2, height + 0.6, f"rows h = p + r, columns w = q + s\np = {p}, q = {q}", size=9.5)
+    label(axes, 8.5, 3, "×", size=18)
+    label(axes, 11.5, height + 0.6, "the same taps\nfor every output", size=9.5)
     axes.add_patch(FancyArrowPatch((13.5, 3), (15.6, 3), arrowstyle="-|>", mutation_scale=16, color=INK))
-    _label(axes, 14.5, 2.4, "sum of 9\nproducts", size=9)
-    _label(
-        axes,
-        18.5,
-        height + 0.6,
-        f"P = H - R + 1 = {height - r_extent + 1}\nQ = W - S + 1 = {width - s_extent + 1}",
+    label(axes, 14.5, 2.4, "sum of 9\nproducts", size=9)
+    label(
+        axes, 18.5, height + 0.6, f"P = H - R + 1 = {height - r_extent + 1}\nQ = W - S + 1 = {width - s_extent + 1}",
         size=9.5,
-    )
-    axes.set_xlim(-0.5, 21.5)
-    axes.set_ylim(height + 1.3, -1)
-    axes.set_aspect("equal")
-    axes.axis("off")
+    )  # fmt: skip
+    frame(axes, (-0.5, 21.5), (height + 1.3, -1))
     return figure
 
 
@@ -152,17 +140,6 @@ def requests():
     engine = figure.get_layout_engine()
     engine.set(rect=(0, 0.05, 1, 0.95))
     return figure
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=face, alpha=alpha, edgecolor="none"))
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor="none", edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
 
 
 def _canvas(axes, width, height, xlabel, ylabel):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from common.catalog import catalog, problems
 from common.records import records
 from common.report import canvas
-from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, titled
 from common.trace import trace
 from common.trace.cost import WARP
 
@@ -27,15 +27,7 @@ SM_WARPS, SM_BLOCKS = 64, 32
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(tiles(), folder / "tiles"),
-        canvas.save(barrier(), folder / "barrier"),
-        canvas.save(halo(), folder / "halo"),
-        canvas.save(unroll(), folder / "unroll"),
-        canvas.save(thin(), folder / "thin"),
-        canvas.save(occupancy(), folder / "occupancy"),
-        canvas.save(who_loads(), folder / "who_loads"),
-    ]
+    return canvas.save_all(folder, tiles, barrier, halo, unroll, thin, occupancy, who_loads)
 
 
 def tiles():
@@ -48,21 +40,21 @@ def tiles():
     for i in range(across):
         for k in range(k_tiles):
             colour, alpha = _age(k, now) if i == row else ("none", 1)
-            _box(axes, k, top + i, 1, 1, face=colour, alpha=alpha)
+            box(axes, k, top + i, 1, 1, face=colour, alpha=alpha)
             colour, alpha = _age(k, now) if i == column else ("none", 1)
-            _box(axes, left + i, k, 1, 1, face=colour, alpha=alpha)
+            box(axes, left + i, k, 1, 1, face=colour, alpha=alpha)
         for j in range(across):
-            _box(axes, left + j, top + i, 1, 1, face=GREEN if (i, j) == (row, column) else "none", alpha=0.8)
-    _label(axes, now + 0.5, top + row + 0.5, "a_tile", size=9, color="white", weight="bold")
-    _label(axes, left + column + 0.5, now + 0.5, "b_tile", size=9, color="white", weight="bold")
-    _label(axes, left + column + 0.5, top + row + 0.5, "block", size=9, color="white", weight="bold")
-    _label(axes, k_tiles / 2, top + across + 0.45, "A[M, K]", weight="bold")
-    _label(axes, left + across / 2, -0.4, "B[K, N]", weight="bold")
-    _label(axes, left + across / 2, top + across + 0.45, "C[M, N]", weight="bold")
+            box(axes, left + j, top + i, 1, 1, face=GREEN if (i, j) == (row, column) else "none", alpha=0.8)
+    label(axes, now + 0.5, top + row + 0.5, "a_tile", size=9, color="white", weight="bold")
+    label(axes, left + column + 0.5, now + 0.5, "b_tile", size=9, color="white", weight="bold")
+    label(axes, left + column + 0.5, top + row + 0.5, "block", size=9, color="white", weight="bold")
+    label(axes, k_tiles / 2, top + across + 0.45, "A[M, K]", weight="bold")
+    label(axes, left + across / 2, -0.4, "B[K, N]", weight="bold")
+    label(axes, left + across / 2, top + across + 0.45, "C[M, N]", weight="bold")
     _arrow(axes, (now + 0.2, top - 0.35), (now + 2.4, top - 0.35))
-    _label(axes, now + 1.3, top - 0.7, "k0 grows", size=9.5)
+    label(axes, now + 1.3, top - 0.7, "k0 grows", size=9.5)
     _arrow(axes, (left + across + 0.3, now + 0.2), (left + across + 0.3, now + 2.4))
-    axes.text(left + across + 0.45, now + 1.3, "k0 grows", fontsize=9.5, va="center")
+    label(axes, left + across + 0.45, now + 1.3, "k0 grows", size=9.5, ha="left")
     axes.text(
         -0.2, 0.2,
         f"{tile} × {tile} threads own one block of C.\n"
@@ -79,9 +71,9 @@ def tiles():
         ((BLUE, 1, "now in shared memory"), (SKY, 0.35, "done"), (YELLOW, 0.5, "still to come"))
     ):
         y = top + across - 2.6 + 0.55 * place
-        _box(axes, left + across + 0.4, y, 0.4, 0.4, face=colour, alpha=alpha, line=0.6)
-        axes.text(left + across + 0.95, y + 0.2, text, fontsize=9.5, va="center")
-    _frame(axes, (-0.4, left + across + 3.6), (top + across + 0.8, -0.8))
+        box(axes, left + across + 0.4, y, 0.4, 0.4, face=colour, alpha=alpha, line=0.6)
+        label(axes, left + across + 0.95, y + 0.2, text, size=9.5, ha="left")
+    frame(axes, (-0.4, left + across + 3.6), (top + across + 0.8, -0.8))
     return figure
 
 
@@ -100,25 +92,25 @@ def barrier():
          [(0, 5.5, "stage, delayed"), (5.5, 7, "multiply")], 5.5),
     ):  # fmt: skip
         for y, spans, name in ((0, fast, "warp 0"), (1.25, slow, "warp 1")):
-            _label(axes, -0.75, y + 0.5, name, size=10, weight="bold")
+            label(axes, -0.75, y + 0.5, name, size=10, weight="bold")
             for start, stop, what in spans:
                 wrong = wall is None and y == 0 and what == "multiply"
                 for a, b, bad in ((start, min(stop, 5.5), wrong), (5.5, stop, False)):
                     if b > a and (a, b) != (5.5, 5.5) and (a >= start):
                         colour = {"stage": SKY, "wait": "none"}.get(what.split(",")[0], GREEN)
-                        _box(axes, a, y, b - a, 1, face=VERMILION if bad else colour, alpha=0.75, line=0.8)
+                        box(axes, a, y, b - a, 1, face=VERMILION if bad else colour, alpha=0.75, line=0.8)
                 middle = (start + (5.5 if wrong else stop)) / 2
                 text = "multiplies with old values" if wrong else what
-                _label(axes, middle, y + 0.5, text, size=9.5)
+                label(axes, middle, y + 0.5, text, size=9.5)
                 if wrong:
-                    _label(axes, (5.5 + stop) / 2, y + 0.5, what, size=9.5)
+                    label(axes, (5.5 + stop) / 2, y + 0.5, what, size=9.5)
         if wall is not None:
             axes.plot([wall, wall], [-0.2, 2.45], color=INK, linewidth=3)
-            axes.text(wall + 0.05, 2.68, "barrier", fontsize=9.5, ha="center", va="center")
-        axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
-        _frame(axes, (-1.4, 7.4), (3.0, -0.3), equal=False)
+            label(axes, wall + 0.05, 2.68, "barrier", size=9.5)
+        titled(axes, title, loc="left")
+        frame(axes, (-1.4, 7.4), (3.0, -0.3), equal=False)
         axes.annotate("", (7.4, 2.68), (6.3, 2.68), arrowprops={"arrowstyle": "->", "color": MUTED})
-        axes.text(6.2, 2.68, "time", fontsize=9, color=MUTED, ha="right", va="center")
+        label(axes, 6.2, 2.68, "time", size=9, color=MUTED, ha="right")
     return figure
 
 
@@ -131,12 +123,12 @@ def halo():
     colours = (SKY, ORANGE, GREEN, YELLOW)
     for i in range(patch_h * patch_w):
         h, w = divmod(i, patch_w)
-        _box(left, w, h, 1, 1, face=colours[i // threads], alpha=0.7, line=0.3)
+        box(left, w, h, 1, 1, face=colours[i // threads], alpha=0.7, line=0.3)
         if w in (0, patch_w - 1) or i % threads == 0:
-            _label(left, w + 0.5, h + 0.5, str(i % threads), size=5.5)
-    left.set_title("which thread loads which pixel", fontsize=11, fontweight="bold")
+            label(left, w + 0.5, h + 0.5, str(i % threads), size=5.5)
+    titled(left, "which thread loads which pixel")
     last = patch_h * patch_w - (rounds - 1) * threads
-    _label(
+    label(
         left, patch_w / 2, patch_h + 1.6,
         f"blue: round 1, threads 0 to {threads - 1}\norange: round 2, threads 0 to {last - 1}; the others wait\n",
         size=9.5,
@@ -144,22 +136,22 @@ def halo():
     for h in range(patch_h):
         for w in range(patch_w):
             own = h < tile_h and w < tile_w
-            _box(right, w, h, 1, 1, face=BLUE if own else ORANGE, alpha=0.35, line=0.3)
+            box(right, w, h, 1, 1, face=BLUE if own else ORANGE, alpha=0.35, line=0.3)
     for ty, tx in ((0, 0), (9, 7)):
-        _box(right, tx, ty, s_extent, r_extent, face="none", line=2.2, edge=VERMILION)
-        _box(right, tx, ty, 1, 1, face=VERMILION)
+        box(right, tx, ty, s_extent, r_extent, face="none", line=2.2, edge=VERMILION)
+        box(right, tx, ty, 1, 1, face=VERMILION)
         right.text(
             tx + 0.1, ty + r_extent + 0.7, f"window of thread x = {tx}, y = {ty}", fontsize=8.5, va="center",
             bbox={"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
-    right.set_title("what the block needs", fontsize=11, fontweight="bold")
-    _label(
+    titled(right, "what the block needs")
+    label(
         right, patch_w / 2, patch_h + 1.6,
         f"blue: {tile_h} × {tile_w}, as many pixels as outputs; orange: the halo\n"
         "an output is drawn at the first pixel of its window\n", size=9.5,
     )  # fmt: skip
     for axes in (left, right):
-        _frame(axes, (-0.3, patch_w + 0.3), (patch_h + 3.1, -0.3))
+        frame(axes, (-0.3, patch_w + 0.3), (patch_h + 3.1, -0.3))
     return figure
 
 
@@ -174,9 +166,9 @@ def unroll():
     for h in range(height):
         for w in range(width):
             inside = chosen[0] <= h < chosen[0] + r_extent and chosen[1] <= w < chosen[1] + s_extent
-            _box(axes, w, top + h, cell, cell, face=SKY if inside else "none", line=0.8)
-            _label(axes, w + 0.5, top + h + 0.5, str(h * width + w), size=9)
-    _label(axes, width / 2, -0.55, f"x: one image, {height} × {width}", weight="bold")
+            box(axes, w, top + h, cell, cell, face=SKY if inside else "none", line=0.8)
+            label(axes, w + 0.5, top + h + 0.5, str(h * width + w), size=9)
+    label(axes, width / 2, -0.55, f"x: one image, {height} × {width}", weight="bold")
     u_left, u_top = 8.5, 0.0
     for gemm_k in range(taps):
         r, s = divmod(gemm_k, s_extent)
@@ -184,44 +176,33 @@ def unroll():
             p, q = divmod(gemm_n, q_extent)
             pixel = (p + r) * width + q + s
             picked = gemm_n == column
-            _box(axes, u_left + gemm_n, u_top + gemm_k, 1, 1, face=SKY if picked else "none", line=0.8)
-            _label(axes, u_left + gemm_n + 0.5, u_top + gemm_k + 0.5, str(pixel), size=9)
-        axes.text(
-            u_left - 0.15, u_top + gemm_k + 0.5, f"tap ({r}, {s})", fontsize=9, ha="right", va="center", color=MUTED
-        )
-    _label(axes, u_left + columns / 2, -0.55, f"U: {taps} taps × {columns} output pixels", weight="bold")
+            box(axes, u_left + gemm_n, u_top + gemm_k, 1, 1, face=SKY if picked else "none", line=0.8)
+            label(axes, u_left + gemm_n + 0.5, u_top + gemm_k + 0.5, str(pixel), size=9)
+        label(axes, u_left - 0.15, u_top + gemm_k + 0.5, f"tap ({r}, {s})", size=9, color=MUTED, ha="right")
+    label(axes, u_left + columns / 2, -0.55, f"U: {taps} taps × {columns} output pixels", weight="bold")
     y_top = u_top + taps + 1.9
     for k in range(filters):
         for gemm_k in range(taps):
-            _box(
-                axes,
-                u_left - taps - 2.4 + gemm_k,
-                y_top + k,
-                1,
-                1,
-                face=ORANGE if k == 1 else "none",
-                alpha=0.6,
+            box(
+                axes, u_left - taps - 2.4 + gemm_k, y_top + k, 1, 1, face=ORANGE if k == 1 else "none", alpha=0.6,
                 line=0.8,
-            )
+            )  # fmt: skip
         for gemm_n in range(columns):
             hit = k == 1 and gemm_n == column
-            _box(axes, u_left + gemm_n, y_top + k, 1, 1, face=VERMILION if hit else "none", line=0.8)
-    _label(axes, u_left - taps / 2 - 2.4, y_top - 0.5, f"F: {filters} filters × {taps} taps", weight="bold")
-    axes.text(
-        u_left, y_top - 0.5, f"y = F @ U: {filters} maps × {columns} pixels", fontsize=11, fontweight="bold",
-        va="center",
-    )  # fmt: skip
+            box(axes, u_left + gemm_n, y_top + k, 1, 1, face=VERMILION if hit else "none", line=0.8)
+    label(axes, u_left - taps / 2 - 2.4, y_top - 0.5, f"F: {filters} filters × {taps} taps", weight="bold")
+    label(axes, u_left, y_top - 0.5, f"y = F @ U: {filters} maps × {columns} pixels", weight="bold", ha="left")
     axes.annotate(
         "", (u_left + column + 0.5, u_top + taps + 0.05), (u_left + column + 0.5, y_top + 0.95),
         arrowprops={"arrowstyle": "<-", "color": VERMILION, "lw": 1.8},
     )  # fmt: skip
     _arrow(axes, (u_left - 2.2, y_top + 1.5), (u_left + column - 0.05, y_top + 1.5), colour=VERMILION)
-    _label(
+    label(
         axes, (u_left + columns) / 2, y_top + filters + 0.9,
         f"The image holds {height * width} floats, U holds {taps * columns}: a pixel is stored up to {taps} times. "
         "The numbers are pixels of x.", size=10, color=MUTED,
     )  # fmt: skip
-    _frame(axes, (-0.4, u_left + columns + 0.4), (y_top + filters + 1.4, -1.1))
+    frame(axes, (-0.4, u_left + columns + 0.4), (y_top + filters + 1.4, -1.1))
     return figure
 
 
@@ -233,21 +214,19 @@ def thin():
         layer = problems.preset(preset)
         taps = layer.C * layer.R * layer.S
         rows, width = -(-layer.K // tile) * tile, -(-taps // tile) * tile
-        _box(axes, 0, 0, width, rows, face=ORANGE, alpha=0.6, line=1)
-        _box(axes, 0, 0, taps, layer.K, face=BLUE, line=0.5)
+        box(axes, 0, 0, width, rows, face=ORANGE, alpha=0.6, line=1)
+        box(axes, 0, 0, taps, layer.K, face=BLUE, line=0.5)
         for k0 in range(0, width + 1, tile):
             axes.plot([k0, k0], [0, rows], color="white", linewidth=0.8)
         for m0 in range(0, rows + 1, tile):
             axes.plot([0, width], [m0, m0], color="white", linewidth=0.8)
         share = 100 * taps * layer.K / (rows * width)
-        axes.set_title(
+        titled(
+            axes,
             f"{preset}: F is {layer.K} × {taps}, its tiles {rows} × {width}: {share:.0f}% of the multiply-adds count",
-            fontsize=10.5, fontweight="bold", loc="left",
+            size=10.5, loc="left",
         )  # fmt: skip
-        axes.set_xlim(-1, 310)
-        axes.set_ylim(rows + 1, -1)
-        axes.set_aspect("equal")
-        axes.axis("off")
+        frame(axes, (-1, 310), (rows + 1, -1))
     figure.text(
         0.5, 0.015, f"A square is a tile of {tile} × {tile}. Blue: F. Orange: multiplied with zero.", ha="center",
         fontsize=9.5, color=MUTED,
@@ -285,15 +264,12 @@ def occupancy():
     axes.set_xticks(range(0, 49, 8))
     axes.set_xlabel("shared memory per block, KiB")
     axes.set_ylabel("% of 64 warps resident")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    canvas.gridded(axes)
     axes.legend(frameon=False, loc="lower left", fontsize=9.5)
-    axes.set_title(
-        "Warps that fit a multiprocessor of compute capability 9.0; lines: if registers do not limit them",
-        fontsize=11,
-        fontweight="bold",
+    titled(
+        axes, "Warps that fit a multiprocessor of compute capability 9.0; lines: if registers do not limit them",
         loc="left",
-    )
+    )  # fmt: skip
     return figure
 
 
@@ -328,52 +304,37 @@ def who_loads():
         first = stored[place] == 1
         face = shades(loader[place] % 4 * 4 + loader[place] // 4 + (0 if first else 2))
         left.add_patch(Rectangle((w, h), 1, 1, facecolor=face, edgecolor="white", linewidth=0.6))
-        left.text(w + 0.5, h + 0.5, str(loader[place]), fontsize=6.5, ha="center", va="center",
-                  color="white" if first else INK, fontweight="bold" if first else "normal")  # fmt: skip
+        label(
+            left, w + 0.5, h + 0.5, str(loader[place]), size=6.5, color="white" if first else INK,
+            weight="bold" if first else "normal",
+        )  # fmt: skip
     left.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
-    left.set_title("which warp stages which pixel", fontsize=11, fontweight="bold")
-    left.text(side / 2, side + 0.5, "bold white: first round; dark: second round, by warps 0 to "
-              f"{loader[stored > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
-              ha="center", va="top", fontsize=9)  # fmt: skip
+    titled(left, "which warp stages which pixel")
+    label(
+        left,
+        side / 2,
+        side + 0.5,
+        "bold white: first round; dark: second round, by warps 0 to "
+        f"{loader[stored > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
+        size=9,
+        va="top",
+    )
     image = right.imshow(reads.reshape(side, side), cmap="Blues", extent=(0, side, side, 0), vmin=0)
     figure.colorbar(image, ax=right, shrink=0.72, label="reads by the block, for each filter")
     right.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
-    right.set_title("how often each pixel is read", fontsize=11, fontweight="bold")
+    titled(right, "how often each pixel is read")
     corners = ((0, 0), (side // 2, side // 2), (side - 1, side - 1), (side - 1, 0))
     for h, w in corners:
         count = reads[h * side + w]
-        right.text(w + 0.5, h + 0.5, str(count), fontsize=8, ha="center", va="center",
-                   color="white" if count > 12 else INK)  # fmt: skip
-    right.text(side / 2, side + 0.5, f"{reads.sum():,} reads of {extent} pixels: {reads.sum() / extent:.0f} each",
-               ha="center", va="top", fontsize=9)  # fmt: skip
+        label(right, w + 0.5, h + 0.5, str(count), size=8, color="white" if count > 12 else INK)
+    label(
+        right, side / 2, side + 0.5, f"{reads.sum():,} reads of {extent} pixels: {reads.sum() / extent:.0f} each",
+        size=9, va="top",
+    )  # fmt: skip
     for axis in (left, right):
-        axis.set_xlim(-0.1, side + 0.1)
-        axis.set_ylim(side + 2.4, -0.1)
-        axis.set_aspect("equal")
-        axis.axis("off")
+        frame(axis, (-0.1, side + 0.1), (side + 2.4, -0.1))
     return figure
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0, edge=None):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle(
-            (x, y), width, height, facecolor=colour, edgecolor=edge or (INK if line > 1 else MUTED), linewidth=line
-        )
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
 
 
 def _arrow(axes, start, stop, colour=INK):
     axes.add_patch(FancyArrowPatch(start, stop, arrowstyle="-|>", mutation_scale=14, color=colour, linewidth=1.4))
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")

@@ -3,12 +3,12 @@
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.records import records
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, titled
 
 traced = import_module("lessons.01_naive.figures.traced")
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
@@ -20,14 +20,10 @@ LESSON = Path(__file__).parents[1].name
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(work(), folder / "work"),
-        canvas.save(mix(records.load_code()), folder / "mix"),
-        canvas.save(wide(), folder / "wide"),
-        canvas.save(alignment(), folder / "alignment"),
-        canvas.save(reuse(), folder / "reuse"),
-        canvas.save(traced.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
-    ]
+    return canvas.save_all(
+        folder, work, wide, alignment, reuse, mix=mix(records.load_code()),
+        loads_per_fma=traced.loads_per_fma(through=LESSON),
+    )  # fmt: skip
 
 
 def work():
@@ -42,24 +38,23 @@ def work():
         rows = [w * (tile // count) + ty for w in range(count)]
         right, low = tile + 5, tile + 5
         for x, y in ((0, low), (right, 0), (right, low)):
-            _box(axes, x, y, tile, tile, line=1.2)
+            box(axes, x, y, tile, tile, line=1.2)
         for row in rows:
-            _box(axes, k - 0.5, low + row - 0.5, 2, 2, face=BLUE, line=0)
-            _box(axes, right + tx - 0.5, low + row - 0.5, 2, 2, face=VERMILION, line=0)
+            box(axes, k - 0.5, low + row - 0.5, 2, 2, face=BLUE, line=0)
+            box(axes, right + tx - 0.5, low + row - 0.5, 2, 2, face=VERMILION, line=0)
             axes.plot([k + 1, right + tx], [low + row + 0.5] * 2, color=SKY, linewidth=0.7)
-        _box(axes, right + tx - 0.5, k - 0.5, 2, 2, face=ORANGE, line=0)
+        box(axes, right + tx - 0.5, k - 0.5, 2, 2, face=ORANGE, line=0)
         axes.plot([right + tx + 0.5] * 2, [k + 1, low + rows[-1]], color=ORANGE, linewidth=0.8)
-        _label(axes, tile / 2, low + tile + 3, "a_tile", weight="bold")
-        _label(axes, right + tile / 2, -2.5, "b_tile", weight="bold")
-        _label(axes, right + tile / 2, low + tile + 3, "block of C", weight="bold")
+        label(axes, tile / 2, low + tile + 3, "a_tile", weight="bold")
+        label(axes, right + tile / 2, -2.5, "b_tile", weight="bold")
+        label(axes, right + tile / 2, low + tile + 3, "block of C", weight="bold")
         outputs = "the output" if count == 1 else "the outputs"
         axes.text(
-            0, 6,
-            f"at one k:\nblue and orange: read\nred: {outputs}\nof one thread",
-            fontsize=10.5, linespacing=1.45, va="center",
+            0, 6, f"at one k:\nblue and orange: read\nred: {outputs}\nof one thread", fontsize=10.5, linespacing=1.45,
+            va="center",
         )  # fmt: skip
-        axes.set_title(title, fontsize=11, fontweight="bold")
-        _frame(axes, (-1, right + tile + 1), (low + tile + 5, -5))
+        titled(axes, title)
+        frame(axes, (-1, right + tile + 1), (low + tile + 5, -5))
     return figure
 
 
@@ -86,7 +81,7 @@ def mix(code):
                 axes.barh(y, value, left=start, height=0.8, color=colour, edgecolor="white")
                 if value >= 0.12:
                     shown = f"{value + 1e-9:.2f}".rstrip("0").rstrip(".")  # halves up, as in the pages
-                    _label(axes, start + value / 2, y, shown, size=9, color="white" if colour == BLUE else INK)
+                    label(axes, start + value / 2, y, shown, size=9, color="white" if colour == BLUE else INK)
                 start += value
             places.append(y)
             names.append(f"{name}, {what}")
@@ -117,33 +112,25 @@ def wide():
         for word in range(words):
             thread = word % threads
             taken = word // threads == i
-            _box(above, word, i * 1.15, 1, 0.9, face=shades[thread % 2] if taken else "none", alpha=0.8, line=0.4)
+            box(above, word, i * 1.15, 1, 0.9, face=shades[thread % 2] if taken else "none", alpha=0.8, line=0.4)
             if taken:
-                _label(above, word + 0.5, i * 1.15 + 0.45, str(thread), size=8.5)
-        above.text(-0.4, i * 1.15 + 0.45, f"load {i + 1}", fontsize=9.5, ha="right", va="center")
-    above.set_title(
-        f"32-bit: {VECTOR} instructions, one float per thread each", fontsize=11, fontweight="bold", loc="left"
-    )
+                label(above, word + 0.5, i * 1.15 + 0.45, str(thread), size=8.5)
+        label(above, -0.4, i * 1.15 + 0.45, f"load {i + 1}", size=9.5, ha="right")
+    titled(above, f"32-bit: {VECTOR} instructions, one float per thread each", loc="left")
     for word in range(words):
         thread = word // VECTOR
-        _box(below, word, 0, 1, 0.9, face=shades[thread % 2], alpha=0.8, line=0.4)
+        box(below, word, 0, 1, 0.9, face=shades[thread % 2], alpha=0.8, line=0.4)
     for thread in range(threads):
-        _box(below, thread * VECTOR, 0, VECTOR, 0.9, line=1.6)
-        _label(below, (thread + 0.5) * VECTOR, 1.14, f"thread {thread}", size=9.5)
-    below.text(-0.4, 0.45, "load 1", fontsize=9.5, ha="right", va="center")
-    below.set_title(
-        "128-bit: one instruction, four neighbouring floats per thread", fontsize=11, fontweight="bold", loc="left"
-    )
-    _label(
-        below,
-        words / 2,
-        1.7,
-        f"{words} floats of one row; {threads} threads of the warp are shown",
-        size=9.5,
+        box(below, thread * VECTOR, 0, VECTOR, 0.9, line=1.6)
+        label(below, (thread + 0.5) * VECTOR, 1.14, f"thread {thread}", size=9.5)
+    label(below, -0.4, 0.45, "load 1", size=9.5, ha="right")
+    titled(below, "128-bit: one instruction, four neighbouring floats per thread", loc="left")
+    label(
+        below, words / 2, 1.7, f"{words} floats of one row; {threads} threads of the warp are shown", size=9.5,
         color=MUTED,
-    )
+    )  # fmt: skip
     for axes, low in ((above, VECTOR * 1.15), (below, 1.9)):
-        _frame(axes, (-3, words + 0.3), (low, -0.25), equal=False)
+        frame(axes, (-3, words + 0.3), (low, -0.25), equal=False)
     return figure
 
 
@@ -159,13 +146,13 @@ def alignment():
             whole = column - column % VECTOR + VECTOR <= columns
             start = row * columns + vector * VECTOR
             good = whole and start % VECTOR == 0
-            _box(axes, place, line, 1, 0.86, face=GREEN if good else ORANGE, alpha=0.6, line=0.4)
-            _label(axes, place + 0.5, line + 0.43, f"{row},{column}", size=9)
+            box(axes, place, line, 1, 0.86, face=GREEN if good else ORANGE, alpha=0.6, line=0.4)
+            label(axes, place + 0.5, line + 0.43, f"{row},{column}", size=9)
         for boundary in range(0, 9, VECTOR):
             axes.plot([boundary, boundary], [-0.12, -(-rows * columns // 8)], color=INK, linewidth=2)
         fits = "every row starts on a boundary" if columns % VECTOR == 0 else "row 1 starts in the middle of a vector"
-        axes.set_title(f"N = {columns}: {fits}", fontsize=11, fontweight="bold")
-        _frame(axes, (-0.2, 8.2), (3.1, -0.3), equal=False)
+        titled(axes, f"N = {columns}: {fits}")
+        frame(axes, (-0.2, 8.2), (3.1, -0.3), equal=False)
     figure.text(
         0.5, 0.015, "Elements row,column as they follow each other in memory; thick lines: 16-byte boundaries.\n"
         "Green: may be read as a 128-bit vector. Orange: one by one.", ha="center", fontsize=9.5, color=MUTED,
@@ -181,41 +168,22 @@ def reuse():
     figure, axes = canvas.new_figure(9.6, 4.2)
     colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, YELLOW)
     for i in range(column):
-        _box(axes, 0, i, 1, 1, face=GRID, line=1.2)
-        _label(axes, 0.5, i + 0.5, str(i), size=10)
+        box(axes, 0, i, 1, 1, face=GRID, line=1.2)
+        label(axes, 0.5, i + 0.5, str(i), size=10)
         uses = sum(0 <= i - r < rows for r in range(taps))
         axes.barh(i + 0.5, uses * 0.9, left=8.3, height=0.7, color=BLUE)
-        axes.text(8.45 + uses * 0.9, i + 0.5, f"{uses}", va="center", fontsize=10)
+        label(axes, 8.45 + uses * 0.9, i + 0.5, f"{uses}", size=10, ha="left")
     for j in range(rows):
-        _box(axes, 2 + 1.2 * j, j, 0.9, taps, face=colours[j % len(colours)], alpha=0.55, line=1.2)
+        box(axes, 2 + 1.2 * j, j, 0.9, taps, face=colours[j % len(colours)], alpha=0.55, line=1.2)
         for r in range(taps):
-            _label(axes, 2.45 + 1.2 * j, j + r + 0.5, f"r={r}", size=8.5)
-    _label(axes, 0.5, -0.6, "column[i]", weight="bold", size=10)
-    _label(axes, 2 + 0.6 * rows - 0.15, -0.6, f"windows of the thread's {rows} pixels", weight="bold", size=10)
-    axes.text(8.3, -0.6, "multiply-adds per filter", fontweight="bold", fontsize=10, va="center")
-    _label(
+            label(axes, 2.45 + 1.2 * j, j + r + 0.5, f"r={r}", size=8.5)
+    label(axes, 0.5, -0.6, "column[i]", weight="bold", size=10)
+    label(axes, 2 + 0.6 * rows - 0.15, -0.6, f"windows of the thread's {rows} pixels", weight="bold", size=10)
+    label(axes, 8.3, -0.6, "multiply-adds per filter", size=10, weight="bold", ha="left")
+    label(
         axes, 6.2, column + 0.8,
         f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar is long.",
         size=10.5,
     )  # fmt: skip
-    _frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
+    frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
     return figure
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")

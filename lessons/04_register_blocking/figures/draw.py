@@ -4,12 +4,12 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import catalog, problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, span, titled
 from common.trace import trace
 
 LESSON = "lessons.04_register_blocking."
@@ -29,17 +29,9 @@ SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(register_tile(), folder / "register_tile"),
-        canvas.save(loads(), folder / "loads"),
-        canvas.save(banks(), folder / "banks"),
-        canvas.save(occupancy(), folder / "occupancy"),
-        canvas.save(overlap(), folder / "overlap"),
-        canvas.save(block_order(), folder / "block_order"),
-        canvas.save(warp_tiles(), folder / "warp_tiles"),
-        canvas.save(stationary(), folder / "stationary"),
-        canvas.save(bank_map(), folder / "bank_map"),
-    ]
+    return canvas.save_all(
+        folder, register_tile, loads, banks, occupancy, overlap, block_order, warp_tiles, stationary, bank_map
+    )
 
 
 def register_tile():
@@ -50,50 +42,43 @@ def register_tile():
     rows = [i // VECTOR * VECTOR * threads_y + ty * VECTOR + i % VECTOR for i in range(step.THREAD_M)]
     columns = [j // VECTOR * VECTOR * threads_x + tx * VECTOR + j % VECTOR for j in range(step.THREAD_N)]
     figure, (left, right) = canvas.new_figure(9.6, 5.0, columns=2)
-    _box(left, 0, 0, step.BLOCK_N, step.BLOCK_M, line=1.4)
+    box(left, 0, 0, step.BLOCK_N, step.BLOCK_M, line=1.4)
     for n in range(0, step.BLOCK_N, VECTOR):
         left.plot([n, n], [0, step.BLOCK_M], color=GRID, linewidth=0.5)
     for m in range(0, step.BLOCK_M, VECTOR):
         left.plot([0, step.BLOCK_N], [m, m], color=GRID, linewidth=0.5)
     for m in rows[::VECTOR]:
-        _box(left, -9, m, 5, VECTOR, face=BLUE, line=0)
+        box(left, -9, m, 5, VECTOR, face=BLUE, line=0)
         for n in columns[::VECTOR]:
-            _box(left, n, m, VECTOR, VECTOR, face=GREEN, line=0)
+            box(left, n, m, VECTOR, VECTOR, face=GREEN, line=0)
     for n in columns[::VECTOR]:
-        _box(left, n, -9, VECTOR, 5, face=ORANGE, line=0)
-    left.text(step.BLOCK_N / 2, -14, "n within the block", ha="center", fontsize=9.5)
+        box(left, n, -9, VECTOR, 5, face=ORANGE, line=0)
+    label(left, step.BLOCK_N / 2, -14, "n within the block", size=9.5, va="baseline")
     left.text(-14, step.BLOCK_M / 2, "m within the block", va="center", rotation=90, fontsize=9.5)
-    left.text(step.BLOCK_N / 2, step.BLOCK_M + 6, f"a cell: {VECTOR} × {VECTOR} outputs", ha="center", fontsize=9.5)
-    left.set_title(
-        f"what thread x = {tx}, y = {ty} owns of {step.BLOCK_M} × {step.BLOCK_N}", fontsize=11, fontweight="bold"
-    )
-    _frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 8, -19))
+    label(left, step.BLOCK_N / 2, step.BLOCK_M + 6, f"a cell: {VECTOR} × {VECTOR} outputs", size=9.5, va="baseline")
+    titled(left, f"what thread x = {tx}, y = {ty} owns of {step.BLOCK_M} × {step.BLOCK_N}")
+    frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 8, -19))
     for i, m in enumerate(rows):
-        _box(right, -1.6, i, 1, 1, face=BLUE, alpha=0.6, line=0.8)
-        _label(right, -1.1, i + 0.5, str(m), size=8.5)
+        box(right, -1.6, i, 1, 1, face=BLUE, alpha=0.6, line=0.8)
+        label(right, -1.1, i + 0.5, str(m), size=8.5)
         for j in range(step.THREAD_N):
-            _box(right, j, i, 1, 1, face=GREEN, alpha=0.5, line=0.8)
+            box(right, j, i, 1, 1, face=GREEN, alpha=0.5, line=0.8)
     for j, n in enumerate(columns):
-        _box(right, j, -1.6, 1, 1, face=ORANGE, alpha=0.7, line=0.8)
-        _label(right, j + 0.5, -1.1, str(n), size=8.5)
-    _label(right, step.THREAD_N / 2, -2.2, "b_frag: columns n", size=10)
+        box(right, j, -1.6, 1, 1, face=ORANGE, alpha=0.7, line=0.8)
+        label(right, j + 0.5, -1.1, str(n), size=8.5)
+    label(right, step.THREAD_N / 2, -2.2, "b_frag: columns n", size=10)
     right.text(-2.1, step.THREAD_M / 2, "a_frag: rows m", rotation=90, va="center", ha="center", fontsize=10)
-    _label(
-        right,
-        step.THREAD_N / 2,
-        step.THREAD_M / 2,
-        "acc[i, j] += a_frag[i] * b_frag[j]",
-        size=10,
-        weight="bold",
+    label(
+        right, step.THREAD_N / 2, step.THREAD_M / 2, "acc[i, j] += a_frag[i] * b_frag[j]", size=10, weight="bold",
         card=True,
-    )
+    )  # fmt: skip
     total, products = step.THREAD_M + step.THREAD_N, step.THREAD_M * step.THREAD_N
-    _label(
+    label(
         right, step.THREAD_N / 2 - 0.8, step.THREAD_M + 0.8,
         f"at each k: {total} values read, {products} multiply-adds: {total / products:g}", size=10,
     )  # fmt: skip
-    right.set_title("in its registers", fontsize=11, fontweight="bold")
-    _frame(right, (-2.8, step.THREAD_N + 0.3), (step.THREAD_M + 1.4, -2.7))
+    titled(right, "in its registers")
+    frame(right, (-2.8, step.THREAD_N + 0.3), (step.THREAD_M + 1.4, -2.7))
     return figure
 
 
@@ -121,8 +106,7 @@ def loads():
     axes.set_ylim(0, 2.1)
     axes.set_xlabel("outputs per thread: each needs a register")
     axes.set_ylabel("values read per multiply-add")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    canvas.gridded(axes)
     axes.legend(frameon=False)
     return figure
 
@@ -156,7 +140,7 @@ def banks():
     for axes, pad in zip(axes_row, pads, strict=True):
         stride = gemm_rectangular_tiles.BLOCK_K + pad
         one = wavefronts(stride, 1)
-        _box(axes, 0, 0, BANKS, WARP, line=0.8)
+        box(axes, 0, 0, BANKS, WARP, line=0.8)
         for edge in range(8, BANKS, 8):
             axes.plot([edge, edge], [0, WARP], color=GRID, linewidth=0.6)
             axes.plot([0, BANKS], [edge, edge], color=GRID, linewidth=0.6)
@@ -165,14 +149,14 @@ def banks():
             axes.add_patch(Rectangle((lane * stride % BANKS, lane), 1, 1, facecolor=shade, edgecolor="none"))
         words = widest(pad)
         four = wavefronts(stride, words) * (VECTOR // words)
-        axes.set_title(f"PAD = {pad}", fontsize=11, fontweight="bold")
-        _label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} wavefront{'s' if one > 1 else ''}", size=9.5)
-        _label(
+        titled(axes, f"PAD = {pad}")
+        label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} wavefront{'s' if one > 1 else ''}", size=9.5)
+        label(
             axes, BANKS / 2, WARP + 12.2, f"four, {32 * words} bits at a time:\n{four} wavefronts", size=9.5,
             color=MUTED,
         )  # fmt: skip
-        axes.text(BANKS / 2, -0.8, "bank 0 … 31", fontsize=8.5, ha="center", va="bottom", color=MUTED)
-        _frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
+        label(axes, BANKS / 2, -0.8, "bank 0 … 31", size=8.5, color=MUTED, va="bottom")
+        frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
     axes_row[0].text(-1.2, WARP / 2, "lane 0 … 31", rotation=90, fontsize=8.5, va="center", ha="center", color=MUTED)
     return figure
 
@@ -190,14 +174,9 @@ def occupancy():
     for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
         warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
         axes.step(
-            registers,
-            warps,
-            where="post",
-            color=colour,
-            linewidth=2,
-            linestyle=style,
+            registers, warps, where="post", color=colour, linewidth=2, linestyle=style,
             label=f"{threads} threads per block",
-        )
+        )  # fmt: skip
     axes.plot(registers, [SM_REGISTERS / (32 * r) for r in registers], color=MUTED, linewidth=1, linestyle=":",
               label="65,536 / (32 × registers)")  # fmt: skip
     axes.set_ylim(0, 68)
@@ -206,8 +185,7 @@ def occupancy():
     axes.set_yticks(range(0, 65, 8))
     axes.set_xlabel("registers per thread (at most 255)")
     axes.set_ylabel("warps on a multiprocessor")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    canvas.gridded(axes)
     axes.legend(frameon=False, fontsize=9.5)
     return figure
 
@@ -218,42 +196,33 @@ def overlap():
     wait, put, multiply, shown = 1.3, 0.5, 2.4, 3
     for i in range(shown):
         start = i * (wait + put + multiply)
-        _span(above, start, 0, wait, SKY, f"load {i}")
-        _span(above, start + wait, 0, put, ORANGE, "store")
-        _span(above, start + wait + put, 0, multiply, GREEN, f"multiply {i}")
+        span(above, start, 0, wait, SKY, f"load {i}")
+        span(above, start + wait, 0, put, ORANGE, "store")
+        span(above, start + wait + put, 0, multiply, GREEN, f"multiply {i}")
         for wall in (start + wait + put, start + wait + put + multiply):
             above.plot([wall, wall], [-0.15, 1.15], color=INK, linewidth=2.5)
-    above.set_title(
-        "one pair of tiles: the multiplier waits for every load, two barriers per pair",
-        fontsize=11, fontweight="bold", loc="left",
-    )  # fmt: skip
-    _span(below, 0, 0, wait, SKY, "load 0")
-    _span(below, wait, 1.2, put, ORANGE, "0")
+    titled(above, "one pair of tiles: the multiplier waits for every load, two barriers per pair", loc="left")
+    span(below, 0, 0, wait, SKY, "load 0")
+    span(below, wait, 1.2, put, ORANGE, "0")
     for i in range(shown):
         start = wait + put + i * (multiply + put)
         below.plot([start, start], [-0.15, 4.85], color=INK, linewidth=2.5)
-        _span(below, start, 0, wait, SKY, f"load {i + 1}")
-        _box(below, start + wait, 0, multiply - wait, 1, face=SKY, alpha=0.25, line=0.8)
-        _label(below, start + wait + (multiply - wait) / 2, 0.5, "has arrived", size=8.5, color=MUTED)
-        _span(below, start, 3.6, multiply, GREEN, f"{i}, from half {i % 2}")
-        _span(below, start + multiply, 1.2 + (i + 1) % 2 * 1.2, put, ORANGE, f"{i + 1}")
+        span(below, start, 0, wait, SKY, f"load {i + 1}")
+        box(below, start + wait, 0, multiply - wait, 1, face=SKY, alpha=0.25, line=0.8)
+        label(below, start + wait + (multiply - wait) / 2, 0.5, "has arrived", size=8.5, color=MUTED)
+        span(below, start, 3.6, multiply, GREEN, f"{i}, from half {i % 2}")
+        span(below, start + multiply, 1.2 + (i + 1) % 2 * 1.2, put, ORANGE, f"{i + 1}")
     end = wait + put + shown * (multiply + put)
     below.plot([end, end], [-0.15, 4.85], color=INK, linewidth=2.5)
     rows = ((0.5, "load, to registers"), (1.7, "store, to half 0"), (2.9, "store, to half 1"), (4.1, "multiply"))
     for y, name in rows:
-        below.text(-0.15, y, name, ha="right", va="center", fontsize=9.5)
-    above.text(-0.15, 0.5, "one thread", ha="right", va="center", fontsize=9.5)
-    below.set_title(
-        "two pairs of tiles: loads travel under the multiplication, one barrier per pair",
-        fontsize=11, fontweight="bold", loc="left",
-    )  # fmt: skip
+        label(below, -0.15, y, name, size=9.5, ha="right")
+    label(above, -0.15, 0.5, "one thread", size=9.5, ha="right")
+    titled(below, "two pairs of tiles: loads travel under the multiplication, one barrier per pair", loc="left")
     reach = shown * (wait + put + multiply)
     for axes, low in ((above, 1.4), (below, 5.1)):
-        _frame(axes, (-2.6, reach + 0.2), (low, -0.3), equal=False)
-    below.text(
-        reach + 0.2, 4.1, "thick lines:\nbarriers; time\nruns right", ha="right", va="center", fontsize=9.5,
-        color=MUTED,
-    )  # fmt: skip
+        frame(axes, (-2.6, reach + 0.2), (low, -0.3), equal=False)
+    label(below, reach + 0.2, 4.1, "thick lines:\nbarriers; time\nruns right", size=9.5, color=MUTED, ha="right")
     return figure
 
 
@@ -269,16 +238,16 @@ def block_order():
             places = [_place(block, count, group) for block in range(resident)]
             rows, columns = {m for m, _ in places}, {n for _, n in places}
             thick = count / 14
-            _box(axes, 0, 0, count, count, face=GRID, alpha=0.4, line=0.8)
+            box(axes, 0, 0, count, count, face=GRID, alpha=0.4, line=0.8)
             for m, n in places:
-                _box(axes, n, m, 1, 1, face=GREEN, alpha=0.75, line=0)
+                box(axes, n, m, 1, 1, face=GREEN, alpha=0.75, line=0)
             for m in rows:
-                _box(axes, -1.6 * thick, m, thick, 1, face=BLUE, alpha=0.9, line=0)
+                box(axes, -1.6 * thick, m, thick, 1, face=BLUE, alpha=0.9, line=0)
             for n in columns:
-                _box(axes, n, -1.6 * thick, 1, thick, face=ORANGE, alpha=0.9, line=0)
-            axes.set_title(f"{size}, GROUP_M = {group}", fontsize=10.5, fontweight="bold")
-            _label(axes, count / 2, 1.07 * count, f"{len(rows)} strips of A, {len(columns)} of B", size=9.5)
-            _frame(axes, (-0.15 * count, 1.02 * count), (1.12 * count, -0.15 * count))
+                box(axes, n, -1.6 * thick, 1, thick, face=ORANGE, alpha=0.9, line=0)
+            titled(axes, f"{size}, GROUP_M = {group}", size=10.5)
+            label(axes, count / 2, 1.07 * count, f"{len(rows)} strips of A, {len(columns)} of B", size=9.5)
+            frame(axes, (-0.15 * count, 1.02 * count), (1.12 * count, -0.15 * count))
     figure.text(
         0.5, 0.01,
         f"Green: the first {resident} blocks of C. They read the strips of A (blue, left) and of B (orange, above).",
@@ -305,33 +274,29 @@ def warp_tiles():
     warps = step.BLOCK_M // warp_m * warps_n
     for warp in range(warps):
         m, n = warp // warps_n * warp_m, warp % warps_n * warp_n
-        _box(left, n, m, warp_n, warp_m, face=shades[warp % len(shades)], alpha=0.5, line=1.4)
-        _label(left, n + warp_n / 2, m + warp_m / 2, f"warp {warp}: {warp_m} × {warp_n}", size=10)
-    left.set_title(f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {32 * warps} threads", fontsize=11, fontweight="bold")
-    _frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
+        box(left, n, m, warp_n, warp_m, face=shades[warp % len(shades)], alpha=0.5, line=1.4)
+        label(left, n + warp_n / 2, m + warp_m / 2, f"warp {warp}: {warp_m} × {warp_n}", size=10)
+    titled(left, f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {32 * warps} threads")
+    frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
     chosen = 9
     for lane in range(WARP):
         base_m, base_n = (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % step.LANES_N * VECTOR
         for i in range(0, step.THREAD_M, VECTOR):
             for j in range(0, step.THREAD_N, VECTOR):
                 m, n = i * step.LANES_M + base_m, j * step.LANES_N + base_n
-                _box(right, n, m, VECTOR, VECTOR, face=VERMILION if lane == chosen else "none", line=0.4)
+                box(right, n, m, VECTOR, VECTOR, face=VERMILION if lane == chosen else "none", line=0.4)
                 if (i, j) == (0, 0):
-                    _label(
-                        right,
-                        n + VECTOR / 2,
-                        m + VECTOR / 2,
-                        str(lane),
-                        size=6.5,
+                    label(
+                        right, n + VECTOR / 2, m + VECTOR / 2, str(lane), size=6.5,
                         color="white" if lane == chosen else INK,
-                    )
-    right.set_title(f"warp 0: the pieces of lane {chosen}", fontsize=11, fontweight="bold")
-    _label(
+                    )  # fmt: skip
+    titled(right, f"warp 0: the pieces of lane {chosen}")
+    label(
         right, warp_n / 2, warp_m + 7,
         f"{step.THREAD_M} × {step.THREAD_N} per lane in pieces of {VECTOR} × {VECTOR}; numbers: lanes,\n"
         "the same pattern repeats in every part", size=9.5, color=MUTED,
     )  # fmt: skip
-    _frame(right, (-1, warp_n + 1), (warp_m + 12, -1))
+    frame(right, (-1, warp_n + 1), (warp_m + 12, -1))
     return figure
 
 
@@ -344,52 +309,45 @@ def stationary():
     window_h, window_w = rows + layer.R - 1, cols + layer.S - 1
     for h in range(window_h):
         for w in range(window_w):
-            _box(left, w, h + 1, 1, 1, face=GREEN, alpha=0.6, line=0.8)
+            box(left, w, h + 1, 1, 1, face=GREEN, alpha=0.6, line=0.8)
     for k in range(3):
-        _box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face="white", line=0.8)
-        _box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face=ORANGE, alpha=0.6, line=0.8)
-    _label(left, window_w / 2, 0.3, f"window: {window_h} × {window_w}", weight="bold", size=10)
-    _label(left, window_w / 2, window_h + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
-    _label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
-    _label(left, 11.7, window_h + 1.7, "stream from shared memory", size=10)
+        box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face="white", line=0.8)
+        box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face=ORANGE, alpha=0.6, line=0.8)
+    label(left, window_w / 2, 0.3, f"window: {window_h} × {window_w}", weight="bold", size=10)
+    label(left, window_w / 2, window_h + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
+    label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
+    label(left, 11.7, window_h + 1.7, "stream from shared memory", size=10)
     left.annotate("", (6.7, 4), (8.7, 4), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
-    _label(left, 7, window_h + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
-    left.set_title(
-        f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", fontsize=10.5, fontweight="bold"
-    )
-    _frame(left, (-0.6, 15.4), (10.2, -0.4))
+    label(left, 7, window_h + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
+    titled(left, f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", size=10.5)
+    frame(left, (-0.6, 15.4), (10.2, -0.4))
 
     layer = problems.preset("ece408-layer2")
     many = conv2d_register_tiled.shipped(layer)
     rows, filters = many["ROWS"], many["FILTERS"]
     window, cell = rows + layer.R - 1, 0.52
     for h in range(window):
-        _box(right, 0, 1 + h * cell, cell, cell, face=ORANGE, alpha=0.6, line=0.8)
+        box(right, 0, 1 + h * cell, cell, cell, face=ORANGE, alpha=0.6, line=0.8)
     for i in range(rows):
         for f in range(filters):
-            _box(right, 6 + f * cell, 1 + (i + layer.R // 2) * cell, cell, cell, face=GREEN, alpha=0.6, line=0.8)
+            box(right, 6 + f * cell, 1 + (i + layer.R // 2) * cell, cell, cell, face=GREEN, alpha=0.6, line=0.8)
     for f in range(filters):
-        _box(right, 6 + f * cell, 1, cell, cell, face=SKY, alpha=0.8, line=0.8)
-    _label(right, 1.3, 0.3, "a column of pixels", weight="bold", size=10)
-    _label(right, 6 + filters * cell / 2, 0.3, f"{filters} taps", weight="bold", size=10)
-    _label(
-        right,
-        6 + filters * cell / 2,
-        1 + (rows / 2 + layer.R // 2) * cell,
-        f"{rows} × {filters} sums",
-        weight="bold",
-        size=10,
-        card=True,
-    )
-    _label(
+        box(right, 6 + f * cell, 1, cell, cell, face=SKY, alpha=0.8, line=0.8)
+    label(right, 1.3, 0.3, "a column of pixels", weight="bold", size=10)
+    label(right, 6 + filters * cell / 2, 0.3, f"{filters} taps", weight="bold", size=10)
+    label(
+        right, 6 + filters * cell / 2, 1 + (rows / 2 + layer.R // 2) * cell, f"{rows} × {filters} sums",
+        weight="bold", size=10, card=True,
+    )  # fmt: skip
+    label(
         right, 6 + filters * cell / 2, 1 + (rows + layer.R // 2) * cell + 0.5, "stay in registers", size=10,
         color=GREEN, weight="bold",
     )  # fmt: skip
     right.annotate("", (5.7, 4.6), (1, 4.6), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
-    _label(right, 3.2, 5.2, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
-    _label(right, 6, 1 + window * cell + 1.2, "the sums are stored once, at the end", size=9.5)
-    right.set_title(f"layer 2, {layer.C} channels: hold the sums", fontsize=10.5, fontweight="bold")
-    _frame(right, (-1.8, 14.2), (10.2, -0.4))
+    label(right, 3.2, 5.2, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
+    label(right, 6, 1 + window * cell + 1.2, "the sums are stored once, at the end", size=9.5)
+    titled(right, f"layer 2, {layer.C} channels: hold the sums", size=10.5)
+    frame(right, (-1.8, 14.2), (10.2, -0.4))
     return figure
 
 
@@ -413,7 +371,7 @@ def bank_map():
         above.set_ylim(0, 34)
         above.set_yticks([1, 16, 32])
         title = f"{constant} = {pad}: {traced.wavefront_count(turns)}"
-        above.set_title(title, fontsize=11.5, fontweight="bold")
+        titled(above, title, size=11.5)
         row = places[1] - places[0]
         rows = -(-(max(places) + row) // BANKS)
         for word in range(rows * BANKS):
@@ -442,28 +400,3 @@ def bank_map():
     axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
     axes[1, 0].set_ylabel(f"{array} in memory, 32 floats a line", fontsize=9.5)
     return figure
-
-
-def _span(axes, x, y, width, colour, text):
-    _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
-    _label(axes, x + width / 2, y + 0.5, text, size=9.5)
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", card=False):
-    box = {"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2} if card else None
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight, bbox=box)
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")

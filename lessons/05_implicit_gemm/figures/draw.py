@@ -5,12 +5,10 @@ import math
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
-
 from common.catalog import catalog, problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, outline, titled
 from common.trace import trace
 
 traced = import_module("lessons.01_naive.figures.traced")
@@ -31,20 +29,10 @@ TAPS = (SKY, ORANGE, GREEN, YELLOW)  # a colour for each (r, s)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(tensors(), folder / "tensors"),
-        canvas.save(matrices(), folder / "matrices"),
-        canvas.save(memory(), folder / "memory"),
-        canvas.save(walk(), folder / "walk"),
-        canvas.save(loads(), folder / "loads"),
-        canvas.save(offsets(), folder / "offsets"),
-        canvas.save(masks(), folder / "masks"),
-        canvas.save(lanes(), folder / "lanes"),
-        canvas.save(waves(False), folder / "waves"),
-        canvas.save(waves(True), folder / "waves_own"),
-        canvas.save(staging(), folder / "staging"),
-        canvas.save(traced.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
-    ]
+    return canvas.save_all(
+        folder, tensors, matrices, memory, walk, loads, offsets, masks, lanes, staging, waves=waves(False),
+        waves_own=waves(True), loads_per_fma=traced.loads_per_fma("conv3d", through=LESSON),
+    )  # fmt: skip
 
 
 def tensors():
@@ -55,9 +43,9 @@ def tensors():
             tap = (h - CHOSEN_P, w - CHOSEN_Q)
             inside = 0 <= tap[0] < R and 0 <= tap[1] < S
             _pixel(axes, w * C, h, (h * W + w) * C, C, TAPS[tap[0] * S + tap[1]] if inside else "none")
-    _outline(axes, CHOSEN_Q * C, CHOSEN_P, S * C, R)
-    _label(axes, W * C / 2, -0.75, f"x[n, h, w, c]: 1 × {H} × {W} × {C}", weight="bold")
-    _label(axes, W * C / 2, H + 0.7, f"{C} neighbours are the\nchannels of one pixel", size=9, color=MUTED, va="top")
+    outline(axes, CHOSEN_Q * C, CHOSEN_P, S * C, R, zorder=3)
+    label(axes, W * C / 2, -0.75, f"x[n, h, w, c]: 1 × {H} × {W} × {C}", weight="bold")
+    label(axes, W * C / 2, H + 0.7, f"{C} neighbours are the\nchannels of one pixel", size=9, color=MUTED, va="top")
     left = W * C + 2.4
     for k in range(K):
         x0, y0 = left + k % 2 * (S * C + 0.9), k // 2 * (R + 1.1) - 0.2
@@ -65,24 +53,24 @@ def tensors():
             for s in range(S):
                 _pixel(axes, x0 + s * C, y0 + r, ((k * R + r) * S + s) * C, C, TAPS[r * S + s])
         if k == CHOSEN_K:
-            _outline(axes, x0, y0, S * C, R)
-        _label(axes, x0 + S * C / 2, y0 + R + 0.5, f"k = {k}", size=8.5, color=MUTED)
-    _label(axes, left + S * C + 0.45, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
-    _label(axes, left + S * C + 0.45, 6.45, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
+            outline(axes, x0, y0, S * C, R, zorder=3)
+        label(axes, x0 + S * C / 2, y0 + R + 0.5, f"k = {k}", size=8.5, color=MUTED)
+    label(axes, left + S * C + 0.45, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
+    label(axes, left + S * C + 0.45, 6.45, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
     left += 2 * S * C + 3.3
     for p in range(P):
         for q in range(Q):
             _pixel(axes, left + q * K, p, (p * Q + q) * K, K, "none")
     chosen = left + CHOSEN_Q * K + CHOSEN_K
-    _box(axes, chosen, CHOSEN_P, 1, 1, face=VERMILION, line=0.8)
+    box(axes, chosen, CHOSEN_P, 1, 1, face=VERMILION, line=0.8)
     _number(axes, chosen, CHOSEN_P, ((CHOSEN_P * Q) + CHOSEN_Q) * K + CHOSEN_K, color="white")
-    _label(axes, left + Q * K / 2, -0.75, f"y[n, p, q, k]: 1 × {P} × {Q} × {K}", weight="bold")
-    _label(
+    label(axes, left + Q * K / 2, -0.75, f"y[n, p, q, k]: 1 × {P} × {Q} × {K}", weight="bold")
+    label(
         axes, left + Q * K / 2, P + 0.7,
         f"followed through this page:\np = {CHOSEN_P}, q = {CHOSEN_Q}, k = {CHOSEN_K}", size=9, color=VERMILION,
         va="top",
     )  # fmt: skip
-    _frame(axes, (-0.4, left + Q * K + 0.4), (7.0, -1.3))
+    frame(axes, (-0.4, left + Q * K + 0.4), (7.0, -1.3))
     return figure
 
 
@@ -97,47 +85,47 @@ def matrices():
         for gemm_k in range(gemm_k_extent):
             r, s, c = gemm_k // (S * C), gemm_k // C % S, gemm_k % C
             alpha = 0.75 if gemm_m == chosen_m else 0.25
-            _box(axes, gemm_k, top + gemm_m, 1, 1, face=TAPS[r * S + s], alpha=alpha, line=0.5)
+            box(axes, gemm_k, top + gemm_m, 1, 1, face=TAPS[r * S + s], alpha=alpha, line=0.5)
             _number(axes, gemm_k, top + gemm_m, ((p + r) * W + q + s) * C + c)
-        axes.text(-0.25, top + gemm_m + 0.5, f"({p}, {q})", fontsize=8, ha="right", va="center", color=MUTED)
+        label(axes, -0.25, top + gemm_m + 0.5, f"({p}, {q})", size=8, color=MUTED, ha="right")
     for tap in range(R * S):
-        _label(axes, tap * C + C / 2, top - 0.4, f"tap ({tap // S}, {tap % S})", size=8, color=MUTED)
-    axes.text(-0.25, top - 0.4, "(p, q)", fontsize=8, ha="right", va="center", color=MUTED)
-    _outline(axes, 0, top + chosen_m, gemm_k_extent, 1)
+        label(axes, tap * C + C / 2, top - 0.4, f"tap ({tap // S}, {tap % S})", size=8, color=MUTED)
+    label(axes, -0.25, top - 0.4, "(p, q)", size=8, color=MUTED, ha="right")
+    outline(axes, 0, top + chosen_m, gemm_k_extent, 1, zorder=3)
     title = f"A: GEMM_M × GEMM_K = {gemm_m_extent} × {gemm_k_extent}"
-    _label(axes, gemm_k_extent / 2, top - 1.3, title, weight="bold")
-    _label(
+    label(axes, gemm_k_extent / 2, top - 1.3, title, weight="bold")
+    label(
         axes, gemm_k_extent / 2, top + gemm_m_extent + 0.7,
         f"{gemm_m_extent * gemm_k_extent} elements, but x has only {H * W * C}: A is never written", size=9.5,
         color=MUTED,
     )  # fmt: skip
     left = gemm_k_extent + 3.0
-    _label(axes, left - 1.5, gemm_k_extent / 2, "@", size=15)
+    label(axes, left - 1.5, gemm_k_extent / 2, "@", size=15)
     for gemm_k in range(gemm_k_extent):
         for k in range(K):
             alpha = 0.75 if k == CHOSEN_K else 0.25
-            _box(axes, left + k, gemm_k, 1, 1, face=TAPS[gemm_k // C], alpha=alpha, line=0.5)
+            box(axes, left + k, gemm_k, 1, 1, face=TAPS[gemm_k // C], alpha=alpha, line=0.5)
             _number(axes, left + k, gemm_k, k * gemm_k_extent + gemm_k)
     for k in range(K):
-        _label(axes, left + k + 0.5, -0.4, str(k), size=8, color=MUTED)
-    _outline(axes, left + CHOSEN_K, 0, 1, gemm_k_extent)
-    _label(axes, left + K / 2, -1.3, f"B: {gemm_k_extent} × {K}", weight="bold")
-    _label(
+        label(axes, left + k + 0.5, -0.4, str(k), size=8, color=MUTED)
+    outline(axes, left + CHOSEN_K, 0, 1, gemm_k_extent, zorder=3)
+    label(axes, left + K / 2, -1.3, f"B: {gemm_k_extent} × {K}", weight="bold")
+    label(
         axes, left + K / 2, gemm_k_extent + 0.7, "column k is filter k\nas it lies in memory", size=9.5, color=MUTED,
         va="top",
     )  # fmt: skip
     left += K + 3.0
-    _label(axes, left - 1.5, gemm_k_extent / 2, "=", size=15)
+    label(axes, left - 1.5, gemm_k_extent / 2, "=", size=15)
     for gemm_m in range(gemm_m_extent):
         for k in range(K):
             hit = (gemm_m, k) == (chosen_m, CHOSEN_K)
-            _box(axes, left + k, top + gemm_m, 1, 1, face=VERMILION if hit else "none", line=0.5)
+            box(axes, left + k, top + gemm_m, 1, 1, face=VERMILION if hit else "none", line=0.5)
             _number(axes, left + k, top + gemm_m, gemm_m * K + k, color="white" if hit else INK)
-    _label(axes, left + K / 2, top - 1.3, f"C: {gemm_m_extent} × {K}", weight="bold")
-    _label(
+    label(axes, left + K / 2, top - 1.3, f"C: {gemm_m_extent} × {K}", weight="bold")
+    label(
         axes, left + K / 2, top + gemm_m_extent + 0.7, "is y\nas it lies in memory", size=9.5, color=MUTED, va="top"
     )
-    _frame(axes, (-1.7, left + K + 0.6), (gemm_k_extent + 2.4, -2.0))
+    frame(axes, (-1.7, left + K + 0.6), (gemm_k_extent + 2.4, -2.0))
     return figure
 
 
@@ -164,8 +152,7 @@ def memory():
     axes.set_xlim(0.5, 1e5)
     axes.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
     axes.set_xlabel("MB (logarithmic)")
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    canvas.gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
     return figure
@@ -181,21 +168,21 @@ def walk():
     tile_count = t_extent * per_t
     for tile in range(tile_count):
         t, r, s = tile // per_t, tile // (s_extent * tiles_per_tap) % r_extent, tile // tiles_per_tap % s_extent
-        _box(strip, tile, 0, 1, 1, face=BLUE if tile in shown else (SKY, YELLOW)[tile // tiles_per_tap % 2],
+        box(strip, tile, 0, 1, 1, face=BLUE if tile in shown else (SKY, YELLOW)[tile // tiles_per_tap % 2],
              alpha=1 if tile in shown else 0.45, line=0.5)  # fmt: skip
-        _label(strip, tile + 0.5, 0.5, str(tile), size=7.5, color="white" if tile in shown else INK)
+        label(strip, tile + 0.5, 0.5, str(tile), size=7.5, color="white" if tile in shown else INK)
         if tile % tiles_per_tap == 0:
-            _label(strip, tile + tiles_per_tap / 2, -0.5, f"s = {s}", size=7.5)
+            label(strip, tile + tiles_per_tap / 2, -0.5, f"s = {s}", size=7.5)
         if tile % (s_extent * tiles_per_tap) == 0:
             _bracket(strip, tile, s_extent * tiles_per_tap, -1.0, f"r = {r}")
         if tile % per_t == 0:
             _bracket(strip, tile, per_t, -2.3, f"t = {t}")
-    _label(
+    label(
         strip, tile_count / 2, 1.6,
         f"gemm_k runs right, a tile is BLOCK_K wide; C = {tiles_per_tap} × BLOCK_K, {tiles_per_tap} tiles per tap",
         size=9.5, color=MUTED,
     )  # fmt: skip
-    _frame(strip, (-0.3, tile_count + 0.3), (2.1, -3.5), equal=False)
+    frame(strip, (-0.3, tile_count + 0.3), (2.1, -3.5), equal=False)
     size, pad = 5, 1
     deltas = ("start", "c moves", "s moves", "r moves", "t moves")
     for place, (tile, delta) in enumerate(zip(shown, deltas, strict=True)):
@@ -209,21 +196,21 @@ def walk():
                 if outside and not read:
                     continue
                 face = "none" if not read else (ORANGE if outside else BLUE)
-                _box(below, left + pad + w, pad + h, 1, 1, face=face, alpha=0.55, line=0.5)
+                box(below, left + pad + w, pad + h, 1, 1, face=face, alpha=0.55, line=0.5)
         middle = left + pad + size / 2
-        _label(below, middle, -0.9, f"tile {tile}: {delta}", size=9.5, weight="bold")
-        _label(
+        label(below, middle, -0.9, f"tile {tile}: {delta}", size=9.5, weight="bold")
+        label(
             below, middle, size + 2 * pad + 0.8,
             f"t, r, s = {t}, {r}, {s}{', next plane' if t else ''}\nchannels from {'0' if c == 0 else 'BLOCK_K'}",
             size=9, va="top",
         )  # fmt: skip
-    _label(
+    label(
         below, 2.5 * (size + 2 * pad + 1.5) - 0.75, size + 2 * pad + 3.4,
         f"x: {size} × {size} pixels, padding 1, filter {r_extent} × {s_extent}. Blue: read by the rows of one image. "
         "Orange: outside, count as zero",
         size=9.5, color=MUTED,
     )  # fmt: skip
-    _frame(below, (-0.6, 5 * (size + 2 * pad + 1.5) - 0.6), (size + 2 * pad + 4, -1.6))
+    frame(below, (-0.6, 5 * (size + 2 * pad + 1.5) - 0.6), (size + 2 * pad + 4, -1.6))
     return figure
 
 
@@ -241,50 +228,42 @@ def loads():
         9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 2.2, 2.2]}
     )
     for turn in range(turns):
-        _box(left, 0, turn * rows, columns * 4, rows, face=colours[turn % len(colours)], alpha=0.35, line=0.8)
-        _box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
+        box(left, 0, turn * rows, columns * 4, rows, face=colours[turn % len(colours)], alpha=0.35, line=0.8)
+        box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
         text = f"round {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
-        _label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
-    left.set_title(f"a_tile: {block_m} × {block_k},\n{threads} threads", fontsize=10.5, fontweight="bold")
-    _label(left, columns * 2, block_m + 5, "strong: warp 0", size=9.5, color=MUTED)
-    _frame(left, (-1, columns * 4 + 1), (block_m + 9, -1), equal=False)
+        label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
+    titled(left, f"a_tile: {block_m} × {block_k},\n{threads} threads", size=10.5)
+    label(left, columns * 2, block_m + 5, "strong: warp 0", size=9.5, color=MUTED)
+    frame(left, (-1, columns * 4 + 1), (block_m + 9, -1), equal=False)
 
     for thread in range(WARP):
         row, column = _copied_row(thread // columns, rows, block_k), thread % columns
-        _box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
-        _label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
+        box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
+        label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
         if column == 0:
-            middle.text(-0.3, row + 0.5, f"row {row}", fontsize=9, ha="right", va="center")
-    middle.set_title(
-        f"warp 0 in round 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
-    )
-    _label(middle, block_k / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED)
-    _frame(middle, (-2.6, block_k + 0.3), (per_warp + 1.1, -0.3), equal=False)
+            label(middle, -0.3, row + 0.5, f"row {row}", size=9, ha="right")
+    titled(middle, f"warp 0 in round 0: {per_warp} rows,\n{VECTOR} floats per thread", size=10.5)
+    label(middle, block_k / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED)
+    frame(middle, (-2.6, block_k + 0.3), (per_warp + 1.1, -0.3), equal=False)
 
     pieces, now = layer.C // block_k, 2
     for row in range(per_warp):
         for piece in range(pieces):
-            _box(
-                right,
-                piece,
-                row,
-                1,
-                1,
-                face=colours[0] if piece == now else "none",
+            box(
+                right, piece, row, 1, 1, face=colours[0] if piece == now else "none",
                 line=1.1 if piece == now else 0.4,
-            )
-        right.text(-0.2, row + 0.5, f"w0 + {row}" if row else "w0", fontsize=9, ha="right", va="center")
+            )  # fmt: skip
+        label(right, -0.2, row + 0.5, f"w0 + {row}" if row else "w0", size=9, ha="right")
     first = now * block_k
-    right.set_title(
-        f"in x, third tile of a tap:\nchannels {first} to {first + block_k - 1} of {per_warp} pixels",
-        fontsize=10.5,
-        fontweight="bold",
-    )
-    _label(
+    titled(
+        right, f"in x, third tile of a tap:\nchannels {first} to {first + block_k - 1} of {per_warp} pixels",
+        size=10.5,
+    )  # fmt: skip
+    label(
         right, pieces / 2, per_warp + 0.55, f"a line: the {layer.C} channels of a pixel; the next line follows",
         size=9, color=MUTED,
     )  # fmt: skip
-    _frame(right, (-1.6, pieces + 0.3), (per_warp + 1.1, -0.3), equal=False)
+    frame(right, (-1.6, pieces + 0.3), (per_warp + 1.1, -0.3), equal=False)
     return figure
 
 
@@ -328,7 +307,7 @@ def offsets():
     left.set_xlim(-3, len(values))
     left.set_ylim(-5, 1.22 * values[-1] / 1000)
     left.grid(color=GRID, linewidth=0.8)
-    left.set_title("the first entry of each tile, 3 × 3 × 3 taps", fontsize=11, fontweight="bold", loc="left")
+    titled(left, "the first entry of each tile, 3 × 3 × 3 taps", loc="left")
     shown = 2 * per_tap * layer.S
     right.plot(range(shown), [v / 1000 for v in values[:shown]], ".", color=BLUE, markersize=5)
     right.set_xlim(-1, shown)
@@ -340,7 +319,7 @@ def offsets():
         0.04, 0.97, "\n".join(lines), transform=right.transAxes, va="top", fontsize=9.5, linespacing=1.5,
         bbox={"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2},
     )  # fmt: skip
-    right.set_title("its kinds of steps, in floats", fontsize=11, fontweight="bold", loc="left")
+    titled(right, "its kinds of steps, in floats", loc="left")
     for axes in (left, right):
         axes.set_axisbelow(True)
     return figure
@@ -359,14 +338,14 @@ def masks():
         for h in range(-pad, height + pad):
             for w in range(-pad, width + pad):
                 outside = not (0 <= h < height and 0 <= w < width)
-                _box(axes, w, h, 1, 1, face=GRID if outside else "none", alpha=0.6, line=0.5)
+                box(axes, w, h, 1, 1, face=GRID if outside else "none", alpha=0.6, line=0.5)
         for r in range(extent):
             for s in range(extent):
                 out = rows[r] or columns[s]
-                _box(axes, q - pad + s, p - pad + r, 1, 1, face=VERMILION if out else GREEN, alpha=0.65, line=0.5)
-                _label(axes, q - pad + s + 0.5, p - pad + r + 0.5, "0" if out else "x", size=8.5)
-        _outline(axes, q - pad + tap_s, p - pad + tap_r, 1, 1)
-        axes.set_title(f"{where}: p = {p}, q = {q}", fontsize=10.5, fontweight="bold")
+                box(axes, q - pad + s, p - pad + r, 1, 1, face=VERMILION if out else GREEN, alpha=0.65, line=0.5)
+                label(axes, q - pad + s + 0.5, p - pad + r + 0.5, "0" if out else "x", size=8.5)
+        outline(axes, q - pad + tap_s, p - pad + tap_r, 1, 1, zorder=3)
+        titled(axes, f"{where}: p = {p}, q = {q}", size=10.5)
         # bit 0 on the right, as in a binary number: t, then r, then s
         mask = [False, *rows, *columns]
         entry = [True, *(r == tap_r for r in range(extent)), *(s == tap_s for s in range(extent))]
@@ -374,16 +353,16 @@ def masks():
         left, last = 1.4 - pad, len(mask) - 1
         for place, (name, bits) in enumerate((("mask", mask), ("tap", entry), ("and", both))):
             y = height + pad + 1.7 + 1.25 * place
-            axes.text(left - 0.3, y + 0.5, name, fontsize=9.5, ha="right", va="center")
+            label(axes, left - 0.3, y + 0.5, name, size=9.5, ha="right")
             for bit, on in enumerate(bits):
                 face = "none" if not on else SKY if bits is entry else VERMILION
-                _box(axes, left + last - bit, y, 1, 1, face=face, alpha=0.65, line=0.5)
-                _label(axes, left + last - bit + 0.5, y + 0.5, str(int(on)), size=9)
+                box(axes, left + last - bit, y, 1, 1, face=face, alpha=0.65, line=0.5)
+                label(axes, left + last - bit + 0.5, y + 0.5, str(int(on)), size=9)
         for first, letter, count in ((0, "t", 1), (1, "r", extent), (1 + extent, "s", extent)):
-            _label(axes, left + last + 1 - first - count / 2, height + pad + 1.2, letter, size=9, color=MUTED)
+            label(axes, left + last + 1 - first - count / 2, height + pad + 1.2, letter, size=9, color=MUTED)
         verdict = "not 0: outside" if any(both) else "0: copy x"
-        _label(axes, left + 3.5, height + pad + 5.95, verdict, size=9.5, weight="bold")
-        _frame(axes, (-pad - 1.4, width + pad + 0.6), (height + pad + 6.8, -pad - 0.3))
+        label(axes, left + 3.5, height + pad + 5.95, verdict, size=9.5, weight="bold")
+        frame(axes, (-pad - 1.4, width + pad + 0.6), (height + pad + 6.8, -pad - 0.3))
     figure.text(
         0.5, 0.02,
         f"A bit of the mask is 1 where that t, r or s falls outside. A tap, here ({tap_r}, {tap_s}), has one bit for "
@@ -402,34 +381,34 @@ def lanes():
     chosen = 5
     for lane in range(WARP):
         m, n = lane // 16 * 2 + lane % 2, lane // 2 % lanes_n
-        _box(left, n, m, 1, 1, face=shades[n], alpha=0.75 if n == chosen // 2 else 0.3, line=0.5)
-        _label(left, n + 0.5, m + 0.5, str(lane), size=9.5, weight="bold" if lane == chosen else "normal")
-    _outline(left, chosen // 2 % lanes_n, chosen // 16 * 2 + chosen % 2, 1, 1)
+        box(left, n, m, 1, 1, face=shades[n], alpha=0.75 if n == chosen // 2 else 0.3, line=0.5)
+        label(left, n + 0.5, m + 0.5, str(lane), size=9.5, weight="bold" if lane == chosen else "normal")
+    outline(left, chosen // 2 % lanes_n, chosen // 16 * 2 + chosen % 2, 1, 1, zorder=3)
     for n in range(lanes_n):
-        _label(left, n + 0.5, -0.35, str(n), size=9, color=MUTED)
+        label(left, n + 0.5, -0.35, str(n), size=9, color=MUTED)
     for m in range(lanes_m):
-        _label(left, -0.35, m + 0.5, str(m), size=9, color=MUTED)
-    left.set_title("the 32 lanes of a warp", fontsize=10.5, fontweight="bold")
-    _label(left, lanes_n / 2, -0.95, f"first row of b_tile, then every {lanes_n}th", size=9, color=MUTED)
+        label(left, -0.35, m + 0.5, str(m), size=9, color=MUTED)
+    titled(left, "the 32 lanes of a warp", size=10.5)
+    label(left, lanes_n / 2, -0.95, f"first row of b_tile, then every {lanes_n}th", size=9, color=MUTED)
     left.text(-0.95, lanes_m / 2, f"first row of a_tile,\nthen every {lanes_m}th", rotation=90, fontsize=9,
               color=MUTED, ha="center", va="center")  # fmt: skip
-    _label(left, lanes_n / 2, lanes_m + 0.5, f"lane {chosen}: row {chosen // 16 * 2 + chosen % 2} of a_tile, row "
+    label(left, lanes_n / 2, lanes_m + 0.5, f"lane {chosen}: row {chosen // 16 * 2 + chosen % 2} of a_tile, row "
            f"{chosen // 2} of b_tile", size=9.5)  # fmt: skip
-    _frame(left, (-1.6, lanes_n + 0.2), (lanes_m + 1.0, -1.4))
+    frame(left, (-1.6, lanes_n + 0.2), (lanes_m + 1.0, -1.4))
     for j in range(thread_n):
         for n in range(lanes_n):
             held = j // VECTOR * VECTOR * lanes_n + n * VECTOR + j % VECTOR
             mine = n == chosen // 2
-            _box(right, n, j, 1, 0.8, face=shades[n], alpha=0.75 if mine else 0.3, line=0.5)
-            _label(right, n + 0.5, j + 0.4, str(held), size=9.5, weight="bold" if mine else "normal")
+            box(right, n, j, 1, 0.8, face=shades[n], alpha=0.75 if mine else 0.3, line=0.5)
+            label(right, n + 0.5, j + 0.4, str(held), size=9.5, weight="bold" if mine else "normal")
         first = j * lanes_n
-        right.text(-0.2, j + 0.4, f"rows {first} to {first + lanes_n - 1}", fontsize=9, ha="right", va="center")
-    right.set_title("which filter a row of b_tile holds", fontsize=10.5, fontweight="bold")
+        label(right, -0.2, j + 0.4, f"rows {first} to {first + lanes_n - 1}", size=9, ha="right")
+    titled(right, "which filter a row of b_tile holds", size=10.5)
     rows = ", ".join(str(chosen // 2 + j * lanes_n) for j in range(VECTOR))
     held = chosen // 2 * VECTOR
-    _label(right, lanes_n / 2 - 1, thread_n + 0.5, f"lane {chosen} reads rows {rows}, ... and finds filters "
+    label(right, lanes_n / 2 - 1, thread_n + 0.5, f"lane {chosen} reads rows {rows}, ... and finds filters "
            f"{held} to {held + VECTOR - 1}, ...", size=9.5)  # fmt: skip
-    _frame(right, (-2.6, lanes_n + 0.2), (thread_n + 1.0, -0.3))
+    frame(right, (-2.6, lanes_n + 0.2), (thread_n + 1.0, -0.3))
     return figure
 
 
@@ -445,10 +424,10 @@ def waves(own_tiles):
         for split in splits:
             blocks = _blocks(name, tile) * split
             share = blocks / (-(-blocks // _places(tile)) * _places(tile))
-            _box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
-            _label(axes, split, place, f"{100 * share:.0f}", size=9)
+            box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
+            label(axes, split, place, f"{100 * share:.0f}", size=9)
         if own_tiles:
-            _outline(axes, own["SPLIT_K"] - 0.5, place - 0.5, 1, 1)
+            outline(axes, own["SPLIT_K"] - 0.5, place - 0.5, 1, 1, zorder=3)
     axes.set_xlim(0.5, splits[-1] + 0.5)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.set_xticks(splits)
@@ -457,7 +436,7 @@ def waves(own_tiles):
     axes.spines[:].set_visible(False)
     one = f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer"
     title = "the step's tile (framed: its SPLIT_K)" if own_tiles else one
-    axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
+    titled(axes, title, loc="left")
     axes.set_yticks(range(len(names)), names)
     figure.suptitle("% of the waves' places that hold a block", fontsize=10, color=MUTED, x=0.01, ha="left")
     return figure
@@ -501,39 +480,16 @@ def _threads(tile):
 def _pixel(axes, x, y, first, channels, colour):
     """One pixel: its channels side by side, numbered by their places in memory, and a stronger frame."""
     for c in range(channels):
-        _box(axes, x + c, y, 1, 1, face=colour, alpha=0.6, line=0.3)
+        box(axes, x + c, y, 1, 1, face=colour, alpha=0.6, line=0.3)
         _number(axes, x + c, y, first + c)
-    _box(axes, x, y, channels, 1, line=1.1)
+    box(axes, x, y, channels, 1, line=1.1)
 
 
 def _number(axes, x, y, number, color=INK):
-    _label(axes, x + 0.5, y + 0.52, str(number), size=7.5, color=color)
-
-
-def _outline(axes, x, y, width, height):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=VERMILION, linewidth=2.2, zorder=3))
+    label(axes, x + 0.5, y + 0.52, str(number), size=7.5, color=color)
 
 
 def _bracket(axes, x, width, y, text):
     ends = x + 0.1, x + width - 0.1
     axes.plot([ends[0], *ends, ends[1]], [y, y - 0.25, y - 0.25, y], color=MUTED, linewidth=1)
-    _label(axes, x + width / 2, y - 0.65, text, size=9)
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")
+    label(axes, x + width / 2, y - 0.65, text, size=9)

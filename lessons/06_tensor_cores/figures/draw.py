@@ -3,12 +3,10 @@
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
-
 from common.catalog import catalog, problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, outline, span, titled
 from common.trace import trace
 from common.trace.cost import BANKS, WARP
 
@@ -25,15 +23,7 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(fragments(), folder / "fragments"),
-        canvas.save(tiles(), folder / "tiles"),
-        canvas.save(ldmatrix(), folder / "ldmatrix"),
-        canvas.save(rows_in_banks(), folder / "rows_in_banks"),
-        canvas.save(stages(), folder / "stages"),
-        canvas.save(image_rows(), folder / "image_rows"),
-        canvas.save(shifted_filters(), folder / "shifted_filters"),
-    ]
+    return canvas.save_all(folder, fragments, tiles, ldmatrix, rows_in_banks, stages, image_rows, shifted_filters)
 
 
 def _traced(name, shape, watched=()):
@@ -56,25 +46,25 @@ def fragments():
                 row, column = divmod(place, columns)
                 mine = lane == CHOSEN
                 face, alpha = (VERMILION, 1.0) if mine else (SHADES[lane // 4], 0.3)
-                _box(axes, left + column, top + row, 1, 1, face=face, alpha=alpha, line=0.5)
+                box(axes, left + column, top + row, 1, 1, face=face, alpha=alpha, line=0.5)
                 text = f"{lane}:{i}" if mine else str(lane)
-                _label(axes, left + column + 0.5, top + row + 0.5, text, size=7.5, color="white" if mine else INK)
+                label(axes, left + column + 0.5, top + row + 0.5, text, size=7.5, color="white" if mine else INK)
         for column in range(0, columns, SIDE):
             for row in range(0, rows, SIDE):
-                _outline(axes, left + column, top + row, SIDE, SIDE, INK, 1.2)
-        _label(axes, left + columns / 2, top - 1.3, titles[array], weight="bold")
+                outline(axes, left + column, top + row, SIDE, SIDE, INK, 1.2)
+        label(axes, left + columns / 2, top - 1.3, titles[array], weight="bold")
         for column in range(columns):
-            _label(axes, left + column + 0.5, top - 0.45, str(column), size=7, color=MUTED)
+            label(axes, left + column + 0.5, top - 0.45, str(column), size=7, color=MUTED)
         for row in range(rows):
-            _label(axes, left - 0.5, top + row + 0.5, str(row), size=7, color=MUTED)
-    _label(
+            label(axes, left - 0.5, top + row + 0.5, str(row), size=7, color=MUTED)
+    label(
         axes, K / 2, -K / 2 - gap - 2,
         f"Each number is the lane that holds the element.\nA colour: the four lanes of a group, lane // 4.\n"
         f"Red: lane {CHOSEN}, with the place in its fragment:\n{CHOSEN}:2 in A is a_frag[2] of lane {CHOSEN}.\n"
         f"Thick lines: matrices of {SIDE} × {SIDE}.",
         size=10,
     )  # fmt: skip
-    _frame(axes, (-1.2, K + gap + N + 0.4), (M + 0.4, -K - gap - 2))
+    frame(axes, (-1.2, K + gap + N + 0.4), (M + 0.4, -K - gap - 2))
     return figure
 
 
@@ -84,26 +74,24 @@ def tiles():
     figure, (left, right) = canvas.new_figure(9.6, 4.6, columns=2)
     for warp in range(step.THREADS // WARP):
         m, n = warp // step.WARPS_N * step.WARP_M, warp % step.WARPS_N * step.WARP_N
-        _box(left, n, m, step.WARP_N, step.WARP_M, face=SHADES[warp], alpha=0.5, line=1.4)
-        _label(left, n + step.WARP_N / 2, m + step.WARP_M / 2, f"warp {warp}\n{step.WARP_M} × {step.WARP_N}", size=10)
-    left.set_title(
-        f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {step.THREADS} threads", fontsize=11, fontweight="bold"
-    )
-    _frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
+        box(left, n, m, step.WARP_N, step.WARP_M, face=SHADES[warp], alpha=0.5, line=1.4)
+        label(left, n + step.WARP_N / 2, m + step.WARP_M / 2, f"warp {warp}\n{step.WARP_M} × {step.WARP_N}", size=10)
+    titled(left, f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {step.THREADS} threads")
+    frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
     width, height = 3.2, 2.0
     for i in range(step.ROWS):
-        _box(right, -width - 0.5, i * height, width, height, face=BLUE, alpha=0.5, line=0.8)
-        _label(right, -width / 2 - 0.5, (i + 0.5) * height, f"A, {M} × {K}", size=8.5)
+        box(right, -width - 0.5, i * height, width, height, face=BLUE, alpha=0.5, line=0.8)
+        label(right, -width / 2 - 0.5, (i + 0.5) * height, f"A, {M} × {K}", size=8.5)
         for j in range(step.COLUMNS):
-            _box(right, j * width, i * height, width, height, face=SKY, alpha=0.35, line=0.8)
-            _label(right, (j + 0.5) * width, (i + 0.5) * height, f"acc[{i * step.ACC_ROW + j * 4}:]", size=8.5)
+            box(right, j * width, i * height, width, height, face=SKY, alpha=0.35, line=0.8)
+            label(right, (j + 0.5) * width, (i + 0.5) * height, f"acc[{i * step.ACC_ROW + j * 4}:]", size=8.5)
     for j in range(step.COLUMNS):
-        _box(right, j * width, -height - 0.5, width, height, face=ORANGE, alpha=0.5, line=0.8)
-        _label(right, (j + 0.5) * width, -height / 2 - 0.5, f"B, {K} × {N}", size=8.5)
-    right.set_title(f"a warp, for {K} k: {step.ROWS} × {step.COLUMNS} instructions", fontsize=11, fontweight="bold")
+        box(right, j * width, -height - 0.5, width, height, face=ORANGE, alpha=0.5, line=0.8)
+        label(right, (j + 0.5) * width, -height / 2 - 0.5, f"B, {K} × {N}", size=8.5)
+    titled(right, f"a warp, for {K} k: {step.ROWS} × {step.COLUMNS} instructions")
     note = f"{step.ROWS} fragments of A and {step.COLUMNS} of B; each of A meets each of B"
-    _label(right, (step.COLUMNS - 1) * width / 2, step.ROWS * height + 0.8, note, size=9.5, color=MUTED)
-    _frame(right, (-width - 0.8, step.COLUMNS * width + 0.3), (step.ROWS * height + 1.5, -height - 0.8), equal=False)
+    label(right, (step.COLUMNS - 1) * width / 2, step.ROWS * height + 0.8, note, size=9.5, color=MUTED)
+    frame(right, (-width - 0.8, step.COLUMNS * width + 0.3), (step.ROWS * height + 1.5, -height - 0.8), equal=False)
     return figure
 
 
@@ -118,24 +106,24 @@ def ldmatrix():
         columns = shared.BLOCK_K if of_a else shared.BLOCK_N
         for lane, place in enumerate(access.sample):
             row, column = divmod(place, columns)
-            _box(axes, column, row, SIDE, 1, face=SHADES[lane // SIDE], alpha=0.35, line=0.5)
+            box(axes, column, row, SIDE, 1, face=SHADES[lane // SIDE], alpha=0.35, line=0.5)
             at = column - 0.3 if column == 0 else column + SIDE + 0.3
             side = "right" if column == 0 else "left"
-            axes.text(at, row + 0.5, f"lane {lane}", fontsize=8, ha=side, va="center", color=MUTED)
+            label(axes, at, row + 0.5, f"lane {lane}", size=8, color=MUTED, ha=side)
             for pair in range(2):
                 inside = (group, 2 * member + pair) if of_a else (2 * member + pair, group)
                 if row % SIDE == inside[0]:
-                    _box(axes, column + inside[1], row, 1, 1, face=VERMILION, line=0.5)
+                    box(axes, column + inside[1], row, 1, 1, face=VERMILION, line=0.5)
                     text = str(lane // SIDE * 2 + pair)
-                    _label(axes, column + inside[1] + 0.5, row + 0.5, text, size=8, color="white")
+                    label(axes, column + inside[1] + 0.5, row + 0.5, text, size=8, color="white")
         what = "ldmatrix4 of a_tile" if of_a else "ldmatrix4_transposed of b_tile"
-        axes.set_title(what, fontsize=11, fontweight="bold")
-        _label(axes, SIDE, -0.6, "k runs right" if of_a else "n runs right", size=9, color=MUTED)
-        _label(
+        titled(axes, what)
+        label(axes, SIDE, -0.6, "k runs right" if of_a else "n runs right", size=9, color=MUTED)
+        label(
             axes, SIDE, 2 * SIDE + 1.0, f"red: what lane {CHOSEN} is given, by its place in the fragment", size=9,
             color=MUTED,
         )  # fmt: skip
-        _frame(axes, (-3.4, 2 * SIDE + 3.4), (2 * SIDE + 1.7, -1.2))
+        frame(axes, (-3.4, 2 * SIDE + 3.4), (2 * SIDE + 1.7, -1.2))
     return figure
 
 
@@ -158,14 +146,14 @@ def rows_in_banks():
             read = place // SIDE in slots
             crowd = sum(other % pieces == slot for other in slots)
             face = "none" if not read else GREEN if crowd == 1 else VERMILION
-            _box(axes, slot * banks, row, banks, 1, face=face, alpha=0.85, line=0.5)
+            box(axes, slot * banks, row, banks, 1, face=face, alpha=0.85, line=0.5)
             middle = slot * banks + banks / 2, row + 0.5
-            _label(axes, *middle, str(thread % pieces), size=8.5, color="white" if read else MUTED)
+            label(axes, *middle, str(thread % pieces), size=8.5, color="white" if read else MUTED)
         for row in range(SIDE):
-            axes.text(-0.4, row + 0.5, f"row {row}", fontsize=8.5, ha="right", va="center", color=MUTED)
-        axes.set_title(f"{name}: {access.moved // access.requests} wavefronts", fontsize=11, fontweight="bold")
-        _label(axes, BANKS / 2, -0.5, "bank 0 … 31", size=8.5, color=MUTED)
-        _frame(axes, (-4.4, BANKS + 0.4), (SIDE + 0.3, -1.0), equal=False)
+            label(axes, -0.4, row + 0.5, f"row {row}", size=8.5, color=MUTED, ha="right")
+        titled(axes, f"{name}: {access.moved // access.requests} wavefronts")
+        label(axes, BANKS / 2, -0.5, "bank 0 … 31", size=8.5, color=MUTED)
+        frame(axes, (-4.4, BANKS + 0.4), (SIDE + 0.3, -1.0), equal=False)
     figure.text(
         0.5, 0.01,
         "A cell: 16 bytes, eight values, four banks. Its number: which piece of the row was copied there. Coloured: "
@@ -194,15 +182,15 @@ def stages():
     for at in (0.0, *((pair + 0.75) * long for pair in range(shown))):
         axes.plot([at, at], [-0.15, bottom - 0.2], color=INK, linewidth=2.5)
     for x, y, width, colour, text in spans:
-        _span(axes, x, y, width, colour, text)
+        span(axes, x, y, width, colour, text, card=True)
     for stage in range(count):
-        axes.text(-before - 0.2, stage * 1.35 + 0.5, f"stage {stage}", ha="right", va="center", fontsize=9.5)
-    _label(
+        label(axes, -before - 0.2, stage * 1.35 + 0.5, f"stage {stage}", size=9.5, ha="right")
+    label(
         axes, (shown * long - before) / 2, bottom + 0.35,
         "time runs right; thick lines: wait_group and the barrier; read: by ldmatrix, a step before it is multiplied",
         size=9.5, color=MUTED,
     )  # fmt: skip
-    _frame(axes, (-before - 2.2, shown * long + 0.2), (bottom + 0.8, -0.4), equal=False)
+    frame(axes, (-before - 2.2, shown * long + 0.2), (bottom + 0.8, -0.4), equal=False)
     return figure
 
 
@@ -216,34 +204,34 @@ def image_rows():
             tap = k < layer.S
             mine = (q % SIDE, k % 4) == divmod(CHOSEN, 4)
             face, alpha = (VERMILION, 1.0) if mine else (SHADES[k], 0.4) if tap else ("none", 1.0)
-            _box(left, k, q, 1, 1, face=face, alpha=alpha, line=0.5)
+            box(left, k, q, 1, 1, face=face, alpha=alpha, line=0.5)
             text = f"{q + k}" if tap else "·"
-            _label(left, k + 0.5, q + 0.5, text, size=8, color="white" if mine else INK if tap else MUTED)
-        left.text(-0.3, q + 0.5, f"q0 + {q}", fontsize=8, ha="right", va="center", color=MUTED)
+            label(left, k + 0.5, q + 0.5, text, size=8, color="white" if mine else INK if tap else MUTED)
+        label(left, -0.3, q + 0.5, f"q0 + {q}", size=8, color=MUTED, ha="right")
     for k in range(depth):
-        _label(left, k + 0.5, -0.5, f"s = {k}" if k < layer.S else "", size=7.5, color=MUTED)
-    left.set_title("A: pixels of image row h, from q0 on", fontsize=11, fontweight="bold")
+        label(left, k + 0.5, -0.5, f"s = {k}" if k < layer.S else "", size=7.5, color=MUTED)
+    titled(left, "A: pixels of image row h, from q0 on")
     note = f"numbers: pixels, from q0 on; beyond layer 1's {layer.S} taps\nany: B has zeros there; red: lane {CHOSEN}"
-    _label(left, depth / 2, rows + 1.2, note, size=9, color=MUTED)
-    _frame(left, (-4.5, depth + 2.5), (rows + 2.3, -1.2), equal=False)
+    label(left, depth / 2, rows + 1.2, note, size=9, color=MUTED)
+    frame(left, (-4.5, depth + 2.5), (rows + 2.3, -1.2), equal=False)
     layer = problems.preset("ece408-layer2")
     tile = conv2d.plan(layer.C, layer.H, layer.W, layer.K, layer.R, layer.S)
     outputs, taps = tile["ROWS"], tile["PART_R"]
     for h in range(outputs + taps - 1):
-        _box(right, -2.2, h, 1.4, 1, face=BLUE, alpha=0.5, line=0.8)
-        _label(right, -1.5, h + 0.5, f"h = {h}", size=8.5)
+        box(right, -2.2, h, 1.4, 1, face=BLUE, alpha=0.5, line=0.8)
+        label(right, -1.5, h + 0.5, f"h = {h}", size=8.5)
         for p in range(outputs):
             r = h - p
             inside = 0 <= r < taps
-            _box(right, p, h, 1, 1, face=SHADES[r] if inside else "none", alpha=0.5, line=0.5)
+            box(right, p, h, 1, 1, face=SHADES[r] if inside else "none", alpha=0.5, line=0.5)
             if inside:
-                _label(right, p + 0.5, h + 0.5, f"r = {r}", size=8.5)
+                label(right, p + 0.5, h + 0.5, f"r = {r}", size=8.5)
     for p in range(outputs):
-        _label(right, p + 0.5, -0.5, f"p = {p}", size=8.5, color=MUTED)
-    right.set_title("layer 2: which filter row for which sum", fontsize=11, fontweight="bold")
+        label(right, p + 0.5, -0.5, f"p = {p}", size=8.5, color=MUTED)
+    titled(right, "layer 2: which filter row for which sum")
     note = f"a line: one fragment of A, loaded once\na cell: {tile['TILES']} mma, for {layer.K} filters"
-    _label(right, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
-    _frame(right, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
+    label(right, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
+    frame(right, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
     return figure
 
 
@@ -267,50 +255,21 @@ def shifted_filters():
             cells[depth + gap, -depth - gap, n, k] = (f"{s}" if shade != "none" else "·", shade, 4 * n + k % 4)
     for (left, top, x, y), (text, shade, lane) in cells.items():
         mine = lane == CHOSEN
-        _box(axes, left + x, top + y, 1, 1, face=VERMILION if mine else shade, alpha=1.0 if mine else 0.4, line=0.5)
-        _label(axes, left + x + 0.5, top + y + 0.5, text, size=8, color="white" if mine else INK)
+        box(axes, left + x, top + y, 1, 1, face=VERMILION if mine else shade, alpha=1.0 if mine else 0.4, line=0.5)
+        label(axes, left + x + 0.5, top + y + 0.5, text, size=8, color="white" if mine else INK)
     for n in range(columns // shift):
         at = depth + gap + n * shift
-        _outline(axes, at, 0, shift, rows, INK, 1.2)
-        _outline(axes, at, -depth - gap, shift, depth, INK, 1.2)
-        _label(axes, at + shift / 2, -depth - gap - 0.5, f"filter {n}", size=9, color=MUTED)
-    _label(axes, depth / 2, -0.7, f"A: {rows} segments, by pixel", weight="bold")
-    _label(axes, depth + gap + columns / 2, -depth - gap - 1.3, "B: by tap, dots are zeros", weight="bold")
-    _label(axes, depth + gap + columns / 2, -0.7, "results: by output pixel", weight="bold")
+        outline(axes, at, 0, shift, rows, INK, 1.2)
+        outline(axes, at, -depth - gap, shift, depth, INK, 1.2)
+        label(axes, at + shift / 2, -depth - gap - 0.5, f"filter {n}", size=9, color=MUTED)
+    label(axes, depth / 2, -0.7, f"A: {rows} segments, by pixel", weight="bold")
+    label(axes, depth + gap + columns / 2, -depth - gap - 1.3, "B: by tap, dots are zeros", weight="bold")
+    label(axes, depth + gap + columns / 2, -0.7, "results: by output pixel", weight="bold")
     note = (
         f"A row of A: {depth} pixels of an image row;\nthe next begins {shift} further.\n"
         f"A column of B: the {layer.S} taps of a filter's row,\nshifted down by 0 to {shift - 1}.\n"
         f"Red: lane {CHOSEN}. Its two results of a row\nare neighbours, so a warp stores lines."
     )
-    _label(axes, depth / 2, -depth / 2 - gap, note, size=10)
-    _frame(axes, (-0.6, depth + gap + columns + 0.4), (rows + 0.4, -depth - gap - 2))
+    label(axes, depth / 2, -depth / 2 - gap, note, size=10)
+    frame(axes, (-0.6, depth + gap + columns + 0.4), (rows + 0.4, -depth - gap - 2))
     return figure
-
-
-def _span(axes, x, y, width, colour, text):
-    _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
-    box = {"facecolor": canvas.PAPER, "edgecolor": "none", "pad": 2}
-    axes.text(x + width / 2, y + 0.5, text, ha="center", va="center", fontsize=9.5, bbox=box)
-
-
-def _outline(axes, x, y, width, height, colour, line):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line))
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")

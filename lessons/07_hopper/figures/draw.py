@@ -4,11 +4,11 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from matplotlib.colors import to_rgba
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch
 
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, outline, titled
 from common.trace.hopper import layouts
 from lessons.toolkit.maps import Maps
 
@@ -25,16 +25,7 @@ PIECES = 8  # of 16 bytes in a row of 128
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(descriptor(), folder / "descriptor"),
-        canvas.save(swizzle(), folder / "swizzle"),
-        canvas.save(phases(), folder / "phases"),
-        canvas.save(pipeline(), folder / "pipeline"),
-        canvas.save(cluster(), folder / "cluster"),
-        canvas.save(fragments(), folder / "fragments"),
-        canvas.save(corners(), folder / "corners"),
-        canvas.save(split(), folder / "split"),
-    ]
+    return canvas.save_all(folder, descriptor, swizzle, phases, pipeline, cluster, fragments, corners, split)
 
 
 def _operands():
@@ -48,25 +39,25 @@ def descriptor():
     figure, axes = canvas.new_figure(9.6, 3.3)
     for i, (operand, one) in enumerate(zip("AB", _operands(), strict=True)):
         top = i * 2.6
-        _box(axes, 0, top, 64, 1, line=1.4)
+        box(axes, 0, top, 64, 1, line=1.4)
         for field, (name, low, width) in enumerate(FIELDS):
             left = 64 - low - width
-            _box(axes, left, top, width, 1, face=SHADES[field], alpha=0.5, line=1.0)
+            box(axes, left, top, width, 1, face=SHADES[field], alpha=0.5, line=1.0)
             in_bytes, value = name in ("address", "leading", "stride"), one >> low & (1 << width) - 1
             text = f"{value:#x}" if in_bytes else str(value)
-            _label(axes, left + width / 2, top + 0.5, text, size=10)
+            label(axes, left + width / 2, top + 0.5, text, size=10)
             said = f"{name}: {value << 4:,} bytes" if in_bytes else name
             if name == "leading" and operand == "A":
                 said = f"{name}: not used"
-            _label(axes, left + width / 2, top + 1.35, said, size=8.5, color=MUTED)
+            label(axes, left + width / 2, top + 1.35, said, size=8.5, color=MUTED)
             if i == 0:
-                _label(axes, left + width - 0.5, top - 0.4, str(low), size=7.5, color=MUTED)
+                label(axes, left + width - 0.5, top - 0.4, str(low), size=7.5, color=MUTED)
                 if width > 3:
-                    _label(axes, left + 0.5, top - 0.4, str(low + width - 1), size=7.5, color=MUTED)
-        _label(axes, -2.2, top + 0.5, operand, size=13, weight="bold")
+                    label(axes, left + 0.5, top - 0.4, str(low + width - 1), size=7.5, color=MUTED)
+        label(axes, -2.2, top + 0.5, operand, size=13, weight="bold")
     note = "Bits 63 to 0. Addresses and offsets are in units of 16 bytes. Swizzle 1: rows of 128 bytes."
-    _label(axes, 32, 4.9, note, size=9.5, color=MUTED)
-    _frame(axes, (-4, 65), (5.3, -0.9), equal=False)
+    label(axes, 32, 4.9, note, size=9.5, color=MUTED)
+    frame(axes, (-4, 65), (5.3, -0.9), equal=False)
     return figure
 
 
@@ -85,20 +76,18 @@ def swizzle():
             line, slot = divmod(place, PIECES)
             for axes, x, y in ((left, piece, row), (middle, slot, line)):
                 mine = place in read
-                _box(
-                    axes, x, y, 1, 1, face=VERMILION if mine else SHADES[piece], alpha=0.9 if mine else 0.3, line=0.5
-                )
-                _label(axes, x + 0.5, y + 0.5, str(piece), size=8, color="white" if mine else INK)
+                box(axes, x, y, 1, 1, face=VERMILION if mine else SHADES[piece], alpha=0.9 if mine else 0.3, line=0.5)
+                label(axes, x + 0.5, y + 0.5, str(piece), size=8, color="white" if mine else INK)
     for axes, title in ((left, "the box in A"), (middle, "in shared memory")):
-        axes.set_title(title, fontsize=11, fontweight="bold")
+        titled(axes, title)
         for row in (0, 8):
-            _outline(axes, 0, row, PIECES, 8, INK, 1.4)
-        _frame(axes, (-1.6, PIECES + 0.3), (rows + 1.6, -0.3), equal=False)
+            outline(axes, 0, row, PIECES, 8, INK, 1.4)
+        frame(axes, (-1.6, PIECES + 0.3), (rows + 1.6, -0.3), equal=False)
     for row in (0, 8):
-        _label(middle, -0.9, row + 0.3, f"{row * layouts.ROW:,}", size=8, color=MUTED)
-        _label(left, -0.9, row + 0.5, f"row {row}", size=8, color=MUTED)
-    _label(left, PIECES / 2, rows + 0.9, "a cell: 16 bytes, 8 values of k", size=8.5, color=MUTED)
-    _label(middle, PIECES / 2, rows + 0.9, "red: k = 16 to 31", size=8.5, color=MUTED)
+        label(middle, -0.9, row + 0.3, f"{row * layouts.ROW:,}", size=8, color=MUTED)
+        label(left, -0.9, row + 0.5, f"row {row}", size=8, color=MUTED)
+    label(left, PIECES / 2, rows + 0.9, "a cell: 16 bytes, 8 values of k", size=8.5, color=MUTED)
+    label(middle, PIECES / 2, rows + 0.9, "red: k = 16 to 31", size=8.5, color=MUTED)
     _panels(right, b)
     return figure
 
@@ -114,14 +103,14 @@ def _panels(axes, b):
     for panel in range(wgmma.PARTS):
         for group in range(groups):
             mine = first + panel * groups + group in read
-            _box(axes, panel, group, 0.9, 1, face=VERMILION if mine else SHADES[panel], alpha=0.9 if mine else 0.3)
+            box(axes, panel, group, 0.9, 1, face=VERMILION if mine else SHADES[panel], alpha=0.9 if mine else 0.3)
             address = (first + panel * groups + group) * layouts.ATOM
-            _label(axes, panel + 0.45, group + 0.5, f"{address:,}", size=7.5, color="white" if mine else INK)
-        _label(axes, panel + 0.45, -0.3, f"n = {panel * wgmma.ROW}", size=8, color=MUTED)
-    _label(axes, 2, groups + 0.35, "a cell: 8 k × 64 n, 1,024 bytes from there", size=8.5, color=MUTED)
-    _label(axes, 2, groups + 0.85, "down: stride; right: leading", size=8.5, color=MUTED)
-    axes.set_title("the tile of B", fontsize=11, fontweight="bold")
-    _frame(axes, (-0.2, wgmma.PARTS + 0.1), (groups + 1.1, -0.7), equal=False)
+            label(axes, panel + 0.45, group + 0.5, f"{address:,}", size=7.5, color="white" if mine else INK)
+        label(axes, panel + 0.45, -0.3, f"n = {panel * wgmma.ROW}", size=8, color=MUTED)
+    label(axes, 2, groups + 0.35, "a cell: 8 k × 64 n, 1,024 bytes from there", size=8.5, color=MUTED)
+    label(axes, 2, groups + 0.85, "down: stride; right: leading", size=8.5, color=MUTED)
+    titled(axes, "the tile of B")
+    frame(axes, (-0.2, wgmma.PARTS + 0.1), (groups + 1.1, -0.7), equal=False)
 
 
 def phases():
@@ -143,25 +132,25 @@ def phases():
     figure, axes = canvas.new_figure(9.6, 3.9)
     names = ("arrivals to come", "bytes to come", "wait, parity 0", "wait, parity 1")
     for i, (what, size, arrivals, awaited, phase) in enumerate(told):
-        _box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
-        _label(axes, i + 0.5, 0.45, f"phase {phase}", size=7.5)
+        box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
+        label(axes, i + 0.5, 0.45, f"phase {phase}", size=7.5)
         done = phase - 1  # the last that is complete; -1 counts as one of parity 1
         cells = [str(arrivals), f"{awaited:,}"]
         cells += ["passes" if done % 2 == parity else "waits" for parity in (0, 1)]
         for row, text in enumerate(cells):
             face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
-            _box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
-            _label(axes, i + 0.5, row + 1.45, text, size=7.5)
+            box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
+            label(axes, i + 0.5, row + 1.45, text, size=7.5)
         text = {
             "init": "init",
             "expect": f"expect\n{size:,}",
             "arrives": f"delivered\n{size:,}",
             "complete": "complete",
         }
-        _label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
+        label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
     for row, name in enumerate(names):
-        axes.text(-0.15, row + 1.45, name, ha="right", va="center", fontsize=8.5)
-    _frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
+        label(axes, -0.15, row + 1.45, name, size=8.5, ha="right")
+    frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
     return figure
 
 
@@ -185,19 +174,19 @@ def pipeline():
             (start[pair], end[pair], GREEN, f"{pair}"),
         ):
             if right - left > 0.02:
-                _box(axes, left, y, right - left, 1, face=face, alpha=0.7, line=0.8)
+                box(axes, left, y, right - left, 1, face=face, alpha=0.7, line=0.8)
                 if right - left > 0.6:
-                    _label(axes, (left + right) / 2, y + 0.5, text, size=8.5)
+                    label(axes, (left + right) / 2, y + 0.5, text, size=8.5)
         axes.plot([asked[pair]] * 2, [0.05, 0.95], color=INK, linewidth=2.5)
-        _box(axes, start[pair], 1.25, end[pair] - start[pair], 1, face=GREEN, alpha=0.7, line=0.8)
-        _label(axes, (start[pair] + end[pair]) / 2, 1.75, str(pair), size=8.5)
+        box(axes, start[pair], 1.25, end[pair] - start[pair], 1, face=GREEN, alpha=0.7, line=0.8)
+        label(axes, (start[pair] + end[pair]) / 2, 1.75, str(pair), size=8.5)
     rows = [(0.5, "producer asks"), (1.75, "matrix unit")]
     rows += [(stage * 1.2 + 3.1, f"stage {stage}") for stage in range(stages)]
     for y, text in rows:
-        axes.text(-0.25, y, text, ha="right", va="center", fontsize=9)
+        label(axes, -0.25, y, text, size=9, ha="right")
     note = "time runs right; blue: asked for; yellow: arrived; green: multiplied; a load takes longer than a product"
-    _label(axes, limit / 2, stages * 1.2 + 3.0, note, size=9, color=MUTED)
-    _frame(axes, (-2.2, limit + 0.1), (stages * 1.2 + 3.4, -0.2), equal=False)
+    label(axes, limit / 2, stages * 1.2 + 3.0, note, size=9, color=MUTED)
+    frame(axes, (-2.2, limit + 0.1), (stages * 1.2 + 3.4, -0.2), equal=False)
     return figure
 
 
@@ -208,23 +197,23 @@ def cluster():
     share = clustered.PARTS // clustered.CLUSTER  # panels that one block asks for
     for rank in range(clustered.CLUSTER):
         left = rank * (width + gap)
-        _outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
-        _label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {clustered.STAGE_BYTES:,} bytes", size=9.5)
-        _box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
-        _label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
+        outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
+        label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {clustered.STAGE_BYTES:,} bytes", size=9.5)
+        box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
+        label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
         for panel in range(clustered.PARTS):
             asker = panel // share
-            _box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
-            _label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
-        _box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
-        _label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
+            box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
+            label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
+        box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
+        label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
         axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
         for to in range(clustered.CLUSTER):
             end = to * (width + gap) + 2.8 + (rank * share + share / 2) * 1.3
             axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
     note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."
-    _label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
-    _frame(axes, (-0.8, 2 * width + gap + 0.8), (7.3, -0.3), equal=False)
+    label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
+    frame(axes, (-0.8, 2 * width + gap + 0.8), (7.3, -0.3), equal=False)
     return figure
 
 
@@ -234,23 +223,23 @@ def fragments():
     multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
     stage, count = operand.K_STEPS * multiply, 3 * operand.K_STEPS
     figure, axes = canvas.new_figure(9.6, 3.6)
-    _label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
+    label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
     for k in range(count):
         left = k * (waits + multiply)
-        _box(axes, left, 0, waits, 1, face=INK, line=0.6)
-        _box(axes, left + waits, 0, multiply, 1, face=GRID, line=0.6)
-    _label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
+        box(axes, left, 0, waits, 1, face=INK, line=0.6)
+        box(axes, left + waits, 0, multiply, 1, face=GRID, line=0.6)
+    label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
     for k in range(count):
-        _box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
+        box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
     for n in (1, 2):
-        _box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
-        _label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
-    _label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
+        box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
+        label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
+    label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
     note = (
         f"dark: the unit waits for A, a third of {3 * waits:.0f} clocks; else it multiplies, {multiply} clocks each"
     )
-    _label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
-    _frame(axes, (-20, count * (waits + multiply) + 20), (5.7, -1.0), equal=False)
+    label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
+    frame(axes, (-20, count * (waits + multiply) + 20), (5.7, -1.0), equal=False)
     return figure
 
 
@@ -275,32 +264,28 @@ def corners():
             based = h in base_h and w in base_w
             tapped = h - tap[1] in base_h and w - tap[2] in base_w
             face = ORANGE if tapped else SKY if based else "none"
-            _box(left, w, h, 1, 1, face=face, alpha=0.6, line=1.2 if inside else 0.4)
+            box(left, w, h, 1, 1, face=face, alpha=0.6, line=1.2 if inside else 0.4)
             text = str(int(x[0, 0, h, w, 0])) if inside else "0"
-            _label(left, w + 0.5, h + 0.5, text, size=9, color=INK if inside else MUTED)
+            label(left, w + 0.5, h + 0.5, text, size=9, color=INK if inside else MUTED)
             if based and tapped:
-                _outline(left, w + 0.12, h + 0.12, 0.76, 0.76, BLUE, 2.0)
-    _outline(left, -pad, -pad, W + upper + pad, H + upper + pad, VERMILION, 2.0)
-    left.text(-pad, -pad - 0.25, f"lower = {-pad}", fontsize=9, color=VERMILION, ha="left", va="center")
-    _label(
-        left,
-        W / 2,
-        H + pad + 0.35,
-        f"red frame: base pixels; upper, counted from the far end, is {upper}",
-        size=9,
+                outline(left, w + 0.12, h + 0.12, 0.76, 0.76, BLUE, 2.0)
+    outline(left, -pad, -pad, W + upper + pad, H + upper + pad, VERMILION, 2.0)
+    label(left, -pad, -pad - 0.25, f"lower = {-pad}", size=9, color=VERMILION, ha="left")
+    label(
+        left, W / 2, H + pad + 0.35, f"red frame: base pixels; upper, counted from the far end, is {upper}", size=9,
         color=VERMILION,
-    )
+    )  # fmt: skip
     left.set_title(f"an image of {H} × {W}, {taps} × {taps} taps, stride {stride}, padding {pad}", fontsize=10)
-    _frame(left, (-pad - 0.3, W + pad + 0.3), (H + pad + 0.8, -pad - 0.6))
+    frame(left, (-pad - 0.3, W + pad + 0.3), (H + pad + 0.8, -pad - 0.6))
     for row, value in enumerate(got):
-        _box(right, 0, row, 2, 0.9, face=ORANGE, alpha=0.6 if value else 0.2)
-        _label(right, 1, row + 0.45, str(value), size=9)
+        box(right, 0, row, 2, 0.9, face=ORANGE, alpha=0.6 if value else 0.2)
+        label(right, 1, row + 0.45, str(value), size=9)
         h, w = base_h[row // len(base_w)], base_w[row % len(base_w)]
-        right.text(-0.2, row + 0.45, f"base ({h}, {w})", fontsize=9, ha="right", va="center", color=MUTED)
+        label(right, -0.2, row + 0.45, f"base ({h}, {w})", size=9, color=MUTED, ha="right")
     right.set_title(f"rows of the tile at tap r = {tap[1]}, s = {tap[2]}", fontsize=10)
     note = "blue: base pixels; orange: what the tap brings"
-    _label(right, 0, len(got) + 0.5, note, size=9, color=MUTED)
-    _frame(right, (-2.8, 2.8), (len(got) + 1, -0.4), equal=False)
+    label(right, 0, len(got) + 0.5, note, size=9, color=MUTED)
+    frame(right, (-2.8, 2.8), (len(got) + 1, -0.4), equal=False)
     return figure
 
 
@@ -318,14 +303,14 @@ def split():
         scaled = round(abs(float(number)) * 2.0 ** (count - 1 - top + first))
         for i, bit in enumerate(f"{scaled:0{count}b}"):
             pale = name == "low" and i >= 11  # what the matrix unit cuts
-            _box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.15 if pale else 0.6, line=0.5)
-            _label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
+            box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.15 if pale else 0.6, line=0.5)
+            label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
         sign = "−" if number < 0 else ""
-        axes.text(-0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", fontsize=9.5, ha="right", va="center")
+        label(axes, -0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", size=9.5, ha="right")
     for bit in range(0, 24, 4):
-        _label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
-    _label(axes, 12, 4.0, "pale: what the matrix unit cuts off low", size=8.5, color=MUTED)
-    _frame(axes, (-9, 25), (4.4, -0.9), equal=False)
+        label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
+    label(axes, 12, 4.0, "pale: what the matrix unit cuts off low", size=8.5, color=MUTED)
+    frame(axes, (-9, 25), (4.4, -0.9), equal=False)
     return figure
 
 
@@ -336,26 +321,3 @@ def _tf32(value):
 
 def _arrow(start, end, colour):
     return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.8)
-
-
-def _outline(axes, x, y, width, height, colour, line):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line))
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", ha="center"):
-    axes.text(x, y, text, ha=ha, va=va, fontsize=size, color=color, fontweight=weight)
-
-
-def _frame(axes, x_range, y_range, equal=True):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    if equal:
-        axes.set_aspect("equal")
-    axes.axis("off")

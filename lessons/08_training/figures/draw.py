@@ -6,12 +6,12 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common.catalog import problems
 from common.report import canvas
 from common.report.canvas import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label
 
 # The example of section 2: one axis, stride 1, no padding
 WIDTH, TAPS = 6, 3
@@ -31,16 +31,9 @@ TILE_COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return [
-        canvas.save(sums(), folder / "sums"),
-        canvas.save(meeting(), folder / "meeting"),
-        canvas.save(classes(), folder / "classes"),
-        canvas.save(fewer_products(), folder / "fewer_products"),
-        canvas.save(nine_from_four(), folder / "nine_from_four"),
-        canvas.save(long_sum(), folder / "long_sum"),
-        canvas.save(equal_shares(), folder / "equal_shares"),
-        canvas.save(network(), folder / "network"),
-    ]
+    return canvas.save_all(
+        folder, sums, meeting, classes, fewer_products, nine_from_four, long_sum, equal_shares, network
+    )
 
 
 def sums():
@@ -58,15 +51,15 @@ def sums():
                 inside = 0 <= tap < TAPS
                 hit = inside and wanted(p, w)
                 face = TAP_COLOURS[tap] if inside else "none"
-                _box(axes, w, p, 1, 1, face=face, alpha=0.9 if hit else 0.22, line=1.6 if hit else 0.4)
+                box(axes, w, p, 1, 1, face=face, alpha=0.9 if hit else 0.22, line=1.6 if hit else 0.4)
                 if inside:
-                    _label(axes, w + 0.5, p + 0.52, f"r={tap}", size=7.5, color=INK if hit else MUTED)
-            _label(axes, -0.55, p + 0.5, f"p={p}", size=8, color=MUTED)
+                    label(axes, w + 0.5, p + 0.52, f"r={tap}", size=7.5, color=INK if hit else MUTED)
+            label(axes, -0.55, p + 0.5, f"p={p}", size=8, color=MUTED)
         for w in range(WIDTH):
-            _label(axes, w + 0.5, -0.4, f"w={w}", size=8, color=MUTED)
-        _label(axes, WIDTH / 2, -1.35, title, size=10.5, weight="bold")
-        _label(axes, WIDTH / 2, OUTPUTS + 0.6, f"sums {product}", size=9.5, color=MUTED)
-        _frame(axes, (-1.2, WIDTH + 0.3), (OUTPUTS + 1.1, -1.9))
+            label(axes, w + 0.5, -0.4, f"w={w}", size=8, color=MUTED)
+        label(axes, WIDTH / 2, -1.35, title, size=10.5, weight="bold")
+        label(axes, WIDTH / 2, OUTPUTS + 0.6, f"sums {product}", size=9.5, color=MUTED)
+        frame(axes, (-1.2, WIDTH + 0.3), (OUTPUTS + 1.1, -1.9))
     return figure
 
 
@@ -90,22 +83,20 @@ def meeting():
         met = taps_met(h, w, stride)
         for row in range(EXTENT):
             for column in range(EXTENT):
-                _box(axes, column, row, 1, 1, line=0.3)
+                box(axes, column, row, 1, 1, line=0.3)
         for p in range(-1, EXTENT):
             for q in range(-1, EXTENT):
                 row, column = p * stride - PAD + 1, q * stride - PAD + 1  # the pixel under the window's middle tap
                 if 0 <= row < EXTENT and 0 <= column < EXTENT:
                     tap = next(((r, s) for P, Q, r, s in met if (p, q) == (P, Q)), None)
                     face = GREEN if tap else SKY
-                    _box(
-                        axes, column + 0.08, row + 0.08, 0.84, 0.84, face=face, alpha=0.85 if tap else 0.18, line=0.4
-                    )
+                    box(axes, column + 0.08, row + 0.08, 0.84, 0.84, face=face, alpha=0.85 if tap else 0.18, line=0.4)
                     if tap:
-                        _label(axes, column + 0.5, row + 0.53, f"{tap[0]},{tap[1]}", size=7)
+                        label(axes, column + 0.5, row + 0.53, f"{tap[0]},{tap[1]}", size=7)
         axes.add_patch(Rectangle((w, h), 1, 1, facecolor="none", edgecolor=VERMILION, linewidth=2.2, zorder=3))
-        _label(axes, EXTENT / 2, -0.75, f"stride {stride}, ({h}, {w})", size=9, weight="bold")
-        _label(axes, EXTENT / 2, EXTENT + 0.75, f"{len(met)} tap{'s' * (len(met) > 1)}", size=9, color=MUTED)
-        _frame(axes, (-0.3, EXTENT + 0.3), (EXTENT + 1.4, -1.4))
+        label(axes, EXTENT / 2, -0.75, f"stride {stride}, ({h}, {w})", size=9, weight="bold")
+        label(axes, EXTENT / 2, EXTENT + 0.75, f"{len(met)} tap{'s' * (len(met) > 1)}", size=9, color=MUTED)
+        frame(axes, (-0.3, EXTENT + 0.3), (EXTENT + 1.4, -1.4))
     return figure
 
 
@@ -115,25 +106,25 @@ def classes():
     for h in range(EXTENT + 1):
         for w in range(EXTENT + 1):
             face = CLASS_COLOURS[(h + PAD) % 2, (w + PAD) % 2]
-            _box(left, w, h, 1, 1, face=face, alpha=0.55, line=0.4)
-            _label(left, w + 0.5, h + 0.53, str(len(taps_met(h, w, 2))), size=8)
-    _label(left, (EXTENT + 1) / 2, -0.7, "dx: taps that each element meets", size=9.5, weight="bold")
-    _frame(left, (-0.3, EXTENT + 1.3), (EXTENT + 1.6, -1.3))
+            box(left, w, h, 1, 1, face=face, alpha=0.55, line=0.4)
+            label(left, w + 0.5, h + 0.53, str(len(taps_met(h, w, 2))), size=8)
+    label(left, (EXTENT + 1) / 2, -0.7, "dx: taps that each element meets", size=9.5, weight="bold")
+    frame(left, (-0.3, EXTENT + 1.3), (EXTENT + 1.6, -1.3))
     x = 0.0
     for (b_h, b_w), face in CLASS_COLOURS.items():
-        _label(right, x + TAPS / 2, -0.7, f"rests {b_h}, {b_w}", size=9.5, weight="bold")
+        label(right, x + TAPS / 2, -0.7, f"rests {b_h}, {b_w}", size=9.5, weight="bold")
         rows, columns = range(b_h, TAPS, 2), range(b_w, TAPS, 2)
         for r in range(TAPS):
             for s in range(TAPS):
                 met = r in rows and s in columns
-                _box(right, x + s, r, 1, 1, face=face if met else "none", alpha=0.6, line=1.2 if met else 0.4)
-                _label(right, x + s + 0.5, r + 0.53, f"{r},{s}", size=7.5, color=INK if met else MUTED)
-        _label(right, x + TAPS / 2, TAPS + 0.65,
+                box(right, x + s, r, 1, 1, face=face if met else "none", alpha=0.6, line=1.2 if met else 0.4)
+                label(right, x + s + 0.5, r + 0.53, f"{r},{s}", size=7.5, color=INK if met else MUTED)
+        label(right, x + TAPS / 2, TAPS + 0.65,
                f"{len(rows)} × {len(columns)} taps,\nGEMM_K = {len(rows) * len(columns)} K",
                size=9, color=MUTED, va="top")  # fmt: skip
         x += TAPS + 1.1
-    _label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
-    _frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
+    label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
+    frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
     return figure
 
 
@@ -154,24 +145,24 @@ def fewer_products():
                 face = (SKY, ORANGE, GREEN, PURPLE)[r] if panel == 1 else YELLOW if panel == 2 else MUTED
                 even = r % 2
                 strength = 0.5 if panel == 1 else (0.75 if even else 0.3) if panel == 2 else 0.2
-                _box(axes, x + shift + s, shift + r, 1, 1, face=face, alpha=strength, line=0.5)
+                box(axes, x + shift + s, shift + r, 1, 1, face=face, alpha=strength, line=0.5)
                 if panel == 1:
-                    _label(axes, x + s + 0.5, r + 0.53, names[r] + names[s], size=7.5)
+                    label(axes, x + s + 0.5, r + 0.53, names[r] + names[s], size=7.5)
                 if panel == 2:
-                    _label(axes, x + s + 0.5, r + 0.53, str(number), size=7.5)
+                    label(axes, x + s + 0.5, r + 0.53, str(number), size=7.5)
     for r, text in enumerate(rows):
-        _label(axes, apart - 1.35, r + 0.53, text, size=7.5, color=MUTED)
+        label(axes, apart - 1.35, r + 0.53, text, size=7.5, color=MUTED)
     titles = ("window of dy", "sums, both ways", f"{MINIMAL.PRODUCTS} products", "patch of dx")
     below = (
         f"{side} × {side}, one filter", "the row's letter,\nthen the column's",
         f"summed over filters;\n{warps} warps have {side} each", f"{patch} × {patch}, one channel",
     )  # fmt: skip
     for panel, (title, text) in enumerate(zip(titles, below, strict=True)):
-        _label(axes, panel * apart + side / 2, -0.75, title, size=9.5, weight="bold")
-        _label(axes, panel * apart + side / 2, side + 0.5, text, size=8.5, color=MUTED, va="top")
+        label(axes, panel * apart + side / 2, -0.75, title, size=9.5, weight="bold")
+        label(axes, panel * apart + side / 2, side + 0.5, text, size=8.5, color=MUTED, va="top")
     for panel, text in ((1, "× filter"), (2, "a + b + c\nb − c + d")):
-        _label(axes, panel * apart + side + 1.55, side / 2, text, size=8.5)
-    _frame(axes, (-0.4, 3 * apart + side + 0.4), (side + 2.2, -1.3))
+        label(axes, panel * apart + side + 1.55, side / 2, text, size=8.5)
+    frame(axes, (-0.4, 3 * apart + side + 0.4), (side + 2.2, -1.3))
     return figure
 
 
@@ -193,18 +184,18 @@ def nine_from_four():
         for r in range(count):
             for s in range(count):
                 strength = 0.2 if face == MUTED else 0.5
-                _box(axes, x + shift + s, top + shift + r, 1, 1, face=face, alpha=strength, line=0.5)
+                box(axes, x + shift + s, top + shift + r, 1, 1, face=face, alpha=strength, line=0.5)
                 if count == side and column:
-                    _label(axes, x + s + 0.5, top + r + 0.53, str(r * side + s), size=7.5)
-        _label(axes, x + side / 2, top + shift - 0.45, title, size=9, weight="bold")
-        _label(axes, x + side / 2, top + side + 0.4, below, size=8.5, color=MUTED, va="top")
+                    label(axes, x + s + 0.5, top + r + 0.53, str(r * side + s), size=7.5)
+        label(axes, x + side / 2, top + shift - 0.45, title, size=9, weight="bold")
+        label(axes, x + side / 2, top + side + 0.4, below, size=8.5, color=MUTED, va="top")
     for top in (0, lower):
         _arrow(axes, side + 0.3, top + side / 2, apart - 0.3, top + side / 2)
     for top, end in ((0, -0.6), (lower, 0.6)):
         _arrow(axes, apart + side + 0.3, top + side / 2, 2 * apart - 0.3, lower / 2 + side / 2 + end)
     _arrow(axes, 2 * apart + side + 0.3, lower / 2 + side / 2, 3 * apart + 0.2, lower / 2 + side / 2)
-    _label(axes, 2 * apart - 1.3, lower / 2 + side / 2, "×", size=14)
-    _frame(axes, (-0.4, 3 * apart + side + 0.4), (lower + side + 0.6, -1.0))
+    label(axes, 2 * apart - 1.3, lower / 2 + side / 2, "×", size=14)
+    frame(axes, (-0.4, 3 * apart + side + 0.4), (lower + side + 0.6, -1.0))
     return figure
 
 
@@ -216,27 +207,27 @@ def long_sum():
     colours = (SKY, ORANGE, GREEN, PURPLE)
     for part in range(PARTS):
         share = length / PARTS
-        _box(axes, part * share, 2.0, share, small, face=colours[part], alpha=0.45, line=0.6)
-        _box(axes, length + 1.4, part * share * 0.48, wide, share * 0.48, face=colours[part], alpha=0.45, line=0.6)
+        box(axes, part * share, 2.0, share, small, face=colours[part], alpha=0.45, line=0.6)
+        box(axes, length + 1.4, part * share * 0.48, wide, share * 0.48, face=colours[part], alpha=0.45, line=0.6)
         x0 = length + wide + 3.0 + part * 0.28
-        _box(axes, x0, 2.0 - part * 0.28, wide, small, face="#ffffff", line=0.6)
-        _box(axes, x0, 2.0 - part * 0.28, wide, small, face=colours[part], alpha=0.45, line=0.6)
-    _box(axes, 0, 2.0, length, small, line=1.2)
-    _box(axes, length + 1.4, 0, wide, length * 0.48, line=1.2)
-    _label(axes, length + 0.7, 2.65, "@", size=14)
-    _label(axes, length + wide + 2.2, 2.65, "=", size=14)
-    _label(axes, length / 2, 1.6, f"A: dy, {layer.K} × {layer.reduction:,}", size=9.5, weight="bold")
-    _label(axes, length / 2, 3.8, "GEMM_K = N × O × P × Q: all pixels of all images", size=9.5, color=MUTED)
-    _label(axes, length + 1.4 + wide / 2, -0.45, "B: windows of x", size=9.5, weight="bold")
-    _label(axes, length + 1.4 + wide / 2, length * 0.48 + 0.5, f"{layer.reduction:,} × {layer.R * layer.S * layer.C}",
+        box(axes, x0, 2.0 - part * 0.28, wide, small, face="#ffffff", line=0.6)
+        box(axes, x0, 2.0 - part * 0.28, wide, small, face=colours[part], alpha=0.45, line=0.6)
+    box(axes, 0, 2.0, length, small, line=1.2)
+    box(axes, length + 1.4, 0, wide, length * 0.48, line=1.2)
+    label(axes, length + 0.7, 2.65, "@", size=14)
+    label(axes, length + wide + 2.2, 2.65, "=", size=14)
+    label(axes, length / 2, 1.6, f"A: dy, {layer.K} × {layer.reduction:,}", size=9.5, weight="bold")
+    label(axes, length / 2, 3.8, "GEMM_K = N × O × P × Q: all pixels of all images", size=9.5, color=MUTED)
+    label(axes, length + 1.4 + wide / 2, -0.45, "B: windows of x", size=9.5, weight="bold")
+    label(axes, length + 1.4 + wide / 2, length * 0.48 + 0.5, f"{layer.reduction:,} × {layer.R * layer.S * layer.C}",
            size=9.5, color=MUTED)  # fmt: skip
     last = length + wide + 3.0
-    _label(
+    label(
         axes, last + wide / 2 + 0.4, 0.6, f"dfilt: {layer.K} × {layer.R * layer.S * layer.C}", size=9.5, weight="bold"
     )
-    _label(axes, last + wide / 2 + 0.4, 3.8, f"{PARTS} parts of each sum,\nadded up in one order", size=9.5,
+    label(axes, last + wide / 2 + 0.4, 3.8, f"{PARTS} parts of each sum,\nadded up in one order", size=9.5,
            color=MUTED, va="top")  # fmt: skip
-    _frame(axes, (-0.3, last + wide + 1.3), (length * 0.48 + 1.0, -0.9))
+    frame(axes, (-0.3, last + wide + 1.3), (length * 0.48 + 1.0, -0.9))
     return figure
 
 
@@ -257,20 +248,20 @@ def equal_shares():
         for place, segments in enumerate(blocks):
             x = 0
             for tile, number, steps in segments:
-                _box(axes, x, place, steps, 0.8, face=TILE_COLOURS[tile], alpha=0.55, line=1.2)
+                box(axes, x, place, steps, 0.8, face=TILE_COLOURS[tile], alpha=0.55, line=1.2)
                 for step in range(1, steps):
                     axes.plot((x + step, x + step), (place + 0.65, place + 0.8), color=MUTED, linewidth=0.6)
                 name = f"tile {tile}" if blocks is whole else f"{number}"
-                _label(axes, x + steps / 2, place + 0.36, name, size=8.5)
+                label(axes, x + steps / 2, place + 0.36, name, size=8.5)
                 x += steps
-            _label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
+            label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
             if x < end:
-                _label(axes, (x + end) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
+                label(axes, (x + end) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
         axes.plot((end, end), (-0.2, PLACES), color=INK, linewidth=1.2, linestyle=":")
-        _label(axes, longest / 2, -0.75, f"{title}: done after {end} iterations", size=10, weight="bold")
-        _frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
+        label(axes, longest / 2, -0.75, f"{title}: done after {end} iterations", size=10, weight="bold")
+        frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
         axes.set_aspect("auto")
-    _label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
+    label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
     return figure
 
 
@@ -292,9 +283,9 @@ def network():
     step = 4.1
     for place, (name, extent, channels, face) in enumerate(arrays):
         x, side = place * step, 0.5 + 1.3 * extent / first.H
-        _box(axes, x - side / 2, -side / 2, side, side, face=face, alpha=0.55, line=1.2)
-        _label(axes, x, -1.55, name, size=9.5, weight="bold")
-        _label(
+        box(axes, x - side / 2, -side / 2, side, side, face=face, alpha=0.55, line=1.2)
+        label(axes, x, -1.55, name, size=9.5, weight="bold")
+        label(
             axes, x, 1.45, f"{extent} × {extent} × {channels}" if extent > 1 else str(channels), size=8.5, color=MUTED
         )
     for place, (forward, backward) in enumerate(ways):
@@ -303,30 +294,12 @@ def network():
             axes.annotate(
                 "", (middle + ends[1], y), (middle + ends[0], y), arrowprops={"arrowstyle": "->", "color": colour}
             )
-            _label(axes, middle, y * 3.0, text, size=7.5, color=colour)
+            label(axes, middle, y * 3.0, text, size=7.5, color=colour)
     axes.annotate("", (6 * step + 2.2, 0), (6 * step + 0.6, 0), arrowprops={"arrowstyle": "<->", "color": MUTED})
-    _label(axes, 6 * step + 2.8, 0, "loss", size=9.5)
-    _frame(axes, (-1.2, 6 * step + 3.6), (1.9, -2.0))
+    label(axes, 6 * step + 2.8, 0, "loss", size=9.5)
+    frame(axes, (-1.2, 6 * step + 3.6), (1.9, -2.0))
     return figure
-
-
-def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
-    colour = "none" if face == "none" else to_rgba(face, alpha)
-    axes.add_patch(
-        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
-    )
-
-
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
 
 
 def _arrow(axes, x0, y0, x1, y1):
     axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": MUTED})
-
-
-def _frame(axes, x_range, y_range):
-    axes.set_xlim(*x_range)
-    axes.set_ylim(*y_range)
-    axes.set_aspect("equal")
-    axes.axis("off")

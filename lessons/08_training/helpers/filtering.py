@@ -11,17 +11,20 @@ same three matrices, the outer two on their side:
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
 
-from numba import float32, int64, uint32
+from functools import lru_cache
 
-from lessons.toolkit.memory import VECTOR, load4_or_zero
+from numba import cuda, float32
+
+from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 TAPS = 3  # along either axis
 PATCH = 2  # outputs along either axis that share their products
 WINDOW = PATCH + TAPS - 1  # inputs of them
 PRODUCTS = WINDOW * WINDOW
-ROW = WINDOW * VECTOR  # values of a row of a window, of four channels or filters
 LEAST_SUM = 64  # outputs in a sum of wgrad
+FILTERS = 4  # that a block transforms
 LEAST_FILTERS = 32  # in a sum of dgrad
 
 
@@ -81,52 +84,36 @@ def elements_of(products, v, elements):
         elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
 
 
-# --- what becomes of x and of dy, for the gradient of the taps ---
+# --- the filter, flipped ---
 
 
-@inlined
-def sum_inputs(values, at, step):
-    """Of four values, `step` apart, what becomes of inputs, in their place."""
-    d0, d1, d2, d3 = values[at], values[at + step], values[at + 2 * step], values[at + 3 * step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_inputs(d0, d1, d2, d3)
+@lru_cache
+def transforming(BLOCK_N):
+    """The kernel that works out what becomes of filters, BLOCK_N channels side by side."""
+
+    @cuda.jit
+    def transform_filters(filt, filters):
+        """filters[block, k, product, c]: what becomes of filt[k, 0, r, s, c], flipped; zeros beyond K and C."""
+        K, _, _, _, C = filt.shape
+        block, c = cuda.blockIdx.y, cuda.threadIdx.x
+        column, k = block * BLOCK_N + c, cuda.blockIdx.x * FILTERS + cuda.threadIdx.y
+        if k < filters.shape[1]:
+            across = cuda.local.array((TAPS, WINDOW), float32)
+            for r in range(TAPS):
+                g0 = g1 = g2 = float32(0.0)
+                if k < K and column < C:
+                    row = filt[k, 0, TAPS - 1 - r]
+                    g0, g1, g2 = row[2, column], row[1, column], row[0, column]
+                across[r, 0], across[r, 1], across[r, 2], across[r, 3] = of_taps(g0, g1, g2)
+            for s in range(WINDOW):
+                f0, f1, f2, f3 = of_taps(across[0, s], across[1, s], across[2, s])
+                filters[block, k, s, c], filters[block, k, WINDOW + s, c] = f0, f1
+                filters[block, k, 2 * WINDOW + s, c], filters[block, k, 3 * WINDOW + s, c] = f2, f3
+
+    return transform_filters
 
 
-@inlined
-def sum_doutputs(values, at, step):
-    """Of two values, `step` apart, the four that become of gradients of outputs, there and behind."""
-    d0, d1 = values[at], values[at + step]
-    values[at], values[at + step], values[at + 2 * step], values[at + 3 * step] = of_doutputs(d0, d1)
-
-
-@inlined
-@unroll
-def transform_window(values, x, n, h, w, c):
-    """values[product, v]: what becomes of the window of x that begins at [n, 0, h, w], of channels c to c + 3."""
-    N, _, H, W, C = x.shape
-    first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
-    for r in unrolled(WINDOW):
-        for s in unrolled(WINDOW):
-            inside = c < C and n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
-            load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
-    for v in unrolled(VECTOR):
-        for s in unrolled(WINDOW):
-            sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
-        for r in unrolled(WINDOW):
-            sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-
-
-@inlined
-@unroll
-def transform_patch(values, dy, n, p, q, k):
-    """values[product, v]: what becomes of the patch of dy that begins at [n, 0, p, q], of filters k to k + 3."""
-    N, _, P, Q, K = dy.shape
-    first = uint32(((n * P + p) * Q + q) * K + k)
-    for i in unrolled(PATCH):
-        for j in unrolled(PATCH):
-            inside = k < K and n < N and p + i < P and q + j < Q
-            load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
-    for v in unrolled(VECTOR):
-        for i in unrolled(PATCH):
-            sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
-        for s in unrolled(WINDOW):
-            sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
+def transform_taps(filt, filters):
+    """Launch it: filters [block, k, product, c] gets what becomes of filt [K, 1, 3, 3, C]."""
+    blocks, deep, _, channels = filters.shape
+    transforming(channels)[(ceil_div(deep, FILTERS), blocks), (channels, FILTERS)](filt, filters)

@@ -3,9 +3,12 @@
 With d + pad_d = stride_d*a + b and t*dilation_d = stride_d*e + f, pixel d meets tap t at output a - e, if b == f.
 """
 
-import numpy as np
-from numba import cuda, int32, uint32
+from typing import NamedTuple
 
+import numpy as np
+from numba import cuda, int32, int64, uint32
+
+from lessons.toolkit.narrow import narrow
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined
 
@@ -29,6 +32,30 @@ def mark_missed(masks, first, bit, taps, a, b, stride, dilation, extent):
         a, b = int32(a - e), int32(b - f)  # one tap on is a dilation back
         if b < 0:
             a, b = int32(a - 1), int32(b + stride)
+
+
+class Pixels(NamedTuple):
+    """Device functions: which pixels of dx, and which tiles of GEMM_K, belong to a block of rows."""
+
+    # (block_m, extra): the part of dx that the block is of, that part's first block, tile, and tiles
+    tiles_of: object
+    pixel_of: object  # (number, inputs, part, extra): n, d, h and w of the part's row of this number
+
+
+@inlined
+def tiles_of(block_m, extra):
+    return 0, 0, 0, extra
+
+
+@inlined
+@narrow
+def pixel_of(number, inputs, part, extra):
+    D, H, W = uint32(inputs[0]), uint32(inputs[1]), uint32(inputs[2])
+    n, d = int64(number // (D * H * W)), int32(number // (H * W) % D)
+    return n, d, int32(number // W % H), int32(number % W)
+
+
+IN_ORDER = Pixels(tiles_of, pixel_of)  # all pixels, one after another, with all tiles
 
 
 def tap_table(problem, taps, BLOCK_K):

@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import VECTOR, load4, store4, wait_async
+from lessons.toolkit.memory import (
+    VECTOR,
+    fetch1_or_zero,
+    fetch4_or_zero,
+    load1_or_zero,
+    load4,
+    load4_or_zero,
+    store4,
+    wait_async,
+)
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
@@ -99,6 +108,38 @@ def register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
     A_FRAG, B_FRAG, ACC = 2 * THREAD_M, 2 * THREAD_N, THREAD_M * THREAD_N  # fragments of this k and of the next
     return RegisterTiles(THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, load_k, multiply_k, row_of, store_row)
+
+
+SHARED_BYTES = 49152  # that a block may have
+
+
+def require_room(values, **tile):
+    """Raise ValueError if a block of this tile has not room for so many 32-bit `values` in shared memory."""
+    if 4 * values > SHARED_BYTES:
+        raise ValueError(f"{tile}: what is in shared memory takes {4 * values} bytes, {SHARED_BYTES=}")
+
+
+def copies(rows, columns, wide, THREADS):
+    """How a block copies a tile: values at a time, pieces along a row, rows at a time, turns for a row and for all.
+
+    Raises ValueError if the pieces do not divide among the threads.
+    """
+    piece = VECTOR if wide else 1
+    pieces = columns // piece
+    at_once, across = max(1, THREADS // pieces), max(1, pieces // THREADS)
+    if columns % piece or rows % at_once or pieces * at_once % THREADS:
+        raise ValueError(f"a tile of {rows} x {columns} values, {piece} at a time, does not divide among {THREADS=}")
+    return piece, pieces, at_once, across, rows // at_once * across
+
+
+def loads(wide):
+    """The load of a piece to registers."""
+    return load4_or_zero if wide else load1_or_zero
+
+
+def fetches(wide):
+    """The copy of a piece to shared memory."""
+    return fetch4_or_zero if wide else fetch1_or_zero
 
 
 @inlined

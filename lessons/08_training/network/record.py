@@ -55,8 +55,8 @@ class Mistake(Struct, kw_only=True):
 
 
 class Trained(Struct, kw_only=True):
-    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran: an older
-    record has none."""
+    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran, or that
+    became the same machine code: an older record has none."""
 
     data: Name
     learned: Extent

@@ -1,0 +1,59 @@
+"""Pictures made of cells, spans and words: no axes are shown, and rows are mostly counted downwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from common.report.canvas import INK, MUTED, PAPER, VERMILION
+
+Pair = tuple[float, float]
+
+
+def frame(axes: Any, x_range: Pair, y_range: Pair, equal: bool = True) -> None:
+    """What part of the plane is shown; ``equal``: a cell of 1 x 1 is a square."""
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    if equal:
+        axes.set_aspect("equal")
+    axes.axis("off")
+
+
+def box(
+    axes: Any, x: float, y: float, width: float, height: float, face: str = "none", alpha: float = 1.0,
+    line: float = 1.0, edge: str | None = None,
+) -> None:  # fmt: skip
+    """A rectangle, of which ``alpha`` makes the face pale; lines wider than 1 are dark."""
+    colour: Any = "none" if face == "none" else to_rgba(face, alpha)
+    edge = edge or (INK if line > 1 else MUTED)
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=edge, linewidth=line))
+
+
+def outline(
+    axes: Any, x: float, y: float, width: float, height: float, colour: str = VERMILION, line: float = 2.2,
+    zorder: float = 1,
+) -> None:  # fmt: skip
+    """The lines of a rectangle."""
+    around = Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line, zorder=zorder)
+    axes.add_patch(around)
+
+
+def label(
+    axes: Any, x: float, y: float, text: str, size: float = 11, color: str = INK, weight: str = "normal",
+    va: str = "center", ha: str = "center", card: bool = False,
+) -> None:  # fmt: skip
+    """A text about a point; on a ``card``, it hides what is below."""
+    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 2} if card else None
+    axes.text(x, y, text, ha=ha, va=va, fontsize=size, color=color, fontweight=weight, bbox=behind)
+
+
+def span(axes: Any, x: float, y: float, width: float, colour: str, text: str, card: bool = False) -> None:
+    """A stretch of time in a row, and what is done in it."""
+    box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
+    label(axes, x + width / 2, y + 0.5, text, size=9.5, card=card)
+
+
+def titled(axes: Any, text: str, size: float = 11, loc: str = "center") -> None:
+    axes.set_title(text, fontsize=size, fontweight="bold", loc=loc)
