@@ -167,7 +167,7 @@ for capability in sys.argv[1:]:
         tile = load("hgemm_pipelined")
         print(tile.BLOCK_M, tile.BLOCK_N, tile.STAGES)
         step = load("hconv3d_mma")
-        print(*[tuple(step.plan(K, 1).values()) for K in (64, 128, 256)])
+        print(*[tuple(step.planning.plan(K, 1).values()) for K in (64, 128, 256)])
         step = load("conv2d_tensor_core")
         print(*[step.plan(*shape)[name] for shape in shapes for name in ("CHANNELS", "TILES")])
         tile = load("dgrad_minimal_filtering")
