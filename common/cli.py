@@ -34,8 +34,8 @@ from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (steps, bench, inspecting, edits, exercising, pictures, scripts)
-_PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
+_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench)  # a learner's first
+_PLAYED = f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
@@ -76,7 +76,8 @@ def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Na
 
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
-    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.", epilog=_PLAYED)
+    what = "Check, grade, time and inspect the workbook's kernels."
+    parser = arguments.Parser(prog="python -m common", description=what, epilog=_PLAYED)
     known = arguments.Commands(parser)
     for module in _COMMANDS:
         module.commands(known)

@@ -134,12 +134,15 @@ def everything(root: Path = catalog.LESSONS) -> list[Exercise]:
 
 
 def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
-    """The exercise with this number or name; raises ExerciseError listing the numbers there are."""
+    """The exercise with this number (1.7 is 01.7) or name; raises ExerciseError listing the numbers there are."""
     known = everything(root)
     for one in known:
-        if text in (one.number, one.name):
+        if text in (one.number, one.number.removeprefix("0"), one.name):
             return one
-    numbers = ", ".join(one.number for one in known) or "none yet"
+    ends: dict[str, list[str]] = {}
+    for one in known:
+        ends[one.lesson] = [*ends.get(one.lesson, [])[:1], one.number]
+    numbers = ", ".join(" to ".join(both) for both in ends.values()) or "none yet"
     raise ExerciseError(f"exercise {text!r} is unknown: there are {numbers}")
 
 

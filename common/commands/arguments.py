@@ -38,12 +38,12 @@ class Commands:
 def takes_steps(parser: Parser, which: str = "default: all steps") -> None:
     """Add the options of a command that works on steps, or on a file in the place of one."""
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")
-    parser.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
+    parser.add_argument("--file", type=Path, metavar="PATH", help="use this file in place of the one STEP")
     takes_json(parser)
 
 
 def takes_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON on standard output")
+    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
 
 
 def takes_preset(parser: Parser, default: str) -> None:
@@ -51,7 +51,7 @@ def takes_preset(parser: Parser, default: str) -> None:
 
 
 def takes_sim(parser: Parser) -> None:
-    parser.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    parser.add_argument("--sim", action="store_true", help="behave as if there were no GPU")
 
 
 def takes_record(parser: Parser) -> None:

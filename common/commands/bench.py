@@ -41,15 +41,17 @@ COMMAND_SECONDS = 600.0  # for a lesson's own command
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("bench", _bench, "check and time steps and the vendor's libraries: what has no current record")
-    sub.add_argument("steps", nargs="*", metavar="STEP", help="measure these anew (default: what is not current)")
+    sub = known.add("bench", _bench, "check and time all steps and NVIDIA's libraries that have no current record")
+    sub.add_argument(
+        "steps", nargs="*", metavar="STEP", help="measure these (default: those without a current record)"
+    )
     arguments.takes_preset(sub, "all")
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
     sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
     arguments.takes_record(sub)
 
-    sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
+    sub = known.add("sweep", _sweep, "time a step with other tile constants; an interrupted sweep is continued")
     sub.add_argument("step", metavar="STEP")
     arguments.takes_preset(sub, "the ladder's")
     text = "sweep these constants only; the others stay as shipped"

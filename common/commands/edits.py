@@ -23,18 +23,18 @@ _SHOWN_EVENTS = 30
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("history", _history, "list what was run, and what came of it")
+    sub = known.add("history", _history, "list the runs of edited steps and exercises, and their results")
     sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
 
-    sub = known.add("restore", _restore, "bring an earlier version of a step back; the present one is saved first")
+    sub = known.add("restore", _restore, "bring back an earlier version of a step; the present one is saved first")
     sub.add_argument("step", metavar="STEP")
-    what = "as `history STEP` shows them (default: the last that differs from the present one)"
+    what = "a version listed by `history STEP` (default: the last one that differs from the present file)"
     sub.add_argument("version", nargs="?", metavar="N|HASH", help=what)
 
-    sub = known.add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
-    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="such as 03; or one file")
+    sub = known.add("reset", _reset, "bring back a lesson's shipped files; edited ones are saved first")
+    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="a lesson such as 03, or one step or exercise")
 
-    what = "take helpers and exercises for shipped as they are now: for who changes them for everybody"
+    what = "declare helpers and exercises, as they are now, the shipped ones (for maintainers)"
     known.add("ship", _ship, what)
 
 

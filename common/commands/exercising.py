@@ -27,11 +27,11 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     arguments.takes_json(sub)
     arguments.takes_sim(sub)
-    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each check (default: 60)")
-    sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="where a folder's grades.json and grades.md go")
+    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of each check (default: 60)")
+    sub.add_argument("--workers", type=int, metavar="N", help="files graded at a time (default: one per processor)")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for grades.json and grades.md")
 
-    sub = known.add("hint", _hint, "say one more hint on an exercise; alone: which have passed, and the hints used")
+    sub = known.add("hint", _hint, "print one more hint for an exercise; without NUMBER, list what has passed")
     sub.add_argument("exercise", nargs="?", metavar="NUMBER", help="such as 02.3")
 
 

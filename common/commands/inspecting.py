@@ -26,9 +26,9 @@ from common.trace.messages import Traced
 
 
 def commands(known: arguments.Commands) -> None:
-    text = "show what a kernel became: its registers, occupancy and hot loop, without a GPU"
+    text = "show a kernel's machine code, registers and occupancy; needs no GPU"
     sub = known.add("inspect", _inspect, text)
-    arguments.takes_steps(sub, "one; or two, to compare; with --record any")
+    arguments.takes_steps(sub, "one, or two to compare; with --record any number")
     arguments.takes_preset(sub, "each ladder's")
     sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
     show = sub.add_mutually_exclusive_group()
@@ -40,10 +40,10 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--record", action="store_true", help=text)
 
     sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
-    arguments.takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
+    arguments.takes_steps(sub, "one, or two to compare; with --agree any number, default: all steps")
     sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
     sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
-    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as a page to look around in, one file")
+    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as an interactive page, in one file")
     sub.add_argument(
         "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
     )

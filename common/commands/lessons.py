@@ -28,11 +28,11 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     size, way = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
-    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
-    size.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
+    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one that shows the idea)")
+    size.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape in place of a preset")
     arguments.takes_sim(parser)
     way.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
-    way.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    way.add_argument("--explain", action="store_true", help="print what the one STEP would choose, and why")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
     return parser
 

@@ -29,12 +29,12 @@ _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("charts", _charts, "draw charts and tables of your own records, where anything changed")
+    sub = known.add("charts", _charts, "draw the charts and tables of your own records that have changed")
     sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
     text = "draw the shipped charts, traces and page tables in their place (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
-    sub = known.add("book", _book, "build the book: a folder that opens in a browser, without network")
+    sub = known.add("book", _book, "build the book, a site that opens in a browser without a network")
     sub.add_argument("--out", type=Path, metavar="FOLDER", default=BOOK, help="default: .workbook/book")
     sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")
 

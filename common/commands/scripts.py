@@ -32,11 +32,11 @@ _TOLD = 8  # accesses
 
 
 def commands(known: arguments.Commands) -> None:
-    text = "run any Numba CUDA program without a GPU, its kernels in the tracer, and report their faults and costs"
+    text = "run any Numba CUDA program in the tracer, without a GPU; report its faults and costs"
     sub = known.add("run", _run, text)
     sub.add_argument("script", type=Path, metavar="SCRIPT.py", help="the program")
-    sub.add_argument("--stop", action="store_true", help="end it after the first launch with faults")
-    sub.add_argument("--html", type=Path, metavar="OUT", help="write its kernels' trace as a page, one file")
+    sub.add_argument("--stop", action="store_true", help="stop after the first launch that has a fault")
+    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as an interactive page, in one file")
     arguments.takes_json(sub)
     sub.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGS", help="the program's arguments")
 

@@ -21,14 +21,14 @@ from common.timing.ceilings import Ceilings
 
 
 def commands(known: arguments.Commands) -> None:
-    arguments.takes_json(known.add("list", _list, "list the steps"))
+    arguments.takes_json(known.add("list", _list, "list all steps"))
 
-    sub = known.add("check", _check, "check steps against the oracle")
+    sub = known.add("check", _check, "check that steps compute the right values, without races or unset reads")
     arguments.takes_steps(sub)
     arguments.takes_sim(sub)
     sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
-    sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
-    sub.add_argument("--full", action="store_true", help="at hundreds of shapes: every pair of conditions occurs")
+    sub.add_argument("--seed", type=int, metavar="N", help="seed of the shapes that are drawn at random")
+    sub.add_argument("--full", action="store_true", help="check at hundreds of shapes, with every pair of conditions")
     text = "write the shipped verdicts, results/verdicts.json, as if there were no GPU (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
@@ -36,12 +36,12 @@ def commands(known: arguments.Commands) -> None:
     arguments.takes_steps(sub)
     arguments.takes_preset(sub, "one per ladder")
 
-    sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    sub = known.add("all", _all, "check, time (with a GPU) and draw charts and tables of all that has changed")
     arguments.takes_sim(sub)
-    sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
+    sub.add_argument("--fresh", action="store_true", help="do all of it anew, changed or not")
 
-    sub = known.add("diff", _diff, "show what one step changes against another, docstrings left out")
-    sub.add_argument("old", metavar="FROM", help="step or experiment; alone, it is compared with what it grew from")
+    sub = known.add("diff", _diff, "show what differs between two steps, docstrings left out")
+    sub.add_argument("old", metavar="FROM", help="step or experiment; without TO, compared with what it grew from")
     sub.add_argument("new", metavar="TO", nargs="?", help="step or experiment")
 
 

@@ -285,6 +285,8 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
      "the kernel writes to an array that it takes as a constant"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
+    ("float-size", r"^TypeError: 'float' object cannot be interpreted as an integer",
+     "a float stands where only a whole number is allowed"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",

@@ -24,6 +24,7 @@ LOOK_AT = {
     "only at run time is no shape",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
+    "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
     "index-count": "the number of indices against the array's axes",
     "two-types": "the lines that set it: a variable has one type throughout a kernel",
     "unknown-name": "the spelling, and whether the name is set before this line or outside the kernel",
@@ -69,8 +70,8 @@ LOOK_AT = {
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0; and device_array(shape, "
-    "np.float32)",
+    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0; integers that meet a "
+    "float32; and device_array(shape, np.float32)",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
     "tile is read after",

@@ -130,7 +130,7 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
     found = kinds.rows_of(record, preset, steps)
     days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
-    said = f"Measured from {days[0]} to {days[-1]}: a ratio of two days' rows holds what else changed."
+    said = f"Measured from {days[0]} to {days[-1]}. Rows of different days are less comparable."
     title = f"{preset}, recorded on {record.title}"
     return replace(found, title=title, note=said if len(days) > 1 else "", optional=_OPTIONAL)
 

@@ -13,6 +13,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
 from common.check import run
+from common.machine_code import summaries
 from common.records import current, entries, records
 from common.records.entries import (
     MachineCode,
@@ -95,8 +96,25 @@ def test_what_was_measured_holds_while_the_machine_code_is_the_same(tmp_path, mo
         assert found.keys() == {step.name, "gemm_tuned"}  # a step that is gone goes
         assert found[step.name].earlier == ([old] if holds else [])
         assert current.is_current(old, step.path) == holds
+        assert not current.is_current(Code(source=old.source, helpers={"unroll": "2" * 64}), step.path)
         assert current.is_current(schema.read(now, Code), step.path)
         (tmp_path / records.CODE_FILE).unlink()
+
+
+def test_a_step_has_its_own_kernels_on_some_presets_and_its_usual_ones_on_the_others():
+    kernel = summaries.Kernel(
+        kernel="k", architecture="9.0", registers=1, stack_bytes=0, shared_bytes=0, instructions={}, loop={}
+    )
+    own = replaced(kernel, registers=2)
+    code = MachineCode(steps={"gemm_naive": StepCode(source="s", kernels=[kernel], other_presets={"photo": [own]})})
+    found = [records.code_kernels(code, "gemm_naive", preset) for preset in ("photo", "gemm-2048", None)]
+    assert found == [[own], [kernel], [kernel]]
+    assert records.code_kernels(code, "gemm_lost") == []
+
+
+def test_a_library_s_row_is_of_no_code_and_never_older():
+    assert not current.older(peer_row(1.0), "cublas")
+    assert current.older(row(1.0), "gemm_lost")
 
 
 def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):

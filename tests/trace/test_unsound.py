@@ -572,6 +572,12 @@ def test_threads_that_divide_by_zero_get_zero(kernel):
     np.testing.assert_array_equal(found.output[0], 64 // apart + np.where(apart == 100, 0, 64 % apart))
 
 
+def test_a_float_that_is_divided_by_zero_is_infinite_and_no_fault(kernel):
+    found = kernel("i = cuda.threadIdx.x\nc[0, i] = float32(1.0) / float32(i // 16)")
+    assert found.faults == []
+    np.testing.assert_array_equal(found.output[0], [np.inf] * 16 + [1.0] * 16)
+
+
 def test_only_accesses_within_an_array_are_counted_and_shown(kernel):
     found = kernel("i = cuda.threadIdx.x\nif i % 2 == 0:\n    c[0, 16 + i] = 1.0")
     (access,) = found.main.select("global", "write")
