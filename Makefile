@@ -58,7 +58,7 @@ verdicts: $(SETUP) # the same without a GPU, and write results/verdicts.json (fo
 book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book
 
-bench: $(SETUP) $(if $(RECORD),$(DIGITS)) # time steps and the vendor's libraries where the record lacks that; Ctrl-C keeps what is there
+bench: $(SETUP) # time steps and the vendor's libraries where the record lacks that; Ctrl-C keeps what is there
 	$(PYTHON) -m common bench$(KEEP)
 
 charts: $(SETUP) ## draw charts and tables of your own records

@@ -1,17 +1,14 @@
-"""``make book``: the pages of the checkout as a static site that opens from disk, its links looked at."""
+"""``make book``: the pages of the checkout as a static site that opens from disk."""
 
 from __future__ import annotations
 
 import gc
-import html
 import io
-import posixpath
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -26,9 +23,7 @@ from common.report import traces
 
 # a head is what its column is sorted by
 _NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
-# Within a tag alone: what stands in text has its quotes escaped, and a script's its backslashes before them.
 _RECORDS = "records.js"
-_ATTRIBUTE = re.compile(r'\s(id|name|href|src|poster)="([^"]*)"')
 
 
 class BookError(RuntimeError):
@@ -60,9 +55,6 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     if warned.getvalue():
         raise BookError(warned.getvalue().strip())
     explorer.write(to, traced)
-    lost = broken_links(to)
-    if lost:
-        raise BookError("\n".join(lost))
     return len(app.env.found_docs)
 
 
@@ -90,47 +82,13 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "myst_disable_syntax": ["myst_line_comment", "myst_block_break"],  # a line may begin with %
         "pygments_style": "a11y-high-contrast-light",
         "highlight_language": "none",
-        "suppress_warnings": ["myst.header", "myst.xref_missing"],  # broken_links looks at what was built
+        "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
         "nitpicky": True,
         "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
         "workbook_traced": {name: f"{explorer.FOLDER}/{name}.html" for name in traced},
         "workbook_terms": {term: anchor for term, (anchor, _) in glossary.items()},
         "workbook_glossary": "lessons/GLOSSARY",
     }
-
-
-def broken_links(folder: Path) -> list[str]:
-    """One line for each link that leads nowhere: page, target, why. Addresses in the network are not looked at."""
-    places: dict[str, set[str]] = {}
-    links: dict[str, list[str]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = path.relative_to(folder).as_posix()
-        found = _ATTRIBUTE.findall(path.read_text(encoding="utf-8")) if path.suffix == ".html" else []
-        places[name] = {html.unescape(value) for attribute, value in found if attribute in ("id", "name")}
-        links[name] = list(dict.fromkeys(value for attribute, value in found if attribute not in ("id", "name")))
-    return [
-        f"{page}: {target}: {why}"
-        for page, targets in links.items()
-        for target in targets
-        if (why := _wrong(places, page, html.unescape(target)))
-    ]
-
-
-def _wrong(places: Mapping[str, set[str]], page: str, target: str) -> str:
-    """What is wrong with a page's link, or ""; ``places`` has those of every page, and every other file."""
-    parts = urlsplit(target)
-    if parts.scheme or parts.netloc:
-        return ""
-    path = posixpath.join(posixpath.dirname(page), unquote(parts.path)) if parts.path else page
-    name = posixpath.normpath(path)
-    if name.startswith(("../", "/")):
-        return "outside the book"
-    name = name if name in places else posixpath.normpath(f"{name}/index.html")
-    if name not in places:
-        return "no such file"
-    if parts.fragment and name.endswith(".html") and unquote(parts.fragment) not in places[name]:
-        return "no such place on that page"
-    return ""
 
 
 # --- the extension: names of steps lead to code and traces, terms to the glossary; pictures load late ---

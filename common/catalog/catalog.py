@@ -119,7 +119,7 @@ def lessons(root: Path = LESSONS) -> list[str]:
 def steps(root: Path = LESSONS) -> list[Step]:
     """Every step in teaching order: ladder by ladder, each from its first step to its last.
 
-    Raises CatalogError if a file's header or a ladder's chain is broken, or two helpers have one name.
+    Raises CatalogError if a file's header or a ladder's chain is broken.
     """
     return [step for step in everything(root) if not step.experiment]
 
@@ -131,7 +131,6 @@ def experiments(root: Path = LESSONS) -> list[Step]:
 
 def everything(root: Path = LESSONS) -> list[Step]:
     """Every step, then every experiment; raises as :func:`steps` does."""
-    helpers_by_name(root)
     folders = [root / lesson for lesson in lessons(root)]
     files = tuple(path for folder in folders for path in _python_files(folder))
     varied = tuple(path for folder in folders for path in _python_files(folder / EXPERIMENTS))
@@ -144,16 +143,7 @@ def _everything(files: tuple[Path, ...], varied: tuple[Path, ...], texts: tuple[
     text_of = dict(zip((*files, *varied), texts, strict=True))
     found = [_header(path, path.parent.name, text_of[path]) for path in files]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
-    for chain in chains:
-        for number, step in enumerate(chain):
-            _check_origin(step, chain[:number], found)
     experiments = [_header(path, path.parents[1].name, text_of[path], experiment=True) for path in varied]
-    names = {step.name for step in found}
-    for experiment in experiments:
-        if experiment.predecessor not in names:
-            raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
-        if experiment.name in names:
-            raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
     return (*(step for chain in chains for step in chain), *experiments)
 
 
@@ -197,18 +187,9 @@ def usual_preset(step: Step) -> str:
 
 
 def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
-    """The helpers by name, by which records and files that stand in tell them apart.
-
-    Raises CatalogError where two have one name.
-    """
-    found: dict[str, Path] = {}
+    """The helpers by name, by which records and files that stand in tell them apart."""
     folders = [root / TOOLKIT, *(root / lesson / HELPERS for lesson in lessons(root))]
-    for path in (path for folder in folders for path in _python_files(folder)):
-        other = found.setdefault(path.stem, path)
-        if other is not path:
-            named = " and ".join(one.relative_to(root.parent).as_posix() for one in (other, path))
-            raise CatalogError(f"{named} are helpers of one name: one of them must have another")
-    return found
+    return {path.stem: path for folder in folders for path in _python_files(folder)}
 
 
 def is_helper(path: Path) -> bool:
@@ -409,10 +390,7 @@ def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> s
 def _chain(ladder: str, found: list[Step]) -> list[Step]:
     """Order a ladder's steps by their ``Previous step`` lines."""
     after: dict[str | None, Step] = {}
-    names = [step.name for step in found]
     for step in found:
-        if names.count(step.name) > 1:
-            raise CatalogError(f"{step.path.name}: two lessons have a step {step.name!r}")
         if step.predecessor in after:
             other = after[step.predecessor].name
             raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")
@@ -427,13 +405,3 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
         said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
         raise CatalogError(f"{stray.name}: {said}")
     return chain
-
-
-def _check_origin(step: Step, before: list[Step], known: list[Step]) -> None:
-    """Did the step grow from one that readers have met: before it on its ladder, or of an earlier lesson?"""
-    elsewhere = [one for one in known if one.ladder != step.ladder and one.lesson < step.lesson]
-    if step.builds_on is not None and step.builds_on not in [one.name for one in (*before, *elsewhere)]:
-        raise CatalogError(
-            f"{step.path.name}: Builds on: {step.builds_on}: must be a step before it on the {step.ladder} ladder, "
-            "or one of an earlier lesson on another"
-        )

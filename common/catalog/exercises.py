@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, problems, schema, sources, store
-from common.catalog.problems import LADDERS, Problem
+from common.catalog.problems import Problem
 from common.catalog.schema import Amount, Count, Name
 
 Kind = Literal["write", "bug", "predict", "tune"]
@@ -29,7 +29,7 @@ STATE = catalog.ROOT / ".workbook" / "exercises.json"
 
 
 class ExerciseError(ValueError):
-    """An exercise, or the file that describes it, is not what the workbook expects."""
+    """There is no such exercise, or what is kept of a student's cannot be read."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,13 +124,8 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
 
 def everything(root: Path = catalog.LESSONS) -> list[Exercise]:
-    """Every exercise in order of number; raises ExerciseError naming the file and field that is wrong."""
-    found = [one for lesson in catalog.lessons(root) for one in _read(root / lesson)]
-    names = [one.name for one in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise ExerciseError(f"{twice}: two exercises have this name")
-    return found
+    """Every exercise in order of number; raises StoreError or SchemaError naming the file and field that is wrong."""
+    return [one for lesson in catalog.lessons(root) for one in _read(root / lesson)]
 
 
 def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
@@ -164,58 +159,24 @@ def _read(folder: Path) -> list[Exercise]:
     source, spoilers = folder / "exercises" / "exercises.toml", folder / "solutions" / "spoilers.toml"
     if not source.exists():
         return []
-    names = _toml(spoilers, dict[str, object]) if spoilers.exists() else {}
-    told = {name: _toml(spoilers, Spoilers, name) for name in names}
-    found = []
-    for number, entry in enumerate(_toml(source, _Entries).exercise, 1):
-        if entry.name not in told:
-            raise ExerciseError(f"{_shown(spoilers)}: {entry.name}.hints is missing")
-        found.append(_exercise(folder, number, entry, told.pop(entry.name), f"{_shown(source)}, exercise {number}"))
-    for name in told:
-        raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")
-    return found
+    told, entries = _toml(spoilers, dict[str, Spoilers]), _toml(source, _Entries).exercise
+    return [_exercise(folder, number, entry, told[entry.name]) for number, entry in enumerate(entries, 1)]
 
 
 _Read = TypeVar("_Read")
 _fields = store.kept_by_stamp(store.read_toml)  # each exercise that is looked for asks for all
 
 
-def _toml(path: Path, kind: type[_Read], name: str = "") -> _Read:
-    """What a file holds, or its table of that name; raises ExerciseError naming the file and the field."""
-    try:
-        return schema.read(_fields(path)[name] if name else _fields(path), kind, name)
-    except store.StoreError as error:
-        raise ExerciseError(str(error)) from None
-    except schema.SchemaError as error:
-        raise ExerciseError(f"{_shown(path)}: {error}") from None
+def _toml(path: Path, kind: type[_Read]) -> _Read:
+    """What a file holds; raises StoreError or SchemaError naming the file and the field."""
+    return schema.read(_fields(path), kind, store.shown(path))
 
 
-def _shown(path: Path) -> str:
-    return path.relative_to(path.parents[2]).as_posix()
-
-
-def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers, place: str) -> Exercise:
-    path = folder / "exercises" / f"{entry.name}.py"
-    if not path.exists():
-        raise ExerciseError(f"{place}: {path.name} is missing")
-    if entry.kind == "predict":
-        if not more.answers:
-            raise ExerciseError(f"{place}: answers is missing")
-        stray = next((name for name in more.slips if name not in more.answers), None)
-        if stray:
-            raise ExerciseError(f"{place}: slips: {stray} has no answer")
-    else:
+def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers) -> Exercise:
+    if entry.kind != "predict":
         ladder = entry.name.split("_")[0]
-        if ladder not in LADDERS:
-            raise ExerciseError(f"{place}: name={entry.name!r}: must start with {', '.join(LADDERS)}")
         entry = replace(entry, shapes=entry.shapes or SHAPES[ladder], preset=entry.preset or PRESETS[ladder])
-        try:
-            for shape in entry.shapes:
-                problems.parse_shape(ladder, shape)
-            problems.preset(entry.preset, ladder)
-        except ValueError as error:
-            raise ExerciseError(f"{place}: {error}") from None
-    number_of_all = f"{folder.name[:2]}.{number}"
+    path, number_of_all = folder / "exercises" / f"{entry.name}.py", f"{folder.name[:2]}.{number}"
     return Exercise(number=number_of_all, lesson=folder.name, path=path, **asdict(entry), **asdict(more))
 
 
@@ -266,11 +227,9 @@ class State:
         if not self.path.exists():
             return Used()
         try:
-            return schema.read(store.read_json(self.path), Used)
-        except store.StoreError as error:
+            return schema.read(store.read_json(self.path), Used, store.shown(self.path))
+        except (store.StoreError, schema.SchemaError) as error:
             raise ExerciseError(f"{error}; delete it to start anew") from None
-        except schema.SchemaError as error:
-            raise ExerciseError(f"{store.shown(self.path)}: {error}; delete it to start anew") from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:

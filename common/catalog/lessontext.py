@@ -39,14 +39,10 @@ class Epilogues(Struct, frozen=True):
 
 
 class Training(Struct, frozen=True):
-    """A network that is trained: the folder of its code, and the steps that this runs.
-
-    ``commands``: by entry of the record of training, the one of the lesson's own commands that writes it.
-    """
+    """A network that is trained: the folder of its code, and the steps that this runs."""
 
     code: str
     steps: list[str]
-    commands: dict[str, str]
 
 
 class Lesson(Struct, frozen=True):
@@ -115,8 +111,4 @@ def _all(lessons: Path) -> list[Lesson]:
 
 @store.kept_by_stamp
 def _read(path: Path) -> Lesson:
-    """Raises StoreError naming the file and what is wrong with it."""
-    try:
-        return schema.read(store.read_toml(path), Lesson)
-    except schema.SchemaError as error:
-        raise store.StoreError(path, "not as a lesson says it", str(error)) from None
+    return schema.read(store.read_toml(path), Lesson, store.shown(path))

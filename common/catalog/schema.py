@@ -24,19 +24,12 @@ Tally = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0, lt=_HUGE)]
 Name = Annotated[str, Meta(min_length=1)]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
-_WORDS = {
-    "float": "a number", "int": "an integer", "bool": "true or false", "str": "text", "array": "a list",
-    "object": "an object",
-}  # fmt: skip
-
 T = TypeVar("T")
 
 
 class SchemaError(ValueError):
-    """Data that is not of its type: the place, what must be there, and what is.
-
-    In the place any key of a dict is ``[...]``.
-    """
+    """Data that is not of its type: what must be there, what is, and the place, where any key of a dict is
+    ``[...]``."""
 
 
 def one_of(names: Iterable[str]) -> Meta:
@@ -45,31 +38,13 @@ def one_of(names: Iterable[str]) -> Meta:
 
 
 def read(value: object, kind: type[T], place: str = "") -> T:
-    """The value as that type; ``place`` is where it stands. Raises SchemaError.
+    """The value as that type; ``place`` says where it stands. Raises SchemaError.
 
     >>> read({"a": [1, -2]}, dict[str, list[Count]])
     Traceback (most recent call last):
-    common.catalog.schema.SchemaError: a[1] must be an integer >= 0
+    common.catalog.schema.SchemaError: Expected `int` >= 0 - at `$[...][1]`
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at ")
-    where = place + re.sub(r"^(`key` in )?`\$|`$", "", path)
-    where = where if place else where.removeprefix(".")
-    if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", said):
-        flaw = "missing" if named[1] == "missing required" else "unknown"
-        raise SchemaError(f"{where}.{named[2]} is {flaw}" if where else f"{named[2]} is {flaw}")
-    if not said.startswith("Expected "):
-        raise SchemaError(f"{where or 'the file'}: {said}")
-    must, _, got = said.removeprefix("Expected ").partition(", got ")
-    raise SchemaError(f"{where or 'the file'} must be {_worded(must)}{f', is {_worded(got)}' * bool(got)}")
-
-
-def _worded(said: str) -> str:
-    """Names of types, as msgspec has them, in words."""
-
-    def words(found: re.Match[str]) -> str:
-        return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ") if name != "null") or "null"
-
-    return re.sub(r"`([^`]*)`", words, said)
+        raise SchemaError(f"{place}: {error}" if place else str(error)) from None

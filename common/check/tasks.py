@@ -37,7 +37,7 @@ from common.trace.state import MistakeError, TraceError
 from common.trace.trace import Tracer
 
 __all__ = [
-    "ask_task", "check_task", "compile_task", "explain_task", "maps_task", "prepare_task", "script_task",
+    "ask_task", "check_task", "compile_task", "maps_task", "prepare_task", "script_task",
     "summarise_task", "trace_task",
 ]  # fmt: skip
 
@@ -317,19 +317,6 @@ def script_task(task: Script) -> ScriptResult:
             setattr(sys, stream, file)
     os.chdir(task.folder)
     return script.run(Path(task.path), list(task.words), task.stop, task.kept)
-
-
-def explain_task(task: messages.Explain) -> messages.Answer:
-    """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
-    problem = task.problem
-    module = loading.load(task)
-    if not hasattr(module, "explain"):
-        raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
-    if device.gpu_count() == 0:
-        return messages.Answer(status="right", found=module.explain(problem, None))
-    problem = loading.fitted(problem, loading.room())
-    weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
-    return messages.Answer(status="right", found=module.explain(problem, weights))
 
 
 def _require_limits() -> None:

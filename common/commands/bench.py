@@ -8,12 +8,9 @@ next run goes on with the rest.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -37,7 +34,6 @@ from common.trace.state import TraceError
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 _FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
-COMMAND_SECONDS = 600.0  # for a lesson's own command
 
 
 def commands(known: arguments.Commands) -> None:
@@ -214,19 +210,6 @@ class Part:
         return [item for item in self.items(record, _able(record), preset) if not self.holds(record, item)]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An entry of a lesson's own record, by its name, and the ``command`` of the lesson that writes it.
-
-    ``module``  ``load``, ``change`` and ``holds``: the record
-    """
-
-    name: str
-    lesson: str
-    command: str
-    module: Any
-
-
 def _able(record: Record) -> list[Step]:
     """Steps and experiments that the record's GPU can run."""
     return [step for step in catalog.everything() if step.runs_on(record.data.gpu.compute_capability)]
@@ -354,49 +337,12 @@ def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
     return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
 
 
-def _training(_: Record, steps: list[Step], __: str | None) -> list[tuple[Entry]]:
-    network = lessontext.training(catalog.LESSONS)
-    if network is None:
-        return []
-    folder, declared = network
-    module = import_module(f"{catalog.LESSONS.name}.{folder.name}.{declared.code}.record")
-    mine = any(step.lesson == folder.name for step in steps)
-    return [(Entry(name, folder.name, command, module),) for name, command in declared.commands.items() if mine]
-
-
-def _is_trained(record: Record, item: tuple[Entry]) -> bool:
-    (entry,) = item
-    return bool(entry.module.holds(getattr(entry.module.load(record.slug, record.folder), entry.name, None)))
-
-
-def _train(items: list[tuple[Entry]], opened: Opened) -> int:
-    """Run the lesson's command, which writes the user's entry. Raises DeviceError with what it says if it fails."""
-    for (entry,) in items:
-        words = [sys.executable, "-m", f"{catalog.LESSONS.name}.{entry.lesson}", entry.command]
-        console.say().print(f"python {' '.join(words[1:])}", markup=False)
-        try:
-            done = subprocess.run(
-                words, cwd=catalog.ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS,
-                encoding="utf-8", errors="replace",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{entry.command} was not done within {COMMAND_SECONDS:.0f} s") from None
-        if done.returncode:
-            said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
-            raise run.DeviceError(said or f"{entry.command} ended with exit code {done.returncode}")
-        found = entry.module.load(opened[0].slug)
-        if found and opened[0].folder != records.OWN:
-            entry.module.change(found.gpu, getattr(found, entry.name), opened[0].folder)
-    return RIGHT
-
-
 PARTS = {
     "epilogues": Part(_epilogues, _has_epilogue, _time_epilogues),
     "accuracy": Part(_accuracy, _has_accuracy, _measure_accuracy, together=1000),
     "counters": Part(_counters, _has_counters, _profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
     "agreement": Part(_agreement, _agrees, _agree, together=4),
-    "training": Part(_training, _is_trained, _train),
 }
 
 

@@ -17,7 +17,6 @@ from common.records import records
 from common.report import tables
 from common.run import isolate
 from common.run.messages import Outcome
-from common.timing import measuring
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
@@ -27,12 +26,9 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
-    size, way = parser.add_mutually_exclusive_group(), parser.add_mutually_exclusive_group()
-    size.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one that shows the idea)")
-    size.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape in place of a preset")
+    arguments.takes_preset(parser, "one that shows the idea")
     arguments.takes_sim(parser)
-    way.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
-    way.add_argument("--explain", action="store_true", help="print what the one STEP would choose, and why")
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
     return parser
 
@@ -132,28 +128,11 @@ def _check(steps: list[Step], without_gpu: bool) -> tuple[list[Outcome], int]:
 
 
 def _command(options: argparse.Namespace) -> int:
-    """Run a lesson, watch it, or let a step of it explain itself; raises ValueError if options do not go together."""
+    """Run a lesson, or watch it."""
     steps = _chosen_of(options.lesson, options.step, options.problem)
-    if options.explain:
-        return _explain(options, steps)
-    if options.shape is not None:
-        raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
     without_gpu = arguments.without_gpu(options.sim, None)
     edits.keep()
     if options.watch:
         edits.name_edited_helpers(steps=steps)
         return edits.watch(steps, options.step is not None, options.problem, without_gpu)
     return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
-
-
-def _explain(options: argparse.Namespace, steps: list[Step]) -> int:
-    if options.step is None:
-        raise ValueError("--explain: takes the one STEP that is to explain itself")
-    (step,) = steps
-    if options.shape is not None:
-        problem = problems.parse_shape(step.ladder, options.shape)
-    else:
-        problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
-    said = measuring.explain(step, problem, arguments.without_gpu(options.sim, None))
-    console.say().print(said, soft_wrap=True, markup=False)
-    return RIGHT

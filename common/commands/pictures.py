@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.markup import escape
@@ -22,8 +19,7 @@ from common.report.tasks import Draw, DrawResult
 from common.run import stages
 
 BOOK = catalog.ROOT / ".workbook" / "book"
-_WORK = catalog.ROOT / ".workbook" / "book-work"
-_MARK = ".workbook-book"  # in a book's folder before any page, so that one that was interrupted is known for one
+_WORK = cache.FOLDER / "book"  # what is unchanged
 _WAIT_SECONDS = 600.0  # for another that is being built
 _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
@@ -34,9 +30,7 @@ def commands(known: arguments.Commands) -> None:
     text = "draw the shipped charts, traces and page tables in their place (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
-    sub = known.add("book", _book, "build the book, a site that opens in a browser without a network")
-    sub.add_argument("--out", type=Path, metavar="FOLDER", default=BOOK, help="default: .workbook/book")
-    sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")
+    known.add("book", _book, "build the book, a site that opens in a browser without a network")
 
 
 def _charts(options: argparse.Namespace) -> int:
@@ -101,9 +95,7 @@ def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> No
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 
 
-def _book(options: argparse.Namespace) -> int:
-    out = options.out.resolve()
-    _require_own(out)
+def _book(_: argparse.Namespace) -> int:
     try:
         from common.book import book  # brings Sphinx
     except ModuleNotFoundError as error:
@@ -111,41 +103,12 @@ def _book(options: argparse.Namespace) -> int:
         raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
     began = time.monotonic()
     try:
-        with _workplace(options.fresh) as work:
-            built = book.build(out, work)
+        with store.locked(_WORK, _WAIT_SECONDS):
+            built = book.build(BOOK, _WORK)
     except book.BookError as error:
         console.complain(f"[bold red]error:[/] {escape(str(error))}")
         return WRONG
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**20
-    said = f"{built} pages, {size:.0f} MiB, {time.monotonic() - began:.0f} s: open {out / 'index.html'}"
+    size = sum(path.stat().st_size for path in BOOK.rglob("*") if path.is_file()) / 2**20
+    said = f"{built} pages, {size:.0f} MiB, {time.monotonic() - began:.0f} s: open {BOOK / 'index.html'}"
     console.say().print(escape(said), soft_wrap=True)
     return RIGHT
-
-
-@contextmanager
-def _workplace(fresh: bool) -> Iterator[Path]:
-    """A folder to work in, this process's alone while open: the checkout's, which has what is unchanged, or where
-    that cannot be written, one that goes again."""
-    with ExitStack() as stack:
-        try:
-            arguments.make_folder(_WORK)
-            work = _WORK
-            stack.enter_context(store.locked(work, _WAIT_SECONDS))
-            for path in work.iterdir() if fresh else ():  # and not the folder, which is locked
-                shutil.rmtree(path, ignore_errors=True)
-        except ValueError:
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbook-")))
-        yield work
-
-
-def _require_own(out: Path) -> None:
-    """Raise ValueError unless the folder is new, empty, or an earlier book: nothing else is written over."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out}: is a file, must be a folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {out}: cannot be made: {store.reason(error)}") from None
-    if any(out.iterdir()) and not any((out / name).exists() for name in ("searchindex.js", _MARK)):
-        raise ValueError(f"--out {out}: holds other files; must be new, empty, or a book")
-    store.write(out / _MARK, "a book that the workbook builds\n")

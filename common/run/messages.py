@@ -396,12 +396,6 @@ class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="timing.lau
     gpu: ClassVar[bool] = True
 
 
-class Explain(ShapeTask[Answer], frozen=True, kw_only=True, tag="check.explain"):
-    """What would a step do for this shape, and why?"""
-
-    gpu: ClassVar[bool] = True
-
-
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="check.compile"):
     """What does a file compile to?"""
 

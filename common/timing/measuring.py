@@ -277,11 +277,3 @@ def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, without_gp
     )
     ((_, result),) = isolate.run([task], without_gpu, TIME_SECONDS)
     return Outcome.of(step, problems.preset("photo"), "photo", result)
-
-
-def explain(step: Step, problem: Problem, without_gpu: bool) -> str:
-    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
-    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], without_gpu, TIME_SECONDS)
-    if result.status != "right":
-        raise ValueError(str(result.message))
-    return str(result.found)

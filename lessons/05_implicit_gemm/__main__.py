@@ -1,8 +1,40 @@
+import argparse
+import os
 from pathlib import Path
 
 try:
+    from common.catalog import catalog, device, problems
     from common.cli import lesson_main
 except KeyboardInterrupt:
     raise SystemExit(130) from None
 
-raise SystemExit(lesson_main(Path(__file__).parent.name))
+
+def choose_parser():
+    """The options of ``choose``."""
+    about = "What conv2d_layer_dispatch chooses for a layer, and why; measured, where there is a GPU."
+    parser = argparse.ArgumentParser(prog=f"python -m lessons.{Path(__file__).parent.name} choose", description=about)
+    parser.add_argument("layer", metavar='PRESET|"N=1 C=2 ..."', help="such as ece408-layer1, or a shape")
+    parser.add_argument("--sim", action="store_true", help="as if there were no GPU: by the model alone")
+    parser.set_defaults(command=_choose, json=False)
+    return parser
+
+
+def _choose(options):
+    step, known = catalog.find("conv2d_layer_dispatch"), "=" not in options.layer
+    layer = problems.preset(options.layer, step.ladder) if known else problems.parse_shape(step.ladder, options.layer)
+    weights = None
+    os.environ.update(device.PLAIN)  # before Numba is imported
+    if not options.sim and device.gpu_count():
+        import numpy as np
+        from numba import cuda
+
+        from common.check import loading
+
+        layer = loading.fitted(layer, loading.room())
+        weights = cuda.to_device(np.ones(layer.weight_shape, layer.weight_dtype))
+    print(catalog.load(step.path, step.ladder).explain(layer, weights))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(lesson_main(Path(__file__).parent.name, own={"choose": choose_parser}))

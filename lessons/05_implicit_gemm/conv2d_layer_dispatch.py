@@ -4,7 +4,7 @@ Previous step: conv2d_fused_unroll_gemm
 New idea: no kernel is best for every layer. A model counts what each candidate issues, moves and wastes, and ranks
     them. On a GPU, prepare() then times those near the top on a part of the batch, once, as cuDNN's benchmark mode
     does, unless choices.json has the times of this layer on this card. Without a GPU the model decides.
-Loads per FMA: those of the kernel that is chosen; with --explain behind the next line, the step says which and why.
+Loads per FMA: those of the kernel that is chosen; `python -m lessons.05_implicit_gemm choose PRESET` says which.
 Run: python -m lessons.05_implicit_gemm conv2d_layer_dispatch
 """
 

@@ -7,21 +7,22 @@ import sys
 
 import pytest
 
+from common.commands import pictures
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 @pytest.fixture(scope="session")
-def book(tmp_path_factory):
+def book():
     """The folder of the built book, and what the command said."""
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the book needs {', '.join(missing)}: make book")
-    out = tmp_path_factory.mktemp("book") / "out"
-    words = [sys.executable, "-m", "common", "book", "--out", str(out), "--fresh"]
+    words = [sys.executable, "-m", "common", "book"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return out, done.stdout
+    return pictures.BOOK, done.stdout
 
 
 @pytest.fixture(scope="session")

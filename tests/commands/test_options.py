@@ -31,7 +31,6 @@ from common.trace import trace
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)
-LAYER = "N=1 C=2 H=5 W=4 K=3 R=2 S=4"
 TWO = ["gemm_naive", "gemm_tuned"]
 FIRST = exercises.find("01.1").name
 CARD = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
@@ -123,7 +122,6 @@ CASES = {
     f"{LESSON} conv2d_layer_dispatch --watch": lambda s: (
         names(s.watch.steps) == ["conv2d_layer_dispatch"] and s.watch.at_once
     ),
-    f'{LESSON} conv2d_layer_dispatch --explain --shape "{LAYER}"': lambda s: str(s.explain.problem) == LAYER,
 }
 
 # What is refused, and what the one line must say.
@@ -145,8 +143,6 @@ REFUSED = {
     "trace gemm_naive --agree --html {out}.html": ["--html: goes with a trace of one block"],
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
-    f'{LESSON} --shape "{LAYER}"': [f"--shape '{LAYER}': goes with --explain"],
-    f"{LESSON} --explain": ["--explain: takes the one STEP"],
 }
 
 
@@ -208,7 +204,6 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(records, "record_code")
     note(records, "record_sanitizer")
     note(compiling, "summaries", nothing)
-    note(measuring, "explain", "because")
     note(measuring, "tunables", TunablesResult(tunables={"PAD": [0, 1, 2]}, shipped={"PAD": 1}))
     note(measuring, "sweep", nothing)
 
@@ -238,7 +233,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
     note(steps, "_check_changed", [])
     note(steps, "_compile_changed", 0)
-    for name in ("epilogues", "accuracy", "agreement", "training"):
+    for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(bench.PARTS, name, bench.Part(lambda *_: [], reached, reached))
     for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
@@ -297,7 +292,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(ask, words):
     (line,) = seen.err.splitlines()
     for text in REFUSED[words]:
         assert text in line
-    assert not {"results", "refresh", "sweep", "compile_steps", "check_steps", "explain"} & set(seen.asked)
+    assert not {"results", "refresh", "sweep", "compile_steps", "check_steps"} & set(seen.asked)
 
 
 @pytest.mark.parametrize(("command", "found"), [("inspect", "summaries"), ("bench --part counters", "profile_steps")])

@@ -12,8 +12,6 @@ from numba import cuda
 
 from common.catalog import catalog, problems, reference
 from common.catalog.problems import Conv2d
-from common.cli import lesson_main
-from common.run import child
 
 pytestmark = pytest.mark.usefixtures("traced")
 STEP = catalog.find("conv2d_layer_dispatch")
@@ -120,46 +118,23 @@ def test_the_shipped_records_are_of_candidates_there_are(dispatch):
 # --- the explanation ---
 
 
-def test_the_command_line_explains(monkeypatch, capsys):
-    asked = []
-
-    def answer(tasks, without_gpu, seconds):
-        asked.append((tasks[0].shape, without_gpu))
-        return iter([(tasks[0], child.attempt(tasks[0]))])
-
-    monkeypatch.setattr("common.check.run.isolate.run", answer)
-    monkeypatch.setattr("common.catalog.device.gpu_count", lambda: 0)
-    arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
-    assert lesson_main("05_implicit_gemm", arguments) == 0
-    assert "kernel: one_channel_pairs" in capsys.readouterr().out
-    assert lesson_main("05_implicit_gemm", ["conv2d_layer_dispatch", "--explain", "--problem", "ece408-layer2"]) == 0
-    assert asked == [({"N": 9, "C": 1, "H": 9, "W": 9, "K": 1, "R": 2, "S": 2}, True), (LAYER2.shape(), True)]
+def choose(*words):
+    words = [sys.executable, "-m", "lessons.05_implicit_gemm", "choose", *words]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=catalog.ROOT)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--explain"], "takes the one STEP"),
-        (["conv2d_layer_dispatch", "--shape", "N=1"], "goes with --explain"),
-        (["conv2d_layer_dispatch", "--explain", "--problem", "gemm-2048"], "is a gemm problem"),
-        (["conv2d_layer_dispatch", "--explain", "--shape", "N=1 C=1"], "is missing"),
-    ],
+    ("layer", "kernel"),
+    [("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel_pairs"), ("ece408-layer2", "minimal_filtering")],
 )
-def test_what_cannot_be_explained_is_said(arguments, says, capsys):
-    assert lesson_main("05_implicit_gemm", arguments) == 2
-    assert says in " ".join(capsys.readouterr().err.split())
+def test_the_command_line_explains(layer, kernel):
+    done = choose(layer, "--sim")
+    assert done.returncode == 0, done.stderr
+    assert f"kernel: {kernel}" in done.stdout
 
 
-# --- on a GPU ---
-
-
-@pytest.mark.gpu
-@pytest.mark.xdist_group("gpu")
-def test_the_choice_is_at_most_3_percent_slower_than_the_best_candidate():
-    command = [sys.executable, dispatch_race.__file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == dispatch_race.DRAWN + 2
-    assert [entry for entry in found if entry["ratio"] > 1.03] == []
-    assert [entry["shape"] for entry in found if max(entry["ms"].values()) < 0.3] == []
+@pytest.mark.parametrize(("layer", "says"), [("gemm-2048", "is a gemm problem"), ("N=1 C=1", "is missing")])
+def test_what_cannot_be_explained_is_said(layer, says):
+    done = choose(layer)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in " ".join(done.stderr.split())

@@ -173,9 +173,9 @@ ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
         ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
         ("{}", "schema is None"),
         (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
-        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu is missing"),
-        (json.dumps({**GOOD, "runs": []}), "runs must be an object"),
-        (json.dumps({**GOOD, "rows": None}), "rows must be an object"),
+        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
+        (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
+        (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
     ],
 )
 def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
@@ -196,10 +196,13 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"gpu": {}}, "gpu.name is missing"),
-        ({"ceilings": {"copy_gbs": 1.0}}, "ceilings.fma_gflops is missing"),
-        ({"rows": {"gemm-2048": []}}, "rows[...] must be an object"),
-        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "timing must be"),
+        ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
+        ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
+        ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
+        (
+            {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
+            "`$.rows[...][...].timing`",
+        ),
         ({"rows": {"gemm-1": {}}}, "rows"),
     ],
     ids=["gpu", "ceilings", "preset", "timing", "unknown preset"],

@@ -58,10 +58,10 @@ def results(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (lambda data: data["trained"].update(learned=-1), "trained.learned must be an integer >= 1"),
-    (lambda data: data["trained"]["history"][1].update(loss="nan"), "trained.history[1].loss must be a number"),
-    (lambda data: data["trained"].update(history=[]), "trained.history must be a list of length >= 1"),
-    (lambda data: data.update(schema="other"), "schema: Invalid value 'other'"),
+    (lambda data: data["trained"].update(learned=-1), "Expected `int` >= 1 - at `$.trained.learned`"),
+    (lambda data: data["trained"]["history"][1].update(loss="nan"), "`$.trained.history[1].loss`"),
+    (lambda data: data["trained"].update(history=[]), "Expected `array` of length >= 1 - at `$.trained.history`"),
+    (lambda data: data.update(schema="other"), "Invalid value 'other' - at `$.schema`"),
 ])  # fmt: skip
 def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, said):
     path = training.path_of("nvidia-test")

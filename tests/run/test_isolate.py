@@ -39,7 +39,7 @@ def on_gpu(write):
 
     def task(name, says):
         text = f"import os, time\n{says}\n"
-        return messages.Explain(path=str(write(f"{name}.py", text)), ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
+        return messages.Size(path=str(write(f"{name}.py", text)), ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
 
     return task
 

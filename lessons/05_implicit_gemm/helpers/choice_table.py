@@ -1,4 +1,4 @@
-"""What conv2d_layer_dispatch chose and why: the table that --explain prints."""
+"""What conv2d_layer_dispatch chose and why: the table that the lesson's command `choose` prints."""
 
 import math
 
