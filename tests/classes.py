@@ -27,7 +27,7 @@ from common.run.messages import Check, Compile, ShapeTask, StepResult
 
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.
-SIZES = {"shapes": 97, "values": 26, "state": 12, "order": 5, "zero": 8, "sound": 47, "gpu": 18, "refusal": 9}
+SIZES = {"shapes": 97, "values": 26, "state": 12, "order": 3, "zero": 8, "sound": 47, "gpu": 18, "refusal": 9}
 PASSING = {
     # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
     # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
@@ -46,18 +46,18 @@ def verdict(kernel: Mutant, seed: int) -> dict:
     """What the first case that is not right says, in this process; ``cases`` counts those up to it."""
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
-        result = _ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
-        if result.status not in ENDED and _own_reason(kernel, result):
+        result = ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
+        if result.status not in ENDED and own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
 
 
-def _own_reason(kernel: Mutant, result: StepResult) -> bool:
+def own_reason(kernel: Mutant, result: StepResult) -> bool:
     """Not that a grid is too large for the widest shapes, where the mistake is another one."""
     return kernel.of_limits or "LaunchLimitError" not in (result.message or "")
 
 
-def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
+def ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)
@@ -79,7 +79,7 @@ def _told(result: StepResult, case: plan.Case, number: int, began: float) -> dic
 def compiled(kernel: Mutant) -> dict:
     """What compiling it says."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
-    result = _ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
+    result = ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
     if result.status == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {

@@ -197,7 +197,7 @@ def _now_limited(before: Shown, after: Shown) -> list[str]:
         return []
     if max(before.moved(space) / (after.moved(space) or math.inf) for space in UNITS) < 1.25 * was / now:
         return []
-    said = f"The time fell by less than that: something else now limits {after.name}."
+    said = f"The time fell by less than that: this traffic no longer limits {after.name}."
     profile = _reference().profile(problems.DEFAULT_PRESET[after.step.ladder], after.step.name)
     if profile is None:
         return [said]

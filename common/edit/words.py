@@ -187,7 +187,7 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
 
     ``present`` and ``originals`` map steps to the hash of the file as it is, and as it was shipped.
     """
-    table = Table(*(["step"] if named else []), "N", "when", "source", "", "what came of it")
+    table = Table(*(["step"] if named else []), "N", "when", "source", "", "result")
     for column in table.columns[named:-1]:
         column.no_wrap = True
     if named:

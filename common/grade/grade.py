@@ -163,7 +163,7 @@ class Grader:
         """Hold a kernel against its exercise: limits, frame, and the solution."""
         if exercise.floor and self.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
-            grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
+            grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
         if not grade.findings:
             grade.findings, kept = compared(grade.figures, exercise)
             grade.notes = [*kept, *grade.notes]
@@ -171,7 +171,7 @@ class Grader:
         if departure:
             grade.findings.append(Finding("frame", departure))
         if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
-            grade.notes.append("line by line as the solution has it")
+            grade.notes.append("the same code as the solution")
 
     def fresh(self, target: Exercise | Step) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
@@ -336,7 +336,7 @@ class _Kernel:
             grade.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
         elif percent < asked:
             text = f"{percent:.1f} percent of the floor's rate on {self.preset} ({milliseconds:.3g} ms)"
-            grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is asked for"))
+            grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is required"))
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:

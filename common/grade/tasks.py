@@ -45,8 +45,8 @@ COUNTED = {
     "idle": "{} percent of the threads have no output",
     "blocks": "{} blocks",
     "threads": "{} threads in a block",
-    "sectors": "{} sectors for each request to global memory, of the line that touches most",
-    "turns": "{} wavefronts for each request to shared memory, of the line with most bank conflicts",
+    "sectors": "{} sectors for each request to global memory, at the line with the most",
+    "turns": "{} wavefronts for each request to shared memory, at the line with the most",
     "shared_requests": "{} requests of a warp to shared memory, as the source is written",
     "under_way": "{} groups of copies still on their way after a wait",
     "atomics": "{} atomic operations",
@@ -180,14 +180,15 @@ def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Findin
             if value is None:
                 findings.append(Finding("unjudged", f"{name} was not counted"))
                 continue
+            word = "allowed" if beyond > 0 else "required"
             text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
             if beyond * (value - limit) > 1e-9:
                 why = exercise.because.get(name, MEANING.get(name, ""))
                 if name == "float64" and figures.get(OF_INTEGERS):
                     why = COMPARED
-                findings.append(Finding("limit", f"{text}; {side} {limit:g} is asked for{why and ': '}{why}"))
+                findings.append(Finding("limit", f"{text}; {side} {limit:g} {word}{why and ': '}{why}"))
             elif name in limited(exercise):
-                kept.append(f"{text}, {side} {limit:g} {'allowed' if beyond > 0 else 'asked for'}")
+                kept.append(f"{text}, {side} {limit:g} {word}")
     return findings, kept
 
 

@@ -68,7 +68,7 @@ def test_a_pair_says_why_one_is_slower():
     )
     if all(one.recorded_ms for one in shown(*PAIR)):  # of the code as it is
         assert said[-1].startswith(
-            "The time fell by less than that: something else now limits gemm_register_blocked."
+            "The time fell by less than that: this traffic no longer limits gemm_register_blocked."
         )
 
 

@@ -17,7 +17,7 @@ from lessons.toolkit import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 ASKING = [step for step in FILES if step.runs_on("8.6") and loading.ASKS in sources.hashes([step.path])]
-TRIED = [*some(ASKING, 3, 1), *some([step for step in FILES if step not in ASKING], 24, 1)]
+TRIED = [*some(ASKING, 6, 1), *some([step for step in FILES if step not in ASKING], 48, 1)]
 SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 
 # What a kernel's own arrays and its registers take, only compiling tells. So that is done where it could matter: an

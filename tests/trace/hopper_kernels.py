@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from small_kernels import BODIES
 
 from common.catalog import inputs, problems, reference
 from lessons.toolkit.maps import Maps
@@ -84,121 +85,19 @@ WRONG = {
     "more registers than there are": (("take_registers(200)", "take_registers(256)"), "deadlock", "take_registers("),
 }  # fmt: skip
 
-HANDED = """
-@jit(64)
-def kernel(out):
-    shared = cuda.shared.array(32, float32)
-    bars = barrier_array(1)
-    thread = cuda.threadIdx.x
-    if thread == 0:
-        barrier_init(bars, 0, 32)
-        publish_barriers()
-    cuda.syncthreads()
-    if thread < 32:
-        shared[thread] = float32(thread)
-        barrier_arrive(bars, 0)
-    else:
-        barrier_wait(bars, 0, 0)
-        out[thread - 32] = shared[63 - thread]
-"""
+HANDED = BODIES["handed"]
 
-HEAD = """
-from numba import cuda, float32, uint64
-from lessons.toolkit.grid import jit
-from lessons.toolkit.hopper import *
-from lessons.toolkit.maps import Maps
-from lessons.toolkit.mma import to_half
-"""
+HEAD = BODIES["head"]
 
-MULTIPLY = """
-@jit(128)
-def kernel(a_map, b_map, c):
-    tiles = {dtype}_tiles()
-    bars = barrier_array(1)
-    acc = cuda.local.array({N} // 2, float32)
-    thread = cuda.threadIdx.x
-    if thread == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-        barrier_expect(bars, 0, {bytes})
-        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
-        for panel in range({panels}):
-            tma_load2(tiles, {A} + panel * {B}, b_map, bars, 0, 0, panel * 64)
-    cuda.syncthreads()
-    barrier_wait(bars, 0, 0)
-    for i in range({N} // 2):
-        acc[i] = float32(1.0)
-    wgmma_fence()
-    for k in range(4):
-        a = descriptor(tiles, 0, 0, 1024) + uint64(2 * k)
-        {call}(acc, 0, tiles, a, descriptor(tiles, {A}, {leading}, 1024) + uint64({step} * k), {N})
-    wgmma_commit()
-    wgmma_wait(0)
-    warp, lane = thread // 32, thread % 32
-    for i in range({N} // 2):
-        c[16 * warp + lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2] = acc[i]
-"""
+MULTIPLY = BODIES["multiply"]
 
-COPY = """
-@jit(32)
-def kernel(from_map, to_map, row, column, to_row, to_column):
-    tiles = half_tiles()
-    bars = barrier_array(1)
-    if cuda.threadIdx.x == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-        barrier_expect(bars, 0, 2048)
-        tma_load2(tiles, 0, from_map, bars, 0, row, column)
-        barrier_wait(bars, 0, 0)
-        tma_store2(to_map, to_row, to_column, tiles, 0)
-        tma_commit()
-        tma_wait(0)
-"""
+COPY = BODIES["box"]
 
 UNAWAITED = COPY[: COPY.index("        barrier_wait")]
 
-IM2COL = """
-@jit(32)
-def kernel(x_map, out, n, d, h, w, c, t, r, s):
-    tiles = half_tiles()
-    bars = barrier_array(1)
-    if cuda.threadIdx.x == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-        barrier_expect(bars, 0, 48 * 128)
-        tma_load_im2col(tiles, 0, x_map, bars, 0, n, d, h, w, c, t, r, s)
-        barrier_wait(bars, 0, 0)
-        for row in range(48):
-            for column in range(64):
-                out[row, column] = tiles[row * 64 + (column ^ row % 8 * 8)]
-"""
+IM2COL = BODIES["im2col"]
 
-CLUSTER = """
-@jit(32, 1, 2)
-def kernel(a_map, out, turns):
-    tiles = half_tiles()
-    bars = barrier_array(2)
-    lane = cuda.threadIdx.x
-    rank = cluster_rank()
-    if lane == 0:
-        barrier_init(bars, 0, 1)
-        barrier_init(bars, 1, 2)
-        publish_barriers()
-    cluster_sync()
-    for turn in range(turns):
-        if lane == 0:
-            barrier_wait(bars, 1, turn % 2 ^ 1)
-            barrier_expect(bars, 0, 4096)
-            tma_load2_multicast(tiles, 1024 * rank, a_map, bars, 0, 16 * rank, 64 * turn, 3)
-        barrier_wait(bars, 0, turn % 2)
-        for row in range(32):
-            for column in range(lane, 64, 32):
-                out[cuda.blockIdx.x, row, 64 * turn + column] = tiles[row * 64 + (column ^ row % 8 * 8)]
-        cuda.syncwarp()
-        if lane < 2:
-            barrier_arrive_at(bars, 1, lane)
-    cluster_sync()
-"""
+CLUSTER = BODIES["cluster"]
 SYNC = "    cluster_sync()\n"
 
 
@@ -229,26 +128,7 @@ WRONG_CLUSTERS = {
     "one lane stays away": ((SYNC + "    for", "    if lane != 7:\n    " + SYNC + "    for"), "divergent-barrier",
                             "cluster_sync()"),
 }  # fmt: skip
-# A warp writes a slab in turns; one lane sends it, and waits until it has left.
-SLAB = """
-@jit(32)
-def kernel(c_map):
-    tiles = half_tiles()
-    lane = cuda.threadIdx.x
-    for turn in range(2):
-        if lane == 0:
-            tma_wait_read(0)
-        cuda.syncwarp()
-        for i in range(lane, 512, 32):
-            tiles[i] = to_half(float32(turn + i % 64))
-        fence_async()
-        cuda.syncwarp()
-        if lane == 0:
-            tma_store2(c_map, 8 * turn, 0, tiles, 0)
-            tma_commit()
-    if lane == 0:
-        tma_wait_read(0)
-"""
+SLAB = BODIES["slab"]
 MET = "        cuda.syncwarp()\n"
 FENCED = "        fence_async()\n"
 WRONG_SLABS = {
@@ -267,28 +147,6 @@ def changed_slab(name):
     return SLAB.replace(*changes), kind, start
 
 
-# 384 threads are given 168 registers each, 504 for three of them together, where the file holds 512.
-REGISTERS = """
-@jit(384)
-def kernel(out):
-    if cuda.threadIdx.x < 128:
-        give_registers({few})
-    else:
-        take_registers(232)
-    out[cuda.threadIdx.x] = 1
-"""
+REGISTERS = BODIES["registers"]
 
-AT_END = """
-@jit(32, 1, 2)
-def kernel(out):
-    bars = barrier_array(1)
-    lane = cuda.threadIdx.x
-    if lane == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-    cluster_sync()
-    if lane == 0 and cluster_rank() == 0:
-        barrier_arrive_at(bars, 0, 1)
-    if {waits} and cluster_rank() == 1:
-        barrier_wait(bars, 0, 0)
-"""
+AT_END = BODIES["at_end"]

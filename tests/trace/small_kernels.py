@@ -1,9 +1,9 @@
 """Small kernels as text, and their traces."""
 
 import re
-import textwrap
+from pathlib import Path
 
-from common.catalog import catalog
+from common.catalog import catalog, store
 from common.trace import trace
 
 HEAD = """
@@ -15,9 +15,12 @@ from lessons.toolkit.unroll import unrolled
 """
 
 
-def sections(text):
-    """Title and body of each piece of code that starts with a comment line."""
-    pieces = re.split(r"^# (.+)\n", textwrap.dedent(text).strip("\n"), flags=re.MULTILINE)[1:]
+BODIES = store.read_toml(Path(__file__).with_name("bodies.toml"))
+
+
+def sections(name):
+    """Title and body of each piece of code, which starts with a comment line, of an entry of ``bodies.toml``."""
+    pieces = re.split(r"^# (.+)\n", BODIES[name].strip("\n"), flags=re.MULTILINE)[1:]
     return list(zip(pieces[::2], (body.strip("\n") for body in pieces[1::2]), strict=True))
 
 

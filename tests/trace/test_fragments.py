@@ -1,11 +1,11 @@
 """Tensor cores and copies in groups on the tracer: right, and wrong in many ways."""
 
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sampling import some
+from small_kernels import BODIES
 
 from common.catalog import catalog, inputs, problems, reference
 from common.check import check
@@ -124,38 +124,7 @@ def test_each_lane_holds_what_the_ptx_manual_says():
         assert held(helpers.K8.b)[lane] == [(t, g), (t + 4, g)]
 
 
-TF32 = """
-from numba import cuda, float32
-from lessons.toolkit.memory import commit_group, copy4_async, copy4_or_zero, shared_array, wait_group
-from lessons.toolkit.mma import ldmatrix4, mma_m16n8k8, to_tf32
-
-
-@cuda.jit
-def kernel(a, b, c):
-    tile = shared_array(128)
-    a_frag = cuda.local.array(4, float32)
-    b_frag = cuda.local.array(2, float32)
-    acc = cuda.local.array(4, float32)
-    lane = cuda.threadIdx.x
-    g, t = lane // 4, lane % 4
-    copy4_async(tile, 4 * lane, a, 4 * lane)
-    commit_group()
-    wait_group(0)
-    cuda.syncthreads()
-    ldmatrix4(a_frag, 0, tile, lane % 16 * 8 + lane // 16 * 4)
-    for i in range(4):
-        acc[i] = float32(0.0)
-        {round}a_frag[i] = to_tf32(a_frag[i])
-    b_frag[0] = b[t, g]
-    b_frag[1] = b[t + 4, g]
-    mma_m16n8k8(acc, 0, a_frag, 0, b_frag, 0)
-    for i in range(4):
-        c[g + i // 2 * 8, 2 * t + i % 2] = acc[i]
-
-
-def launch(a, b, c):
-    kernel[1, 32](a, b, c)
-"""
+TF32 = BODIES["tf32"]
 
 
 @pytest.mark.parametrize(("how", "nearest"), [("", True), ("pass  # ", False)])
@@ -175,38 +144,12 @@ def test_tf32_is_cut_off_unless_it_was_rounded(write, how, nearest):
     np.testing.assert_array_equal(bench.y.get(), taken)
 
 
-HALVES = """
-from numba import cuda, float32
-from numba.types import float16
-from lessons.toolkit.memory import copy8_async, copy8_or_zero, half_array, store2_rounded, store8, wait_async
-
-
-@cuda.jit
-def kernel(a, b, c):
-    tile = half_array(256)
-    other = cuda.shared.array(0, float16)
-    held = cuda.local.array(8, float16)
-    sums = cuda.local.array(2, float32)
-    lane = cuda.threadIdx.x
-    copy8_or_zero(tile, 8 * lane, b, 8 * lane, lane < 3)
-    copy8_async(other, 8 * lane, b, 8 * (lane % 4))
-    {wait}
-    for v in range(8):
-        held[v] = tile[8 * lane + v]
-    sums[0], sums[1] = float32(held[0]) + float32(other[8 * lane]), float32(held[1]) + float32(2048.0)
-    store8(c, 8 * lane, held, 0)
-    if lane == 31:
-        store2_rounded(c, 8 * lane, sums, 0)
-
-
-def launch(a, b, c):
-    kernel[1, 32, 0, 512](a, b, c)
-"""
+HALVED = BODIES["halved"]
 
 
 def test_halves_are_copied_filled_with_zeros_and_rounded(write):
     problem = problems.Hgemm(M=8, N=32, K=1)
-    path = write("hgemm_own.py", HALVES.format(wait="wait_async()"))
+    path = write("hgemm_own.py", HALVED.format(wait="wait_async()"))
     b = inputs.integers(problem, 0)[1]
     wanted = np.zeros((32, 8), np.float16)
     wanted[:3] = b.reshape(4, 8)[:3]
@@ -215,7 +158,7 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
     np.testing.assert_array_equal(found.output.reshape(32, 8), wanted)
     assert found.faults == []
     assert found.main.select("global", "copy")[0].accesses == 3
-    late = write("hgemm_late.py", HALVES.format(wait="pass"))
+    late = write("hgemm_late.py", HALVED.format(wait="pass"))
     assert {fault.kind for fault in traced(late, problem).faults} == {"copy-not-awaited", "read-before-write"}
 
 
@@ -223,65 +166,12 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
     ("commits", "pending", "sound"), [(1, 0, True), (1, 1, False), (2, 1, True), (3, 1, True), (0, 0, False)]
 )
 def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pending, sound):
-    body = f"""
-    from numba import cuda
-    from lessons.toolkit.memory import commit_group, copy8_async, half_array, store8, wait_group
-    from numba.types import float16
-
-
-    @cuda.jit
-    def kernel(a, b, c):
-        tile = half_array(256)
-        held = cuda.local.array(8, float16)
-        lane = cuda.threadIdx.x
-        copy8_async(tile, 8 * lane, b, 8 * lane)
-        for _ in range({commits}):
-            commit_group()
-        wait_group({pending})
-        for v in range(8):
-            held[v] = tile[8 * lane + v]
-        store8(c, 8 * lane, held, 0)
-        wait_group(0)
-
-
-    def launch(a, b, c):
-        kernel[1, 4](a, b, c)
-    """
     problem = problems.Hgemm(M=1, N=32, K=1)
-    path = write("hgemm_own.py", textwrap.dedent(body))
+    path = write("hgemm_own.py", BODIES["groups"].format(commits=commits, pending=pending))
     assert ("copy-not-awaited" not in {fault.kind for fault in traced(path, problem).faults}) == sound
 
 
-ONE_WARP = """
-from numba import cuda, float32
-from numba.types import float16
-from lessons.toolkit.memory import half_array
-from lessons.toolkit.mma import ldmatrix4, mma_m16n8k16
-
-
-@cuda.jit
-def kernel(a, b, c):
-    tile = half_array(256)
-    a_frag = cuda.local.array(8, float16)
-    b_frag = cuda.local.array(4, float16)
-    acc = cuda.local.array(4, float32)
-    lane = cuda.threadIdx.x
-    for i in range(8):
-        tile[lane * 8 + i] = b[0, lane]
-    cuda.syncthreads()
-    ldmatrix4(a_frag, 0, tile, lane // 2 * 8)
-    for i in range(4):
-        acc[i] = float32(0.0)
-        if i or lane != 5:
-            b_frag[i] = b[0, i]
-    mma_m16n8k16(acc, 0, a_frag, 0, b_frag, 0)
-    if lane == {lane}:
-        c[0, 0] = float16(acc[0])
-
-
-def launch(a, b, c):
-    kernel[1, 32](a, b, c)
-"""
+ONE_WARP = BODIES["one_warp"]
 
 
 def test_what_one_lane_did_not_set_reaches_another_s_sum(write):
@@ -300,31 +190,7 @@ def test_neighbours_with_one_row_share_no_pass(write):
     assert (read.requests, read.per_request, read.ideal_per_request) == (1, 4.0, 4.0)
 
 
-STORED = """
-from numba import cuda
-from numba.types import float16
-from lessons.toolkit.memory import half_array
-from lessons.toolkit.mma import ldmatrix4, stmatrix4
-
-
-@cuda.jit
-def kernel(b, c):
-    first, second = half_array(256), half_array(256)
-    frag = cuda.local.array(8, float16)
-    lane = cuda.threadIdx.x
-    for i in range(8):
-        first[lane * 8 + i] = b[0, lane * 8 + i]
-    cuda.syncwarp()
-    ldmatrix4(frag, 0, first, lane * 8)
-    stmatrix4(second, (31 - lane) * 8, frag, 0)
-    cuda.syncwarp()
-    for i in range(8):
-        c[0, lane * 8 + i] = second[lane * 8 + i]
-
-
-def launch(a, b, c):
-    kernel[1, 32](b, c)
-"""
+STORED = BODIES["stored"]
 
 
 def test_stmatrix_stores_rows_as_ldmatrix_loads_them(write):

@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from sampling import one_of_each, some
+from small_kernels import BODIES
 
 from common.catalog import catalog, inputs, problems, reference
 from common.check import check, tasks
@@ -168,37 +169,7 @@ def test_ties_are_rounded_to_even():
     assert np.isnan(layouts.nearest_tf32(not_numbers)).all()
 
 
-COPIED = """
-import numpy as np
-from numba import cuda
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    float_tiles,
-    publish_barriers,
-    tma_load2,
-)
-from lessons.toolkit.maps import Maps
-
-@cuda.jit
-def copied(a_map, c):
-    tiles, bars = float_tiles(), barrier_array(1)
-    lane = cuda.threadIdx.x
-    if lane == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-    cuda.syncthreads()
-    if lane == 0:
-        barrier_expect(bars, 0, 128)
-        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
-    barrier_wait(bars, 0, 0)
-    c[0, lane] = tiles[lane]
-
-def launch(a, b, c):
-    copied[1, 32, 0, 128](Maps().tiled(a, (1, 32), tf32=True), c)
-"""
+COPIED = BODIES["copied"]
 
 
 def test_ties_are_rounded_to_even_as_they_are_copied(write):

@@ -29,6 +29,7 @@ from hopper_kernels import (
     expected,
     numbered,
 )  # fmt: skip
+from small_kernels import BODIES
 
 from common.catalog import catalog, problems
 from common.report import tracetables
@@ -226,31 +227,7 @@ def test_registers_that_a_launch_does_not_give_are_nobody_s(launched):
     assert kinds(report) == {("deadlock", numbered(path.read_text(), "take_registers("))}
 
 
-# Warps of one warpgroup wait for each other: it is traced as warps once the warpgroup as a whole is stuck.
-WARPS = """
-@jit(128)
-def kernel(a_map, out):
-    tiles = half_tiles()
-    bars = barrier_array(2)
-    thread = cuda.threadIdx.x
-    if thread == 0:
-        barrier_init(bars, 0, 1)
-        barrier_init(bars, 1, 1)
-        publish_barriers()
-    cuda.syncthreads()
-    if thread < 32:
-        for turn in range(3):
-            barrier_wait(bars, 0, turn % 2)
-            out[turn, thread] = tiles[thread]
-            cuda.syncwarp()
-            if thread == 0:
-                barrier_arrive(bars, 1)
-    elif thread == 32:
-        for turn in range(3):
-            barrier_wait(bars, 1, turn % 2 ^ 1)
-            barrier_expect(bars, 0, 1024)
-            tma_load2(tiles, 0, a_map, bars, 0, 8 * turn, 0)
-"""
+WARPS = BODIES["warps"]
 
 
 def test_warps_of_one_warpgroup_wait_for_each_other(launched):
@@ -528,32 +505,7 @@ def test_the_steps_are_right_and_sound_at_edges():
             assert found.faults == [], step.name
 
 
-# A thread fills a part of an array that nothing else has written, and a box of it is copied.
-PARTLY = """
-@jit(32)
-def fill(array, rows):
-    for row in range(rows):
-        for column in range(cuda.threadIdx.x, 64, 32):
-            array[row, column] = to_half(float32(row))
-
-@jit(32)
-def copied(a_map, out):
-    tiles = half_tiles()
-    bars = barrier_array(1)
-    if cuda.threadIdx.x == 0:
-        barrier_init(bars, 0, 1)
-        publish_barriers()
-        barrier_expect(bars, 0, 1024)
-        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
-    cuda.syncthreads()
-    barrier_wait(bars, 0, 0)
-    out[cuda.threadIdx.x] = tiles[cuda.threadIdx.x]
-
-def launch(a, b, c):
-    array, out = cuda.device_array((16, 64), float16), cuda.device_array(32, float16)
-    fill[1, 32](array, ROWS)
-    copied[1, 32, 0, 1024](Maps().tiled(array, (8, 64)), out)
-"""
+PARTLY = BODIES["partly"]
 
 
 @pytest.mark.parametrize("rows", [8, 7])

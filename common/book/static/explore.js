@@ -51,7 +51,7 @@
     }
     const order = [...wanted.keys()].sort((a, b) => a - b), cell = Math.min(165, 660 / order.length), width = cell * 0.9;
     const start = (684 - cell * order.length) / 2, used = sum([...wanted.values()].map((words) => words.size)), all = order.length * SECTOR;
-    const svg = canvas(`${count(order.length, "sector")} for one request`, `${count(order.length, "sector")} of 32 bytes`, used < all ? "hatched: for nothing" : "");
+    const svg = canvas(`${count(order.length, "sector")} for one request`, `${count(order.length, "sector")} of 32 bytes`, used < all ? "hatched: not needed" : "");
     const grain = Math.min(WORD, bytes), slots = SECTOR / grain;
     order.forEach((sector, i) => {
       for (let slot = 0; slot < slots; slot++) {
@@ -61,9 +61,9 @@
     });
     svg.prepend(hatch());
     join(svg, lanes, (lane) => [start + order.indexOf(Math.floor(places[lane] / SECTOR)) * cell + (((places[lane] % SECTOR) + bytes / 2) / SECTOR) * width]);
-    const lost = all - used;
-    const text = `${asked(access, lanes)}: ${count(order.length, "sector")} of 32 bytes, ` + (lost ? `${percent(lost, all)} of them for nothing.` : "every byte wanted.");
-    return { svg, text, bad: lost > used };
+    const lost = all - used, least = Math.ceil(used / SECTOR);  // a broadcast needs few bytes of one sector
+    const text = `${asked(access, lanes)}: ${count(order.length, "sector")} of 32 bytes, ` + (!lost ? "every byte needed." : order.length > least ? `${percent(lost, all)} of their bytes are not needed.` : "no fewer would do.");
+    return { svg, text, bad: order.length > 2 * least };
   }
 
   function hatch() {
@@ -155,7 +155,7 @@
       for (const other of picks.children) other.setAttribute("aria-pressed", other === button);
       range.max = Math.max(1, one.seen.length);
       range.value = 1;
-      const most = one.moved === one.ideal ? "as few as can be" : `${percent(one.ideal, one.moved)} of them needed, at best ${one.ideal.toLocaleString("en")}`;
+      const most = one.moved === one.ideal ? "no fewer would do" : `${percent(one.ideal, one.moved)} of them needed, at best ${one.ideal.toLocaleString("en")}`;
       sums.textContent = `In the whole block ${count(one.requests, "request")}, ${count(one.moved, UNIT[one.space])}: ${most}.`;
       redraw();
     }
@@ -285,6 +285,6 @@
     return view;
   }
 
-  root.append(make("p", {}, `Choose a line with a cost, by a click or with the arrow keys. Its bars: sectors of global memory${COLUMNS.length > 2 ? ", " : " and "}wavefronts of shared memory${COLUMNS.length > 2 ? " and reads of constant memory" : ""}${pair ? ", both steps on one scale" : ""}; red and "!": more than a quarter of it for nothing.`));
+  root.append(make("p", {}, `Choose a line with a cost, by a click or with the arrow keys. Its bars: sectors of global memory${COLUMNS.length > 2 ? ", " : " and "}wavefronts of shared memory${COLUMNS.length > 2 ? " and reads of constant memory" : ""}${pair ? ", both steps on one scale" : ""}; red and "!": more than a quarter of it not needed.`));
   root.append(make("div", { class: data.length > 1 ? "steps two" : "steps one" }, ...data.map(stepView)));
 })();
