@@ -29,7 +29,6 @@ from common.commands import (
     steps,
 )
 from common.commands.console import UNREAD, UNUSABLE
-from common.edit import history
 from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
@@ -39,7 +38,7 @@ _PLAYED = f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits o
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
-    tools.ToolError, TraceError, history.HistoryError,
+    tools.ToolError, TraceError,
 )  # fmt: skip
 
 

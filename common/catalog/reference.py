@@ -72,27 +72,18 @@ def error_bound(
     precision: str = "fp32",
     transformed: Float64 | None = None,
 ) -> Float64:
-    """Largest |y - oracle| a kernel may show, given the oracle of the absolute values.
+    """Largest |y - oracle| a kernel may show, given the oracle of the absolute values, in any summation order.
 
-    ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24, in any summation order:
-    the first term is the worst case (Higham 2002, section 4.2), the second the probabilistic bound with
-    lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312), exceeded with probability below 1e-13.
+    ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24: the worst case (Higham 2002,
+    section 4.2), and the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312).
 
-    Sums that tensor cores make, of float16 or, with ``precision`` tf32, of TF32 numbers, have u = 2**-23: they cut
-    off where they add (Fasi, Higham, Mikaitis and Pranesh 2021, doi:10.7717/peerj-cs.330). What else is rounded comes
-    on top: each TF32 input by 2**-11 of itself (11 significant bits, to the nearest: Higham 2002, section 2.1; Ootomo
-    and Yokota 2022, doi:10.1177/10943420221090256); an output of float16 by half its last place, for which ``sums``
-    are the oracle's.
+    Tensor cores cut off where they add: u = 2**-23 (Fasi, Higham, Mikaitis and Pranesh 2021,
+    doi:10.7717/peerj-cs.330). A TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022,
+    doi:10.1177/10943420221090256), an output of float16 by half its last place, for which ``sums`` are the oracle's.
 
-    With ``transformed`` (:func:`transformed_magnitude`) it is the bound of minimal filtering, normwise.
-    An element is A^T ((G g G^T) * (B^T d B)) A, summed over channels, of a filter g and a window d, and
-
-        |y - oracle| <= min(n, 8 sqrt(n)) u (|A|^T ((|G| |g| |G|^T) * (|B|^T |d| |B|)) |A|)
-
-    for the n roundings between an operand and the element: those of the transforms, of the products and of their sums
-    (the bound of Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380, before they take norms
-    of the matrices and of d and g). It counts a whole window with a whole filter: a large input that the definition
-    multiplies by a tap of 0 is in it, as it is in what is rounded. So no element has a bound of its own terms alone.
+    Minimal filtering, with ``transformed`` (:func:`transformed_magnitude`), is bounded by that in the magnitude's
+    place, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380).
+    A whole window meets a whole filter there: no element has a bound of its own terms alone.
     """
     if transformed is not None:
         return _summation(roundings(problem), _ROUNDED) * transformed
@@ -144,20 +135,14 @@ def typical_error(
 ) -> float:
     """Largest root mean square of the error, over all elements, that a kernel may show on normals.
 
-    A bound on one element has room for roundings that agree, so it tells nothing of inputs that lost a few bits where
-    sums are long. On average roundings do not agree. What is rounded once, TF32 inputs and a float16 output, is
-    compared with the error of these very operands, rounded to the nearest: cutting off gives twice as much. To that
-    comes what summation may add.
-
-    One float32 normal after the other is the order that errs most: the sum of i terms has variance i s^2, and is
-    rounded with a variance of u^2 i s^2 (1 - 2**-2) / (6 ln 2), as its mantissa is spread evenly on a logarithmic
-    scale (Hamming 1970). Over n terms that is 0.09 (n u s)^2, and the magnitude is n s 2 / pi: so the error is 0.47 u
-    of it, for any n, and less if parts are summed apart. Twice as much is allowed, and more where elements are few.
-    Inputs of 15 bits err by 32 times as much for n = 1000, by 16 times for n = 4000. Transforms (``transformed``)
-    round each term, too, which agree no more than the terms do: by u / 6 of their magnitude for one term.
+    A bound on one element tells nothing of inputs that lost a few bits where sums are long; on average roundings do
+    not agree. TF32 inputs and a float16 output are compared with the error of these very operands, rounded to the
+    nearest. Sums of float32 normals, one after the other, err most: by 0.47 u of the magnitude for any n, as a
+    partial sum of i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970).
+    Twice as much is allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude.
 
     Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
-    sqrt(n) / 4 of them; more than cuBLAS was seen to have, or three products of TF32 numbers each, summed there.
+    sqrt(n) / 4 of them; more than cuBLAS was seen to have.
     """
     roundings = problem.reduction + 1
     if precision != "fp32" or problem.output_dtype == FLOAT16:

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from common.edit import history
 from common.timing import peers
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
@@ -58,7 +57,7 @@ def tried(action: Callable[[], Written]) -> Written | None:
     """What ``action`` writes beside the verdicts; if that fails, it is said and None is returned."""
     try:
         return action()
-    except (OSError, ValueError, history.HistoryError) as error:
+    except (OSError, ValueError) as error:
         complain(f"[yellow]not kept: {escape(str(error))}[/]")
         return None
 

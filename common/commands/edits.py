@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, exercises, sources
+from common.catalog import catalog, exercises, sources, store
 from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
@@ -47,7 +47,7 @@ def _history(options: argparse.Namespace) -> int:
     if not found:
         say.print("the history is empty: each run of an edited step enters it")
         return RIGHT
-    present = {path.stem: history.sha(history.read(path)) for path in files if path.exists()}
+    present = {path.stem: history.sha(store.read_bytes(path)) for path in files if path.exists()}
     known = {event.step for event in found}
     texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
     originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
@@ -93,7 +93,7 @@ def _reset(options: argparse.Namespace) -> int:
         original = shipped.text(path)
         if original is None:
             console.complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
-        elif path.exists() and history.read(path) == original:
+        elif path.exists() and store.read_bytes(path) == original:
             unchanged.append(path.stem)
         else:
             saved = history.put_back(path, original, "reset")
@@ -130,7 +130,7 @@ def keep(steps: Sequence[Step] = ()) -> None:
         for path in dict.fromkeys(one for step in steps for one in (step.path, *shipped.edited_helpers(step.path))):
             if shipped.edited(path):
                 history.save(path)
-    except history.HistoryError as error:
+    except OSError as error:
         console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
 
 

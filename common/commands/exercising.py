@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from rich.markup import escape
@@ -78,9 +78,6 @@ def _graded(
         with closing(grader.all(files, options.workers or device.workers())) as coming:
             for number, verdict in console.progress("grade", coming, files, _graded_line, options.json):
                 found[number] = verdict
-                with suppress(OSError):  # what is killed has no time to; of the last report it is said
-                    if out:
-                        folders.report([found[one] for one in sorted(found)], out, note)
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]

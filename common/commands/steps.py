@@ -158,6 +158,8 @@ def _all(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim, None)
     card = None if without_gpu else run.inspect_device()
     shipped = {} if options.fresh else run.shipped(steps)
+    if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
+        shipped.pop(steps[0].name, None)
     say.rule("check every step" + (" on the CPU" if without_gpu else ""))
     engine = [card[0].name, card[0].driver] if card else "tracer"
     checks = run.Outcomes("check", [engine, shipped], options.fresh)
@@ -170,11 +172,6 @@ def _all(options: argparse.Namespace) -> int:
         say.rule("time every step")
         pairs = arguments.pairs(steps, None, every_preset=False)
         code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
-    else:
-        say.rule("compile every kernel")
-        # that the compiler works here, one step shows; the others' compilations are of the record, too
-        mine = [step for number, step in enumerate(steps) if number == 0 or step.name not in shipped]
-        code = max(code, _compile_changed(mine, options.fresh))
     say.rule("photograph")
     photographed = lessontext.photo(catalog.LESSONS)
     if photographed in wrong:
@@ -205,7 +202,7 @@ def _check_changed(
     if rest:
         edits.keep(rest)
         timed = [] if without_gpu else arguments.pairs(rest, None, every_preset=False)
-        checking = run.check_steps(rest, without_gpu, seed=seed, compiled=not without_gpu, brief=shipped, timed=timed)
+        checking = run.check_steps(rest, without_gpu, seed=seed, brief=shipped, timed=timed)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:
@@ -218,22 +215,3 @@ def _check_changed(
         verdicts.print_checks(outcomes)
     verdicts.say_shipped(shipped)
     return outcomes
-
-
-def _compile_changed(steps: list[Step], fresh: bool) -> int:
-    """Compile the kernels of steps for the usual architectures, unless they are known to; returns the exit code."""
-    architectures = codegen.ARCHITECTURES
-    results = run.Outcomes("compile", architectures, fresh)
-    found = results.known(steps)
-    rest = [step for step in steps if step.name not in found]
-    console.say_kept(len(found), "compilation", "compilations")
-    if not rest:
-        return RIGHT
-    coming = compiling.compile_steps(rest, architectures, False)
-    for outcome in console.progress("compile", coming, rest, verdicts.compiled_line):
-        found[outcome.step.name] = [outcome]
-        if outcome.status == "right":
-            results.keep([outcome])
-    outcomes = [outcome for step in steps for outcome in found[step.name]]
-    verdicts.print_outcomes(tables.compiled(outcomes, architectures), outcomes)
-    return verdicts.exit_code(outcomes, asked=True)

@@ -28,8 +28,8 @@ _SHORTEST_HASH = 4
 _counter = itertools.count()
 
 
-class HistoryError(RuntimeError):
-    """Something could not be kept, or is not there to be brought back."""
+class HistoryError(OSError):
+    """What is to be brought back is not there, or not what was kept."""
 
 
 class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,32 +74,32 @@ def sha(source: bytes) -> str:
 def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
     """Store a source under ``name``; returns the stored file, whose parent's name is the hash.
 
-    Raises HistoryError when the folder cannot be written or the disk is full.
+    Raises StoreError when the folder cannot be written or the disk is full.
     """
     path = (folder or FOLDER) / "sources" / sha(source) / name
-    if not path.is_file() or read(path) != source:
-        write(path, source)
+    if not path.is_file() or store.read_bytes(path) != source:
+        store.write(path, source)
     return path
 
 
 def stored(name: str, digest: str) -> bytes:
     """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
     path = FOLDER / "sources" / digest / name
-    source = read(path)
+    source = store.read_bytes(path)
     if sha(source) != digest:
         raise HistoryError(f"{path}: is not what was stored there: its SHA-256 is {sha(source)}")
     return source
 
 
 def add(event: Event) -> None:
-    """Write an event down; raises HistoryError as :func:`keep` does."""
+    """Write an event down; raises StoreError as :func:`keep` does."""
     now = time.time_ns()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
     entry = to_builtins(replace(event, time=event.time or stamp))
     del entry["number"]
     # sorted by name is sorted by time; process and count keep those of one moment apart
     name = f"{now:020d}-{os.getpid()}-{next(_counter)}.json"
-    write(FOLDER / "runs" / event.step / name, json.dumps(entry, indent=1).encode())
+    store.write(FOLDER / "runs" / event.step / name, json.dumps(entry, indent=1).encode())
 
 
 def events(step: str | None = None) -> list[Event]:
@@ -129,11 +129,8 @@ def best(step: str, preset: str, shipped: str = "") -> Event | None:
 
 
 def save(path: Path) -> Path:
-    """Store a file as it is now, as :func:`keep` does. Noted as an event unless its last one has this source.
-
-    Raises HistoryError as :func:`keep` does, or when the file cannot be read.
-    """
-    source = read(path)
+    """Store a file as it is now, as :func:`keep` does. Noted as an event unless its last one has this source."""
+    source = store.read_bytes(path)
     copy = keep(source, path.name)
     if not any(event.source == sha(source) for event in events(path.stem)[-1:]):
         add(Event(path.stem, sha(source), "saved"))
@@ -151,7 +148,7 @@ def choose(path: Path, wanted: str | None) -> Event:
     if not known:
         raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
     if wanted is None:
-        now = sha(read(path)) if path.exists() else ""
+        now = sha(store.read_bytes(path)) if path.exists() else ""
         others = [event for event in known if event.source != now]
         if not others:
             raise HistoryError(f"{name}: the history holds no other source than the present one")
@@ -173,26 +170,10 @@ def put_back(path: Path, source: bytes, what: str) -> str:
     """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, or
     "" if there was nothing.
 
-    Raises HistoryError, with the file untouched, when that cannot be saved or the file cannot be written.
+    Raises StoreError, with the file untouched, when that cannot be saved or the file cannot be written.
     """
     saved = save(path).parent.name if path.exists() else ""
     keep(source, path.name)
-    write(path, source)
+    store.write(path, source)
     add(Event(path.stem, sha(source), what))
     return saved
-
-
-def read(path: Path) -> bytes:
-    """A file's bytes; raises HistoryError."""
-    try:
-        return store.read_bytes(path)
-    except store.StoreError as error:
-        raise HistoryError(str(error)) from None
-
-
-def write(path: Path, data: bytes) -> None:
-    """Put a file in place, whole or not at all; raises HistoryError."""
-    try:
-        store.write(path, data)
-    except store.StoreError as error:
-        raise HistoryError(str(error)) from None

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from common.catalog import problems, schema
+from common.catalog import problems, schema, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
@@ -77,9 +77,9 @@ class Version:
 
 
 def kept(step: Step) -> Version:
-    """Store a step's file and its edited helpers, which enter histories of their own; raises HistoryError."""
+    """Store a step's file and its edited helpers, which enter histories of their own; raises StoreError."""
     helpers = {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
-    return Version(history.keep(history.read(step.path), step.path.name), helpers)
+    return Version(history.keep(store.read_bytes(step.path), step.path.name), helpers)
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Run:
         began = time.monotonic()
         try:
             self.version = kept(self.step)
-        except history.HistoryError as error:
+        except OSError as error:
             self.warnings.append(f"this run is not kept: {error}")
         original = shipped.text(self.step.path)
         self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
@@ -205,7 +205,7 @@ class Run:
             if best is not None and (best.source, best.helpers) != (self.version.source, self.version.hashes):
                 own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
                 rivals["best"] = self._rival(history.stored(name, best.source), own)
-        except history.HistoryError as error:
+        except OSError as error:
             self.warnings.append(str(error))
         return rivals
 
@@ -262,7 +262,7 @@ def _added(step: str, version: Version, verdict: str, reason: str, figures: Figu
     """Write a run down; returns the warning where that fails."""
     try:
         history.add(history.Event(step, version.source, "run", "", verdict, reason, figures, version.hashes))
-    except history.HistoryError as error:
+    except OSError as error:
         return [f"this run is not kept: {error}"]
     return []
 

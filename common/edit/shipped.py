@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common.catalog import catalog, schema, sources, store
+from common.catalog import catalog, sources, store
 from common.edit import history
 
 _GIT_SECONDS = 20
@@ -61,8 +61,8 @@ def text(path: Path) -> bytes | None:
         if wanted is None or _code(version) == wanted:
             return version
     for place in (_copy(path), path):
-        if place.is_file() and wanted is not None and _code(history.read(place)) == wanted:
-            return history.read(place)
+        if place.is_file() and wanted is not None and _code(store.read_bytes(place)) == wanted:
+            return store.read_bytes(place)
     return newest
 
 
@@ -71,7 +71,7 @@ def edited(path: Path) -> bool:
 
     True when what was shipped is not known.
     """
-    present = _code(history.read(path))
+    present = _code(store.read_bytes(path))
     wanted = _wanted(path)
     if wanted is not None and present == wanted:
         return False
@@ -91,12 +91,12 @@ def as_shipped(path: Path) -> bool:
 
 
 def keep_copies() -> None:
-    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails."""
+    """Copy each file that is still as shipped and that git does not have; raises StoreError if that fails."""
     for path, wanted in _noted().items():
         if path not in _tracked() and path.is_file() and not _copy(path).exists():
-            source = history.read(path)
+            source = store.read_bytes(path)
             if _code(source) == wanted:
-                history.write(_copy(path), source)
+                store.write(_copy(path), source)
 
 
 def note() -> Path:
@@ -104,7 +104,7 @@ def note() -> Path:
     there = [path for path in everything() if path.is_file()]
     hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
-    history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
+    store.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
     forget()
     return path
 
@@ -130,14 +130,9 @@ def _code(source: bytes) -> str | None:
 
 @cache
 def _noted() -> dict[Path, str]:
-    """The code hash of each file as shipped; raises HistoryError where the file that has them cannot be read."""
+    """The code hash of each file as shipped."""
     path = catalog.LESSONS / _NOTED
-    try:
-        hashes = schema.read(store.read_json(path), dict[str, schema.Name]) if path.exists() else {}
-    except (store.StoreError, schema.SchemaError) as error:
-        raise history.HistoryError(
-            f"{store.shown(path)}: {error}; delete it: python -m common ship writes it"
-        ) from None
+    hashes = store.read_json(path) if path.exists() else {}
     return {catalog.LESSONS / name: value for name, value in hashes.items()}
 
 

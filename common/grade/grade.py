@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class Grade:
 
 @dataclass
 class Grader:
-    """Grades files, several at a time, on a GPU with its ceilings or without; work on a GPU goes one at a time.
+    """Grades files, several at a time, on a GPU with its ceilings or without.
 
     A file may take ``seconds`` for each check. Fresh shapes are drawn from ``seed``, so they are the same for all who
     hand in.
@@ -95,7 +95,6 @@ class Grader:
     seconds: float = 60.0
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     closing: threading.Event = field(default_factory=threading.Event)
-    on_gpu: threading.Lock = field(default_factory=threading.Lock)
     drawing: dict[str, threading.Lock] = field(default_factory=dict)
     drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
@@ -104,16 +103,12 @@ class Grader:
 
         All files are read before any of them runs.
         """
-        self.closing.clear()
         files = [file.taken() for file in files]
-        pool = ThreadPoolExecutor(max(1, workers))
-        try:
+        with isolate.Pool(workers) as pool:
+            self.closing = pool.stop
             numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
             for done in as_completed(numbers):
                 yield numbers[done], done.result()
-        finally:
-            self.closing.set()
-            pool.shutdown(wait=True, cancel_futures=True)
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
@@ -253,11 +248,10 @@ class _Kernel:
         """Tasks and what came of them, until one is not right, or the grading ends."""
         grader = self.grader
         found = []
-        with contextlib.nullcontext() if without_gpu else grader.on_gpu:
-            for task, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing):
-                found.append((task, result))
-                if result.status != "right":
-                    break
+        for task, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing):
+            found.append((task, result))
+            if result.status != "right":
+                break
         return found
 
     def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:

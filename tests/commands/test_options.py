@@ -232,7 +232,6 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
     note(steps, "_check_changed", [])
-    note(steps, "_compile_changed", 0)
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(bench.PARTS, name, bench.Part(lambda *_: [], reached, reached))
     for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):

@@ -213,7 +213,7 @@ def test_a_stored_source_that_was_changed_is_not_passed_off(workbook):
     with pytest.raises(HistoryError, match="is not what was stored there"):
         history.stored("gemm_x.py", path.parent.name)
     assert history.keep(b"x = 1\n", "gemm_x.py").read_bytes() == b"x = 1\n"  # stored anew
-    with pytest.raises(HistoryError, match="cannot be read"):
+    with pytest.raises(store.StoreError, match="cannot be read"):
         history.stored("gemm_x.py", "0" * 64)
 
 
@@ -342,7 +342,7 @@ def test_on_a_full_disk_reset_touches_nothing(call, lessons, git):
 
 def test_a_folder_that_cannot_be_written_is_named(workbook):
     workbook.write_text("a file where the folder should be")
-    with pytest.raises(HistoryError, match=r"\.workbook.*cannot be written: "):
+    with pytest.raises(store.StoreError, match=r"\.workbook.*cannot be written: "):
         history.keep(b"x", "gemm_x.py")
-    with pytest.raises(HistoryError, match=r"cannot be written: "):
+    with pytest.raises(store.StoreError, match=r"cannot be written: "):
         history.add(Event("gemm_x", "1" * 64, "run"))
