@@ -10,78 +10,32 @@ Loads per FMA: 12 filters x 8 pixels per thread: 20 / 96 = 0.21 shared values in
 Run: python -m lessons.05_implicit_gemm conv2d_fused_unroll_gemm
 """
 
+import importlib
 from functools import lru_cache
 
-import numpy as np
 from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, store4, wait_async
 from lessons.toolkit.narrow import narrow
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+planning = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_plan")
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
 THREADS = 64
 TAPS = 32  # a tile is as deep as whole rows of the filter with at most so many taps, as far as shared memory goes
 TUNABLES = {"THREAD_M": (4, 8, 12, 16), "THREAD_N": (4, 8), "THREADS": (64, 128, 256), "TAPS": (8, 16, 32)}
-MAX_SPAN = 16  # taps of one row of the filter that are staged together
 MAX_WRITTEN = 8  # taps whose multiply-adds are written out
-SHARED_BYTES = 48 * 1024
 REGISTERS = 65536  # of a multiprocessor
 OFFSETS = 2**32  # that 32 bits can tell apart
 
 
-def ceil_div(a, b):
-    return -(-a // b)
-
-
 def plan(C, K, R, S, THREAD_M=THREAD_M, THREAD_N=THREAD_N, THREADS=THREADS, TAPS=TAPS):
-    """The kernel's constants for a shape: as few rows of threads as give every filter a thread, then deep tiles.
-
-    A line is what is staged of one row of the filter: all of it, or one of several equal pieces of a long one.
-    """
-    if (
-        min(THREAD_M, THREAD_N, TAPS) < 1
-        or THREAD_M % VECTOR
-        or THREAD_N % VECTOR
-        or THREADS not in range(32, 1025, 32)
-    ):
-        raise ValueError(
-            f"{THREAD_M=} {THREAD_N=} must be multiples of 4, {THREADS=} of 32 up to 1024, {TAPS=} positive"
-        )
-    SPAN = ceil_div(S, ceil_div(S, MAX_SPAN))
-    THREADS_Y = 1
-    while THREADS_Y < THREAD_N and (
-        THREADS_Y * THREAD_M < K or line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS) > SHARED_BYTES
-    ):
-        THREADS_Y *= 2
-    needed = line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS)
-    if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes, shared memory has {SHARED_BYTES}"
-        )
-    all_lines = C * R * ceil_div(S, SPAN)
-    most = max(1, min(all_lines, TAPS // SPAN, SHARED_BYTES // needed))
-    even = max(lines for lines in range(1, most + 1) if all_lines % lines == 0)
-    return {
-        "THREADS_Y": THREADS_Y,
-        "THREAD_M": share(K, THREADS_Y, THREAD_M),
-        "THREAD_N": THREAD_N,
-        "THREADS": THREADS,
-        "SPAN": SPAN,
-        "LINES": even if 2 * even > most else most,  # no short last tile, unless that makes all tiles short
-    }
-
-
-def share(K, THREADS_Y, THREAD_M):
-    """Filters per thread, a multiple of 4: no more than a thread's share of the filters."""
-    blocks = ceil_div(K, THREADS_Y * THREAD_M)
-    return VECTOR * ceil_div(K, blocks * THREADS_Y * VECTOR)
-
-
-def line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS):
-    """Shared memory for one line, of the pixels and of the filters of a block, twice."""
-    return 2 * 4 * SPAN * (THREADS // THREADS_Y * THREAD_N + THREADS_Y * share(K, THREADS_Y, THREAD_M))
+    """The kernel's constants for a shape."""
+    return planning.plan(C, K, R, S, THREAD_M, THREAD_N, THREADS, TAPS)
 
 
 @lru_cache
@@ -117,6 +71,29 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                     copy1_async(column_tile, at, x, corner[i] + window + s)
                 else:
                     column_tile[at] = float32(0.0)
+
+    @pasted
+    @narrow
+    @unroll
+    def copy_filters(filt_tile, target, packed, source, thread):
+        for turn in unrolled(FILTER_TURNS):
+            if thread < FILTERS // VECTOR - turn * THREADS:
+                at = turn * THREADS * VECTOR
+                copy4_async(filt_tile, target + at, packed, source + at)
+
+    @pasted
+    @narrow
+    def next_line(piece, r, window):
+        """Which piece of which row of the filter comes next, and how far into the window it begins."""
+        piece += 1
+        window += SPAN
+        if piece == PIECES:
+            piece, r = 0, r + 1
+            window += NEXT_ROW
+        if r == R:
+            r = 0
+            window += NEXT_CHANNEL
+        return piece, r, window
 
     @inlined
     def multiply_tap(filters, columns, filt_tile, column_tile, filt_frag, column_frag, acc):
@@ -174,25 +151,14 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
             # stage: tile `chunk` travels while the one before it is multiplied
             if chunk < CHUNKS:
                 into = chunk % 2
-                target = int64(into * FILTERS + thread * VECTOR)
-                for turn in unrolled(FILTER_TURNS):
-                    if thread < FILTERS // VECTOR - turn * THREADS:
-                        at = turn * THREADS * VECTOR
-                        copy4_async(filt_tile, target + at, packed, source + at)
+                copy_filters(filt_tile, int64(into * FILTERS + thread * VECTOR), packed, source, thread)
                 source += FILTERS
                 target = int64(into * COLUMNS + thread)
                 for row in unrolled(LINES):
                     if EVEN or line < ALL_LINES:
                         copy_line(column_tile, target + row * SPAN * BLOCK_N, x, corner, window, piece)
                     line += 1
-                    piece += 1
-                    window += SPAN
-                    if piece == PIECES:
-                        piece, r = 0, r + 1
-                        window += NEXT_ROW
-                    if r == R:
-                        r = 0
-                        window += NEXT_CHANNEL
+                    piece, r, window = next_line(piece, r, window)
 
             # multiply
             if chunk > 0:
@@ -237,15 +203,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
 def prepare(filt, problem, **tile):
     """The filter, transposed to the order of its tiles and filled up with zeros to whole tiles."""
     K, C, R, S = filt.shape
-    constants = plan(C, K, R, S, **tile)
-    block_m, block_k = constants["THREADS_Y"] * constants["THREAD_M"], constants["LINES"] * constants["SPAN"]
-    row = ceil_div(S, constants["SPAN"]) * constants["SPAN"]
-    rows = np.zeros((K, C * R, row), np.float32)
-    rows[..., :S] = filt.copy_to_host().reshape(K, C * R, S)
-    blocks, taps = ceil_div(K, block_m), C * R * row
-    packed = np.zeros((blocks * block_m, ceil_div(taps, block_k) * block_k), np.float32)
-    packed[:K, :taps] = rows.reshape(K, taps)
-    return cuda.to_device(packed.reshape(blocks, block_m, -1).transpose(0, 2, 1).reshape(-1))
+    return planning.packed(filt, **plan(C, K, R, S, **tile))
 
 
 def launch(x, packed, y, **tile):

@@ -17,70 +17,33 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.toolkit import card
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, aligned, copy1_or_zero, copy4_async, load4, store4, wait_async
 from lessons.toolkit.mma import mma_m16n8k8, to_tf32
-from lessons.toolkit.tiles import ceil_div, even, multiple
+from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+planning = importlib.import_module("lessons.06_tensor_cores.helpers.conv2d_tensor_plan")
 whole_rows = importlib.import_module("lessons.06_tensor_cores.helpers.whole_rows")
 
 REQUIRES = "8.0"
 PRECISION = "tf32"
 MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
 FILTERS = 24  # of a block, at most
-WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
+WARPS = 4  # of a block, at most
 ROWS = 4  # of outputs, of a warp in one pass, at most
-MOST_R = 7  # rows of a filter whose taps are in registers together
-SHARED_BYTES = 100 * 1024  # of a block, at most; less where two would not be resident
 PART_ROWS = 6  # of outputs, in a part of an image that is computed in whole rows
 TICKETS = 1  # 1: a block draws each such part; 0: it takes every gridDim-th
 TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PART_ROWS": (2, 4, 6), "TICKETS": (0, 1)}
 REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
-@lru_cache
+rounded = planning.rounded  # taps, to TF32
+
+
 def plan(C, H, W, K, R, S):
     """The constants of the kernel for a shape, for the largest block that the card has shared memory for."""
-    choices = (FILTERS, WARPS, ACROSS), (8, WARPS, ACROSS), (8, 1, 1)  # smaller where a filter has many taps
-
-    def takes(tile):
-        return 4 * (tile["FLOATS"] + multiple(tile["CHANNELS"] * S, MMA_K))  # bytes, with its table of offsets
-
-    tile = card.largest([constants_of(C, H, W, K, R, S, *choice) for choice in choices], takes)
-    if takes(tile) > card.shared_bytes():
-        has = f"the card has {card.shared_bytes()}"
-        raise ValueError(f"filter R={R} S={S}: its taps take a block {takes(tile)} bytes of shared memory, {has}")
-    return tile
-
-
-def constants_of(C, H, W, K, R, S, FILTERS, WARPS, ACROSS):
-    """The same for one choice: a block computes PIXELS columns of HEIGHT rows of all its filters."""
-    P, Q = H - R + 1, W - S + 1
-    groups = ceil_div(K, FILTERS)
-    TILES = ceil_div(ceil_div(K, groups), MMA_N)  # of filters
-    warps_q = even(ceil_div(Q, MMA_M), ACROSS)
-    rows = even(P, ROWS)
-    warps_p = min(max(1, WARPS // warps_q), ceil_div(P, rows))
-    PARTS = ceil_div(R, MOST_R)
-    PART_R = ceil_div(R, PARTS)
-    QUADS = ceil_div(PART_R * TILES * 2, VECTOR)  # 128-bit pieces of taps that a lane reads for eight k
-    PIXELS, HEIGHT = warps_q * MMA_M, warps_p * rows
-    WIDTH = PIXELS + S - 1  # of the image, staged
-    LINES = HEIGHT + PARTS * PART_R - 1
-    CHANNEL = multiple(WIDTH * LINES, 32) + 16  # floats from one channel to the next: half of the banks apart
-
-    def floats(channels):
-        return CHANNEL * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
-
-    most = min(SHARED_BYTES, card.shared_bytes(2))
-    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= most)]))
-    return {
-        "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
-        "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
-        "FLOATS": floats(CHANNELS),
-    }  # fmt: skip
+    return planning.plan(C, H, W, K, R, S, FILTERS, WARPS, ROWS)
 
 
 @lru_cache
@@ -106,25 +69,9 @@ def multiplier(WIDTH, ROWS, R, TILES):
 
 @lru_cache
 def specialise(
-    C,
-    H,
-    W,
-    K,
-    R,
-    S,
-    TILES,
-    WARPS_Q,
-    WARPS_P,
-    ROWS,
-    PARTS,
-    PART_R,
-    QUADS,
-    CHANNELS,
-    WIDTH,
-    LINES,
-    CHANNEL,
-    FLOATS,
-):
+    C, H, W, K, R, S,
+    TILES, WARPS_Q, WARPS_P, ROWS, PARTS, PART_R, QUADS, CHANNELS, WIDTH, LINES, CHANNEL, FLOATS,
+):  # fmt: skip
     """The kernel for images of C x H x W, its blocks for an image, threads and bytes of shared memory."""
     P, Q = H - R + 1, W - S + 1
     THREADS = 32 * WARPS_Q * WARPS_P
@@ -240,33 +187,10 @@ def specialise(
     return conv2d_tensor_core, BLOCKS, THREADS
 
 
-def rounded(taps):
-    """Taps as TF32 has them. NaN stays NaN: one of all ones would wrap to -0."""
-    bits = (taps.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-    return np.where(np.isnan(taps), taps, bits.view(np.float32))
-
-
 def prepare(filt, problem):
     """The taps, rounded to TF32, in the order in which lanes read them: by group of filters, chunk, part, eight k."""
     K, C, R, S = filt.shape
-    constants = plan(C, problem.H, problem.W, K, R, S)
-    TILES, PARTS, PART_R, QUADS, CHANNELS = (constants[n] for n in ("TILES", "PARTS", "PART_R", "QUADS", "CHANNELS"))
-    groups, chunks, steps = ceil_div(K, TILES * MMA_N), ceil_div(C, CHANNELS), ceil_div(CHANNELS * S, MMA_K)
-    taps = np.zeros((groups * TILES * MMA_N, chunks * CHANNELS, PARTS * PART_R, S), np.float32)
-    taps[:K, :C, :R] = rounded(filt.copy_to_host())
-    taps = taps.reshape(groups, TILES, MMA_N, chunks, CHANNELS, PARTS, PART_R, S)
-    taps = taps.transpose(0, 3, 5, 6, 1, 2, 4, 7).reshape(groups, chunks, PARTS, PART_R, TILES, MMA_N, CHANNELS * S)
-    padded = np.zeros((*taps.shape[:-1], steps * MMA_K), np.float32)
-    padded[..., : CHANNELS * S] = taps
-    # lane 4 * group + member holds k = member and member + 4 of filter `group`
-    lanes = padded.reshape(groups, chunks, PARTS, PART_R, TILES, MMA_N, steps, 2, 4).transpose(
-        0, 1, 2, 6, 5, 8, 3, 4, 7
-    )
-    lanes = lanes.reshape(groups, chunks, PARTS, steps, 32, PART_R * TILES * 2)
-    packed = np.zeros((*lanes.shape[:-1], QUADS * VECTOR), np.float32)
-    packed[..., : PART_R * TILES * 2] = lanes
-    packed = packed.reshape(groups, chunks, PARTS, steps, 32, QUADS, VECTOR).swapaxes(4, 5)
-    return cuda.to_device(np.ascontiguousarray(packed).reshape(-1))
+    return planning.packed(filt, **plan(C, problem.H, problem.W, K, R, S))
 
 
 def workspace(problem):

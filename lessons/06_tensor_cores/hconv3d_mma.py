@@ -14,40 +14,19 @@ from functools import lru_cache
 from numba import cuda, float32, int32, int64, uint32
 from numba.types import float16
 
-from lessons.toolkit import card
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_or_zero,
-    half_array,
-    store8_guarded,
-    wait_group,
-)
-from lessons.toolkit.mma import ldmatrix4, to_half
+from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_or_zero, half_array, wait_group
+from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
-place, multiply, leave_row = pipelined.place, pipelined.multiply, pipelined.leave_row
+one_by_one = importlib.import_module("lessons.06_tensor_cores.helpers.one_by_one")
+planning = importlib.import_module("lessons.06_tensor_cores.helpers.hconv3d_plan")
+place, multiply = pipelined.place, pipelined.multiply
 
 REQUIRES = "8.0"
-# The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
-# BLOCKS_PER_SM leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-NARROW = (  # up to 64
-    {"BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
-    {"BLOCK_M": 128, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
-)
-MIDDLE = (  # up to 128
-    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2},
-    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 2, "BLOCKS_PER_SM": 2},
-)
-WIDE = (
-    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1},
-    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 3, "BLOCKS_PER_SM": 1},
-    *MIDDLE,
-)
 BLOCK_K, WARP_M, WARP_N = pipelined.BLOCK_K, pipelined.WARP_M, pipelined.WARP_N
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
@@ -57,19 +36,7 @@ ROWS, COLUMNS = pipelined.ROWS, pipelined.COLUMNS  # instructions that tile a wa
 K_STEPS, ACC_ROW = pipelined.K_STEPS, pipelined.ACC_ROW
 A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
 PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
-STRIDE, STORED_ROWS = pipelined.STRIDE, pipelined.STORED_ROWS  # of results on their way through shared memory
 OFFSETS = 2**32  # that 32 bits can tell apart
-
-
-def plan(K, WORDS):
-    """The tile for K filters, whose masks have WORDS words."""
-
-    def takes(tile):
-        """Bytes of shared memory: the pairs of tiles, and for each row where its window begins and its mask."""
-        rows, columns = tile["BLOCK_M"], tile["BLOCK_N"]
-        return 2 * tile["STAGES"] * (rows + columns) * BLOCK_K + 4 * rows * (1 + WORDS)
-
-    return card.largest(next((t for t in (NARROW, MIDDLE) if t[0]["BLOCK_N"] >= K), WIDE), takes)
 
 
 @inlined
@@ -90,8 +57,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     COPIED = THREADS // PIECES  # rows that are copied at a time
     if THREADS > 1024 or BLOCK_M % COPIED or BLOCK_N % COPIED:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
-    ALL_ROWS = BLOCK_M + BLOCK_N
-    STAGE = ALL_ROWS * BLOCK_K  # values of a pair of tiles
+    STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a pair of tiles
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
     MASKS = BLOCK_M * WORDS
@@ -121,23 +87,12 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             inside = gemm_k < GEMM_K and int32(i) < filters
             copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
 
-    @inlined
-    def copy_one_by_one(tiles, start, x, filt, starts, masks, table, n0, k0, GEMM_N, GEMM_K):
-        """A pair of tiles at once, where a piece would hold several taps."""
-        for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
-            row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
-            gemm_k, at = uint32(k0 + column), start + place(row, column, uint32(BLOCK_K))
-            outside = uint32(gemm_k >= GEMM_K)
-            if row < BLOCK_M:
-                for word in range(WORDS):
-                    outside |= masks[row * uint32(WORDS) + uint32(word)] & table[gemm_k * ENTRY + 1 + word]
-            if outside != 0:
-                tiles[at] = to_half(float32(0.0))
-            elif row < BLOCK_M:
-                tiles[at] = x[uint32(starts[row] + table[gemm_k * ENTRY])]
-            else:
-                n = min(n0 + row - BLOCK_M, GEMM_N - 1)  # beyond the last: its products are not stored
-                tiles[at] = filt[n * int64(GEMM_K) + gemm_k]
+    copy_one_by_one = one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
+
+    @pasted
+    def read_entry(entry, table, gemm_k):
+        for word in range(ENTRY):
+            entry[word] = table[gemm_k * ENTRY + word]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -159,10 +114,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
-        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
-        height = min(blocks_m - group * GROUP_M, GROUP_M)
-        m0 = (group * GROUP_M + turn % height) * BLOCK_M
-        n0 = turn // height * BLOCK_N
+        m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: the warp, and the thread's piece of each row
         thread = uint32(cuda.threadIdx.x)
@@ -206,16 +158,14 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         for stage in range(STAGES - 1):
             at = uint32(stage * STAGE)
             if wide:
-                for word in range(ENTRY):
-                    entry[word] = table[gemm_k * ENTRY + word]
+                read_entry(entry, table, gemm_k)
                 copy_tiles(tiles, at, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
             else:
                 copy_one_by_one(tiles, at, x, filt, starts, masks, table, n0, stage * BLOCK_K, GEMM_N, GEMM_K)
             commit_group()
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
-        for word in range(ENTRY):
-            entry[word] = table[gemm_k * ENTRY + word]
+        read_entry(entry, table, gemm_k)
         wait_group(PENDING)
         cuda.syncthreads()
 
@@ -236,8 +186,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             write = read
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
-            for word in range(ENTRY):  # of the pair after it: reading takes its time
-                entry[word] = table[gemm_k * ENTRY + word]
+            read_entry(entry, table, gemm_k)  # of the pair after it: reading takes its time
 
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
@@ -251,36 +200,20 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
                 load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
-        # store: through shared memory, so that a warp writes whole rows of its tile
+        # store
         wait_group(0)
         cuda.syncthreads()
         left, top = lane % uint32(4) * uint32(2), lane // uint32(4)
         finish(acc, m0 + warp_m + top, n0 + warp_n + left, GEMM_M, GEMM_N, operands)
-        own = warp * uint32(WARP_M * STRIDE)
-        for i in unrolled(ROWS):
-            leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
-        cuda.syncwarp()
-        for i in range(0, WARP_M, STORED_ROWS):
-            row = uint32(i) + lane // uint32(WARP_N // HALVES)
-            column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
-            m, n = m0 + warp_m + row, n0 + warp_n + column
-            store8_guarded(y, m, n, tiles, own + row * uint32(STRIDE) + column, aligned)
+        pipelined.store_tile(y, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, aligned, False)
 
     return hconv3d_mma, THREADS, 2 * STAGES * STAGE
-
-
-def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
-    """Where in a block's tile the sums of a thread lie, as a `finish` is told; rows and groups are a step apart."""
-    return {
-        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": 2 * ROWS, "ROW_STEP": MMA_M // 2,
-        "GROUPS": COLUMNS, "GROUP_STEP": MMA_N, "WIDTH": 2, "TOGETHER": 2,
-    }  # fmt: skip
 
 
 def prepare(filt, problem):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
     words = mask_words(problem.T, problem.R, problem.S)
-    beyond = (plan(problem.K, words)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
+    beyond = (planning.plan(problem.K, words)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
     return filt, window_table(problem, beyond)
 
 
@@ -291,7 +224,7 @@ def launch(x, prepared, y, geometry, finish=None):
     O, P, Q, K = y.shape[1:]
     T, R, S = filt.shape[1:4]
     words = mask_words(T, R, S)
-    GEMM_M, tile = N * O * P * Q, plan(K, words)
+    GEMM_M, tile = N * O * P * Q, planning.plan(K, words)
     largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     if largest >= OFFSETS:
         raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
@@ -299,7 +232,7 @@ def launch(x, prepared, y, geometry, finish=None):
     wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
     hooks, operands = {}, ()
     if finish is not None:
-        hooks, operands = finish.hooks(y, **sums_of_a_thread(**tile)), finish.operands
+        hooks, operands = finish.hooks(y, **planning.sums_of_a_thread(**tile)), finish.operands
     kernel, threads, shared_bytes = specialise(words, wide, **tile, **hooks)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)

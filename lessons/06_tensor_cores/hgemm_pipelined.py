@@ -29,6 +29,7 @@ from lessons.toolkit.memory import (
     wait_group,
 )
 from lessons.toolkit.mma import ldmatrix4_at, ldmatrix4_transposed_at, mma_m16n8k16, shared_address
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "8.0"
@@ -104,6 +105,28 @@ def leave_row(tiles, at, acc, first):
     for j in range(COLUMNS):
         store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
         store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
+
+
+@pasted
+@unroll
+def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
+    """The sums to the warp's tile, (warp_m, warp_n) within the block's, through shared memory: it writes whole rows.
+
+    full: all of it lies in C; wide: rows are aligned.
+    """
+    N = c.shape[1]
+    own = warp * uint32(WARP_M * STRIDE)
+    for i in unrolled(ROWS):
+        leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
+    cuda.syncwarp()
+    for i in range(0, WARP_M, STORED_ROWS):
+        row = uint32(i) + lane // uint32(WARP_N // HALVES)
+        column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
+        m, n = m0 + warp_m + row, n0 + warp_n + column
+        if full:
+            store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
+        else:
+            store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
 
 
 @lru_cache
@@ -206,21 +229,10 @@ def specialise(full):
                 # multiply
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
-        # store: through shared memory, so that a warp writes whole rows of its tile
+        # store
         wait_group(0)
         cuda.syncthreads()
-        own = warp * uint32(WARP_M * STRIDE)
-        for i in unrolled(ROWS):
-            leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
-        cuda.syncwarp()
-        for i in range(0, WARP_M, STORED_ROWS):
-            row = uint32(i) + lane // uint32(WARP_N // HALVES)
-            column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
-            m, n = m0 + warp_m + row, n0 + warp_n + column
-            if full:
-                store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
-            else:
-                store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+        store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full)
 
     return hgemm_pipelined
 

@@ -13,11 +13,11 @@ def pasted(function):
 
 
 @pasted
-def walk(block, rows, columns, group_rows):
-    """Row and column of a block's tile, of rows x columns: down `group_rows` rows, then one column to the right.
+def walk(block, rows, columns, group_rows, height, width):
+    """Where a block's tile of height x width begins, of rows x columns: down `group_rows` rows, then to the right.
 
     Blocks that run together so share tiles of both operands in L2.
     """
     group, turn = block // (group_rows * columns), block % (group_rows * columns)
-    height = min(rows - group * group_rows, group_rows)
-    return group * group_rows + turn % height, turn // height
+    below = min(rows - group * group_rows, group_rows)
+    return (group * group_rows + turn % below) * height, turn // below * width

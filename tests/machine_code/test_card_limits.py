@@ -160,7 +160,7 @@ def load(name):
 tile = load("hgemm_pipelined")
 print(tile.BLOCK_M, tile.BLOCK_N, tile.STAGES)
 step = load("hconv3d_mma")
-print(*[tuple(step.plan(K, 1).values()) for K in (64, 128, 256)])
+print(*[tuple(step.planning.plan(K, 1).values()) for K in (64, 128, 256)])
 step = load("conv2d_tensor_core")
 shapes = (12, 33, 33, 24, 5, 5), (1, 90, 90, 24, 40, 40)
 print(*[step.plan(*shape)[name] for shape in shapes for name in ("CHANNELS", "TILES")])

@@ -1,0 +1,42 @@
+"""hconv3d_mma: which tile a card has room for, and where a thread's sums lie in it."""
+
+import importlib
+
+from lessons.toolkit import card
+
+pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+
+# The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
+# BLOCKS_PER_SM leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
+NARROW = (  # up to 64
+    {"BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
+    {"BLOCK_M": 128, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
+)
+MIDDLE = (  # up to 128
+    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2},
+    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 2, "BLOCKS_PER_SM": 2},
+)
+WIDE = (
+    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1},
+    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 3, "BLOCKS_PER_SM": 1},
+    *MIDDLE,
+)
+
+
+def plan(K, WORDS):
+    """The tile for K filters, whose masks have WORDS words."""
+
+    def takes(tile):
+        """Bytes of shared memory: the pairs of tiles, and for each row where its window begins and its mask."""
+        rows, columns = tile["BLOCK_M"], tile["BLOCK_N"]
+        return 2 * tile["STAGES"] * (rows + columns) * pipelined.BLOCK_K + 4 * rows * (1 + WORDS)
+
+    return card.largest(next((t for t in (NARROW, MIDDLE) if t[0]["BLOCK_N"] >= K), WIDE), takes)
+
+
+def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
+    """Where in a block's tile the sums of a thread lie, as a `finish` is told; rows and groups are a step apart."""
+    return {
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": 2 * pipelined.ROWS, "ROW_STEP": pipelined.MMA_M // 2,
+        "GROUPS": pipelined.COLUMNS, "GROUP_STEP": pipelined.MMA_N, "WIDTH": 2, "TOGETHER": 2,
+    }  # fmt: skip
