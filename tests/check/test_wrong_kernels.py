@@ -75,7 +75,7 @@ def on_any(kernel):
 
 
 def task(kernel, problem, **options):
-    precision = catalog.precision(kernel.path, kernel.text)
+    precision = catalog.said(kernel.path, kernel.text)["precision"]
     return Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), precision=precision, **options)
 
 
