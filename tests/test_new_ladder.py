@@ -19,7 +19,7 @@ ADDED = {
     "hgemm_added": (16, "M=18 N=20 K=19"), "hconv3d_added": (16, SPACE), "dgrad_added": (32, SPACE),
     "wgrad_added": (32, SPACE),
 }  # fmt: skip
-TRIED = some(list(ADDED), len(ADDED), 2)
+TRIED = some(list(ADDED), len(ADDED), 1)
 BEGINNING = '''"""{name}: one thread for each element of C, on float16 arrays.
 
 Previous step: none

@@ -346,45 +346,30 @@ def _header(path: Path, lesson: str, text: str, experiment: bool = False) -> Ste
     grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
     return Step(
         path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
-        builds_on=grown[1] if grown else previous,
-        precision=precision(path, text),
-        requires=requires(path, text),
-        algorithm=algorithm(path, text, ladder),
+        builds_on=grown[1] if grown else previous, **said(path, text),
     )  # fmt: skip
 
 
-def precision(path: Path, text: str) -> str:
-    """One of PRECISIONS, as the text of a step's file says. Raises CatalogError if it says another."""
-    return _constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0]
+_SAID = {  # by constant what it may be, as a pattern and in words
+    "PRECISION": ("|".join(PRECISIONS), " or ".join(PRECISIONS)),
+    "REQUIRES": (r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
+    "ALGORITHM": ("|".join(map(re.escape, reference.ALGORITHMS)), " or ".join(reference.ALGORITHMS)),
+}
 
 
-def requires(path: Path, text: str) -> str | None:
-    """The compute capability that the text of a step's file requires. Raises CatalogError if it says none."""
-    return _constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"')
+def said(path: Path, text: str) -> dict[str, Any]:
+    """``precision``, ``requires`` and ``algorithm`` (:class:`Step`), as the text of a step's file sets the constants.
 
-
-def algorithm(path: Path, text: str, ladder: str) -> str | None:
-    """One of :data:`common.catalog.reference.ALGORITHMS`, as the text of a step's file says, or None: the definition.
-
-    Raises CatalogError if it says another, or the ladder has no use for one.
+    Raises CatalogError for a value that none may have.
     """
-    names = reference.ALGORITHMS
-    found = _constant(path, text, "ALGORITHM", "|".join(map(re.escape, names)), " or ".join(names))
-    if found and ladder not in reference.HAVE_ALGORITHMS:
-        said = f"must be in a step of {', '.join(reference.HAVE_ALGORITHMS)}, and this is one of {ladder}"
-        raise CatalogError(f"{path.name}: ALGORITHM = {found!r}: {said}")
+    found: dict[str, Any] = {"precision": PRECISIONS[0], "requires": None, "algorithm": None}
+    for name, (pattern, allowed) in _SAID.items():
+        if line := re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE):
+            value = re.fullmatch(rf"""(["'])({pattern})\1""", line[1])
+            if value is None:
+                raise CatalogError(f"{path.name}: {name} = {line[1]}: must be {allowed}")
+            found[name.lower()] = value[2]
     return found
-
-
-def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:
-    """The text that a file sets a constant to, None if it does not."""
-    found = re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE)
-    if found is None:
-        return None
-    value = re.fullmatch(rf"""(["'])({pattern})\1""", found[1])
-    if value is None:
-        raise CatalogError(f"{path.name}: {name} = {found[1]}: must be {allowed}")
-    return value[2]
 
 
 def _chain(ladder: str, found: list[Step]) -> list[Step]:

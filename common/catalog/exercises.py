@@ -105,18 +105,20 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
     @property
     def precision(self) -> str:
-        """What it may compute with: what its solution says."""
-        return catalog.precision(self.solution, store.read_text(self.solution))
+        """As a :class:`common.catalog.catalog.Step` has it, and so are the next two: what the solution says."""
+        return str(self._said["precision"])
 
     @property
     def algorithm(self) -> str | None:
-        """Its algorithm, where that is not the definition: what its solution says."""
-        return catalog.algorithm(self.solution, store.read_text(self.solution), self.ladder)
+        return self._said["algorithm"]
 
     @property
     def requires(self) -> str | None:
-        """The compute capability that it needs, as its solution says; None: any."""
-        return catalog.requires(self.solution, store.read_text(self.solution))
+        return self._said["requires"]
+
+    @property
+    def _said(self) -> dict[str, str | None]:
+        return catalog.said(self.solution, store.read_text(self.solution))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""

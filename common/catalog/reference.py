@@ -24,8 +24,6 @@ Indices = tuple[NDArray[np.intp], ...]
 
 ALGORITHMS = ("F(2x2,3x3)",)
 """What a step may name as its ``ALGORITHM``."""
-HAVE_ALGORITHMS = ("conv3d", "dgrad", "wgrad")
-"""The ladders of such steps."""
 
 OF_INPUTS = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]])  # B^T
 OF_TAPS = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2  # G

@@ -101,10 +101,9 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """A file's text; raises StoreError if it cannot be read or is no UTF-8."""
     try:
-        return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        why = f"byte {error.start} is {error.object[error.start]:#x}"
-        raise StoreError(path, "is no UTF-8 text", why) from None
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise StoreError(path, "cannot be read", reason(error)) from None
 
 
 def read_json(path: Path) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,24 +25,41 @@ class Record:
     def __getattr__(self, name: str) -> Value:
         return self.load(self._state, name, self._line)
 
-    def _field(self, state: State, name: str, line: int) -> View:
-        whole = self._view
-        fields = whole.dtype.fields or {}
+    def _kind(self, state: State, name: str, line: int) -> Any:
+        fields = self._view.dtype.fields or {}
         if name not in fields:
-            raise state.unknown(line, f"{whole.name} has no field {name}")
-        if fields[name][0].subdtype or fields[name][0].names:
-            raise state.unknown(line, f"{whole.name}: arrays and records within records are not traced")
-        storage = whole.storage.field(state, name)
-        return View(storage, whole.start, whole.shape, whole.strides, f"{whole.name}.{name}", whole.bounded)
+            raise state.unknown(line, f"{self._view.name} has no field {name}")
+        return fields[name][0]
 
-    def load(self, state: State, name: Any, line: int) -> Value:
-        view = self._field(state, name, line)
-        found: Value = view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
-        return found
+    def _field(self, state: State, name: str, line: int) -> View:
+        """The field of all records, one element or record each; of an array field, this record's array."""
+        whole, kind = self._view, self._kind(state, name, line)
+        storage, said = whole.storage.field(state, name), f"{whole.name}.{name}"
+        if storage is None:
+            raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
+        if kind.subdtype:
+            apart = storage.apart
+            return View(storage, self._place * apart, kind.shape, View.of(storage, kind.shape).strides, said)
+        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded)
 
-    def store(self, state: State, name: Any, value: Value, line: int) -> None:
-        view = self._field(state, name, line)
-        view.storage.write(state, view, self._place, [value], self._wrong, line)
+    def load(self, state: State, name: Any, line: int) -> Any:
+        view, kind = self._field(state, name, line), self._kind(state, name, line)
+        if kind.subdtype:
+            return view
+        if kind.names:
+            return Record(state, view, self._place, self._wrong, line)
+        return view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
+
+    def store(self, state: State, name: Any, value: Any, line: int) -> None:
+        view, kind = self._field(state, name, line), self._kind(state, name, line)
+        if kind.subdtype:
+            for index in np.ndindex(kind.shape):
+                one = value.load(state, index, line) if isinstance(value, View) else np.asarray(value)[index]
+                view.store(state, index, one, line)
+        elif kind.names:
+            Record(state, view, self._place, self._wrong, line).copy(state, value, line)
+        else:
+            view.storage.write(state, view, self._place, [value], self._wrong, line)
 
     def copy(self, state: State, other: Any, line: int) -> None:
         """Assign to all fields what another record, or one of the host, has."""
@@ -53,20 +72,54 @@ class _Field(Global):
     """One field of the records of an allocation; a record's bytes lie between one element and the next."""
 
     def __init__(self, whole: Records, name: str) -> None:
-        assert whole.dtype.fields is not None
-        super().__init__(whole.data[name], None, whole.address + whole.dtype.fields[name][1])
-        self.pitch = whole.dtype.itemsize
+        super().__init__(whole.data[name], None, whole.beginning(name))
+        self.pitch = whole.pitch
+
+
+class _ArrayField(Global):
+    """A field that is an array in each record: elements of the whole allocation, of which the field's lie ``apart``
+    from one record to the next."""
+
+    def __init__(self, whole: Records, name: str) -> None:
+        first: Any = whole.data[name]
+        size = first.dtype.itemsize
+        count = (len(whole.data) - 1) * whole.pitch // size + math.prod(first.shape[1:]) if len(whole.data) else 0
+        flat = np.lib.stride_tricks.as_strided(first.reshape(-1) if not count else first, (count,), (size,))
+        super().__init__(flat, None, whole.beginning(name))
+        self.apart = whole.pitch // size
 
 
 class Records(Global):
-    """An allocation of records in global memory."""
+    """An allocation of records in global memory, or those that are a field of others."""
 
-    def __init__(self, data: Any, written: Bools | None, address: int) -> None:
+    def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
         super().__init__(data, None, address)
-        self._fields: dict[str, Global] = {}
+        self.pitch = pitch or self.pitch
+        self._fields: dict[str, Global | None] = {}
 
-    def field(self, state: State, name: str) -> Global:
-        return self._fields.setdefault(name, _Field(self, name))
+    def beginning(self, name: str) -> int:
+        """Where the first record's field begins."""
+        assert self.dtype.fields is not None
+        return self.address + int(self.dtype.fields[name][1])
+
+    def field(self, state: State, name: str) -> Global | None:
+        """The field's storage; None of an array field whose elements do not divide a record."""
+        if name not in self._fields:
+            self._fields[name] = self._made(name)
+        found = self._fields[name]
+        if found is not None:
+            found.begin(state.log, True)  # no look at the code tells which fields a kernel writes
+        return found
+
+    def _made(self, name: str) -> Global | None:
+        assert self.dtype.fields is not None
+        kind = self.dtype.fields[name][0]
+        if kind.names:
+            return Records(self.data[name], None, self.beginning(name), self.pitch)
+        if not kind.subdtype:
+            return _Field(self, name)
+        divides = self.pitch % kind.base.itemsize == 0 and not kind.base.names
+        return _ArrayField(self, name) if divides else None
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
@@ -81,30 +134,36 @@ class Records(Global):
 
 
 class OwnRecords(Global):
-    """Records in shared memory or of a thread: ``make`` makes a field's storage, of this dtype."""
+    """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
 
-    def __init__(self, dtype: Any, make: Any) -> None:
-        self.dtype, self._make, self.names = np.dtype(dtype), make, None
+    def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
+        self.dtype, self._size, self._make, self.names = np.dtype(dtype), size, make, None
         self._made: dict[str, Any] = {}
 
     def field(self, state: State, name: str) -> Any:
         if name not in self._made:
             assert self.dtype.fields is not None
-            self._made[name] = self._make(self.dtype.fields[name][0])
+            kind = self.dtype.fields[name][0]
+            if kind.names:
+                self._made[name] = OwnRecords(kind, self._size, self._make)
+            else:
+                apart = math.prod(kind.shape)
+                self._made[name] = self._make(self._size * apart, kind.base)
+                self._made[name].apart = apart
         return self._made[name]
 
     read, write = Records.read, Records.write
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         for name, storage in self._made.items():
-            if isinstance(storage, Shared):
+            if isinstance(storage, Shared | OwnRecords):
                 own = View(storage, view.start, view.shape, view.strides, f"{view.name}.{name}")
                 storage.settle(state, own, present)
 
 
 def in_shared_memory(state: State, size: int, dtype: Any, alignment: int = 0) -> OwnRecords:
-    return OwnRecords(dtype, lambda kind: Shared(state, size, kind, kind.itemsize))
+    return OwnRecords(dtype, size, lambda count, kind: Shared(state, count, kind, kind.itemsize))
 
 
 def of_a_thread(state: State, size: int, dtype: Any) -> OwnRecords:
-    return OwnRecords(dtype, lambda kind: Local(state, size, kind))
+    return OwnRecords(dtype, size, lambda count, kind: Local(state, count, kind))

@@ -16,7 +16,6 @@ Run: python -m lessons.08_training dgrad_implicit_gemm
 
 import importlib
 from functools import lru_cache
-from typing import NamedTuple
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
@@ -44,16 +43,6 @@ TUNABLES = {
     "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 16), "THREAD_N": (4, 8),
     "BLOCKS_PER_SM": (2, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": long_sums.SPLITS,
 }  # fmt: skip
-
-
-class Prepared(NamedTuple):
-    """What `prepare` knows of a layer. The filter is used where it lies: new values need no new preparation."""
-
-    filt: object
-    table: object  # an entry for each tile of GEMM_K, see helpers/meeting_taps.py
-    extra: object  # what the kernel's `pixels` wants
-    blocks_m: int
-    tile: dict
 
 
 @lru_cache
@@ -207,12 +196,15 @@ def specialise(
 
 
 def prepare(filt, problem, **tile):
-    """The filter as it is, and what depends on the layer's shape alone."""
+    """The filter as it is: new values need no new preparation. And what depends on the layer's shape alone:
+
+    the table, an entry for each tile of GEMM_K, what the kernel's `pixels` want, the blocks of rows, and the tile.
+    """
     tile = {**shipped(problem), **tile}
     table = taps.tap_table(problem, taps.all_taps(problem), tile["BLOCK_K"])
     blocks_m = -(-problem.N * problem.D * problem.H * problem.W // tile["BLOCK_M"])
     tiles_k = problem.T * problem.R * problem.S * -(-problem.K // tile["BLOCK_K"])
-    return Prepared(filt, table, tiles_k, blocks_m, tile)
+    return filt, table, tiles_k, blocks_m, tile
 
 
 def workspace(problem, **tile):

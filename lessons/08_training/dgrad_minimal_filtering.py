@@ -18,7 +18,6 @@ Run: python -m lessons.08_training dgrad_minimal_filtering
 """
 
 import importlib
-from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
@@ -206,19 +205,13 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
                 store4(dx, out + (i // PATCH * W + i % PATCH) * C, elements, i * VECTOR)
 
 
-class Prepared(NamedTuple):
-    """The filter as it is; for layers that the kernel does not do, what dgrad_strided prepares."""
-
-    filt: object
-    other: object = None
-
-
 def fits(problem):
     return filtering.fits(problem, problem.K, filtering.LEAST_FILTERS)
 
 
 def prepare(filt, problem):
-    return Prepared(filt, None if fits(problem) else strided.prepare(filt, problem))
+    """The filter as it is; for layers that the kernel does not do, what dgrad_strided prepares besides."""
+    return filt, None if fits(problem) else strided.prepare(filt, problem)
 
 
 def workspace(problem):
@@ -230,14 +223,15 @@ def workspace(problem):
 
 
 def launch(dy, prepared, dx, geometry, filters=None):
-    if prepared.other is not None:
-        return strided.launch(dy, prepared.other, dx, geometry, filters)
+    filt, other = prepared
+    if other is not None:
+        return strided.launch(dy, other, dx, geometry, filters)
     N, _, H, W, C = dx.shape
     K = dy.shape[4]
     if dy.size >= 2**32:
         raise ValueError(f"dy has {dy.size} elements: 32-bit offsets reach 2**32 of them")
     if not aligned(dy.reshape(dy.size // K, K), dx.reshape(dx.size // C, C)):
         raise ValueError("dy and dx must begin on a 16-byte boundary")
-    filtering.transform_taps(prepared.filt, filters)
+    filtering.transform_taps(filt, filters)
     blocks = ceil_div(N * ((H + 1) // PATCH) * ((W + 1) // PATCH), BLOCK_M) * filters.shape[0]
     dgrad_minimal_filtering[blocks, THREADS, 0, SHARED_BYTES](dy, filters, dx, geometry.pad_h, geometry.pad_w)

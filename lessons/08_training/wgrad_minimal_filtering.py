@@ -17,7 +17,6 @@ Run: python -m lessons.08_training wgrad_minimal_filtering
 
 import importlib
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, float32, int64, uint32
@@ -145,25 +144,17 @@ def plan(K, C, number):
     return long_sums.choose(fitting(K, C), PRODUCTS * multiple(K, LEAST), C, number)
 
 
-class Workspace(NamedTuple):
-    """What becomes of x and dy, and the sums; for layers that the kernel does not do, wgrad_split_k's workspace."""
-
-    xs: object
-    dys: object
-    sums: object
-    other: object = None
-
-
 def workspace(problem):
+    """What becomes of x and dy, and the sums; for layers that the kernel does not do, wgrad_split_k's workspace."""
     p = problem
     number = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH)
     splits = plan(p.K, p.C, number)["SPLIT_K"]
     padded = multiple(number, splits * BLOCK_K)
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM)
     if not fits or PRODUCTS * padded * max(p.C, p.K) >= 2**32:  # 32-bit offsets reach that far
-        return Workspace(None, None, None, split_k.workspace(problem))
+        return None, None, None, split_k.workspace(problem)
     shapes = (PRODUCTS, padded, p.C), (PRODUCTS, padded, p.K), (splits, PRODUCTS, p.K, p.C)
-    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes))
+    return *(cuda.device_array(shape, np.float32) for shape in shapes), None
 
 
 def launch(x, dy, dfilt, geometry, workspace):

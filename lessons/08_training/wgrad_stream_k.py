@@ -162,28 +162,18 @@ def plan(N, P, Q, K, C):
     return Plan(tile, *cut(tiles, blocks(tile)))
 
 
-class Workspace(NamedTuple):
-    """What becomes of x and dy, the sums, the tables; for layers that the kernel does not do, that of another."""
-
-    xs: object
-    dys: object
-    sums: object
-    work: object
-    first_segments: object
-    other: object = None
-
-
 def workspace(problem):
+    """What becomes of x and dy, the sums, the tables; for layers that the kernel does not do, that of another."""
     p = problem
     rows = padded_patches(p.N, p.P, p.Q)
     tile, *tables = plan(p.N, p.P, p.Q, p.K, p.C)
     sums = int(tables[-1][-1]) * tile["BLOCK_M"] * tile["BLOCK_N"]
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
     if not fits or max(PRODUCTS * rows * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
-        return Workspace(*[None] * 5, minimal_filtering.workspace(problem))
+        return *[None] * 5, minimal_filtering.workspace(problem)
     shapes = (PRODUCTS, rows, p.C), (PRODUCTS, rows, p.K), sums
     arrays = [cuda.device_array(shape, np.float32) for shape in shapes]
-    return Workspace(*arrays, *[cuda.to_device(table) for table in tables])
+    return *arrays, *[cuda.to_device(table) for table in tables], None
 
 
 def launch(x, dy, dfilt, geometry, workspace):

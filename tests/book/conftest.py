@@ -19,6 +19,7 @@ def book():
     missing = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the book needs {', '.join(missing)}: make book")
+    shutil.rmtree(pictures.BOOK, ignore_errors=True)  # pages of before, which nobody leads to any more
     words = [sys.executable, "-m", "common", "book"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,7 +28,7 @@ ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has n
 PATIENCE = 120.0
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
 # Of the kernels of a class a run tries so many, others each day, but no slow one; python tests/classes.py tries all.
-DRAWN = 3
+DRAWN = 2
 SLOW = {
     "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps", "gemm_list_of_partial_sums",
     "gemm_plain_python_helper", "gemm_product_of_slices", "gemm_rows_along_z_once_more",
@@ -75,7 +75,7 @@ def on_any(kernel):
 
 
 def task(kernel, problem, **options):
-    precision = catalog.precision(kernel.path, kernel.text)
+    precision = catalog.said(kernel.path, kernel.text)["precision"]
     return Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), precision=precision, **options)
 
 

@@ -15,12 +15,11 @@ KERNEL = """
 @cuda.jit
 @narrow(signed={signed})
 @unroll
-def kernel(y):
+def kernel(y, x):
     zero, one, two = 0, 1, 2
     last = 0
     for i in range(3):
         last = i
-    y[0] = {expression}
 """
 HEAD = """
 from numba import cuda, float32, int32, int64, uint32, uint64
@@ -64,7 +63,7 @@ UNSIGNED = {
     "int64(zero) - 1": -1,
     "int64(zero - 1) + 1": 2**32,
     "uint64(one) << 40": 2**40,
-    "y.shape[0] * LARGE * 2": 2**32,
+    "x.shape[0] * LARGE * 2": 2**32,
     "float32(one) * 3 - 4": -1,
     "(LARGE - LARGE // 2 + one) // LARGE": 0,
 }
@@ -84,22 +83,23 @@ SIGNED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("expression", "signed", "wanted"),
-    [(text, False, value) for text, value in UNSIGNED.items()]
-    + [(text, True, value) for text, value in SIGNED.items()],
-)
-def test_the_compiler_and_the_tracer_wrap_around_alike(expression, signed, wanted, tmp_path):
+@pytest.mark.parametrize(("wanted", "signed"), [(UNSIGNED, False), (SIGNED, True)], ids=["unsigned", "signed"])
+def test_the_compiler_and_the_tracer_wrap_around_alike(wanted, signed, tmp_path):
     file = tmp_path / "narrow_kernel.py"
-    file.write_text(HEAD + KERNEL.format(expression=expression, signed=signed), encoding="utf-8")
+    stores = "".join(f"    y[{number}] = {expression}\n" for number, expression in enumerate(wanted))
+    file.write_text(HEAD + KERNEL.format(signed=signed) + stores, encoding="utf-8")
     names = {"__name__": "narrow_kernel"}
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
-    y = cuda.to_device(np.zeros(1, np.int64))
-    names["kernel"][1, 1](y)
-    assert y.copy_to_host()[0] == wanted
-    (stored,) = re.findall(r"st\.global\.u64\s+\[%\w+\], (%rd\d+)", ptx := compiled(names["kernel"])) or [""]
-    if "Idx" not in expression and "y." not in expression:  # what the compiler works out it stores as it is
-        assert re.search(rf"mov\.u64 \s*{stored}, {wanted};", ptx)
+    y, x = (cuda.to_device(np.zeros(size, np.int64)) for size in (len(wanted), 1))
+    names["kernel"][1, 1](y, x)
+    assert dict(zip(wanted, y.copy_to_host().tolist(), strict=True)) == wanted
+    ptx = compiled(names["kernel"], types.int64[::1], types.int64[::1])
+    stored = {
+        int(at or 0) // 8: value for at, value in re.findall(r"st\.global\.u64\s+\[%\w+\+?(\d*)\], (%rd\d+)", ptx)
+    }
+    for number, (expression, value) in enumerate(wanted.items()):
+        if "Idx" not in expression and "x.shape" not in expression:  # what the compiler works out it stores as it is
+            assert re.search(rf"mov\.u64 \s*{stored[number]}, {value};", ptx), expression
 
 
 def compiled(function, *arguments):

@@ -41,15 +41,18 @@ def test_the_page_is_short():
     assert len(KERNEL.splitlines()) <= 60
 
 
-@pytest.mark.parametrize("shape", ["M=64 N=64 K=64", "M=72 N=136 K=200", "M=1 N=8 K=8"])
-def test_the_page_s_kernel_is_right_and_compiles(write, shape):
+@pytest.mark.parametrize("shape", ["M=72 N=136 K=200", "M=1 N=8 K=8"])
+def test_the_page_s_kernel_is_right(write, shape):
     problem = problems.parse_shape("hgemm", shape)
-    module = catalog.load(write("hgemm_mine.py", KERNEL), "hgemm")
-    found = trace.run(module, problem, every=True)
+    found = trace.run(catalog.load(write("hgemm_mine.py", KERNEL), "hgemm"), problem, every=True)
     assert [kernel.faults for kernel in found.kernels] == [[]]
     a, b = inputs.integers(problem, 0)
     np.testing.assert_array_equal(found.output, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16))
-    (launch,) = codegen.distinct(codegen.launches(module, problem))
+
+
+def test_the_page_s_kernel_compiles(write):
+    module = catalog.load(write("hgemm_mine.py", KERNEL), "hgemm")
+    (launch,) = codegen.distinct(codegen.launches(module, problems.FIRST["hgemm"]))
     assert "add, 1, 1, 0, 1;" in codegen.ptx(launch, ["9.0a"])["9.0a"]
 
 

@@ -232,7 +232,8 @@ def test_what_the_pages_count_of_a_layer_and_of_epilogues():
 
 
 def test_the_fused_network_has_as_many_kernels_as_the_page_lists():
-    source = (catalog.LESSONS / TRAINING / "network" / "fused.py").read_text(encoding="utf-8")
+    files = (catalog.LESSONS / TRAINING / "network" / f"{name}.py" for name in ("fused", "parameters"))
+    source = "".join(path.read_text(encoding="utf-8") for path in files)  # the update is in what both kinds share
     text = pages(TRAINING)["network"]
     assert len(re.findall(r"\.launch\w*\(", source)) == 8
     assert "has eight kernels of its own" in text

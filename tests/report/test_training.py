@@ -29,7 +29,7 @@ def trained():
     ]
     return Trained(
         data="digits", learned=4000, held_out=1000, seed=0, batch=32, rate=0.05, momentum=0.9, decay=0.0005,
-        kernels="fused", captured=True, launches=9, history=history, code={"fused": "0" * 64}, run=RUN,
+        kernels="fused", launches=9, history=history, code={"fused": "0" * 64}, run=RUN,
         mistakes=[Mistake(number=17, label=4, said=9, pixels=pixels)] * 100,
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ for instruction, architectures in (("mma", sys.argv[1:]), ("wgmma", ["9.0a"])):
                           multiplied])
 print(json.dumps(found))
 """
-MMA = some(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], 3, 1)
+MMA = some(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], 6, 1)
 TEXTS = {
     ("mma", "f16"): "HMMA.16816.F32", ("mma", "tf32"): "HMMA.1688.F32.TF32", ("wgmma", "f16"): "HGMMA.64x256x16.F32",
     ("wgmma", "tf32"): "HGMMA.64x256x8.F32.TF32",

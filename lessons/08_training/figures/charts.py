@@ -5,20 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    gridded,
-    headings,
-    new_figure,
-    save,
-)
+from common.report import canvas
+from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION
 
 records = import_module("lessons.08_training.network.record")
 EAGER, GRAPH = records.EAGER, records.GRAPH
@@ -36,22 +24,22 @@ def draw_card(record, folder: Path) -> list[Path]:
     found = records.load(record.slug, record.folder)
     written = draw_run(found.trained, found.gpu.name, folder) if found and found.trained else []
     if found and found.compared:
-        written.append(save(losses(found.compared, found.gpu.name), folder / "training-beside"))
-        written.append(save(speeds(found.compared, found.gpu.name), folder / "training-speed"))
+        written.append(canvas.save(losses(found.compared, found.gpu.name), folder / "training-beside"))
+        written.append(canvas.save(speeds(found.compared, found.gpu.name), folder / "training-speed"))
     return written
 
 
 def draw_run(run, where: str, folder: Path) -> list[Path]:
     """Draw the curves of a run, and the digits that it got wrong if there are any; returns the PNG files."""
-    written = [save(curves(run, where), folder / "training-curves")]
+    written = [canvas.save(curves(run, where), folder / "training-curves")]
     if run.mistakes:
-        written.append(save(mistakes(run, where), folder / "training-mistakes"))
+        written.append(canvas.save(mistakes(run, where), folder / "training-mistakes"))
     return written
 
 
 def curves(run, where: str):
     """Loss of the epochs, logarithmic, learned and held-out; and the share of held-out digits that were wrong."""
-    figure, (left, right) = new_figure(9.6, 4.0, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 4.0, columns=2)
     epochs = np.arange(1, len(run.history) + 1)
     left.plot(epochs, [one.loss for one in run.history], color=BLUE, linewidth=2, label="while it learns")
     left.plot(epochs, [one.held_out_loss for one in run.history], color=ORANGE, linewidth=2, label="held-out digits")
@@ -67,9 +55,9 @@ def curves(run, where: str):
     )  # fmt: skip
     for axes in (left, right):
         axes.set_xlabel("epoch")
-        gridded(axes)
+        canvas.gridded(axes)
     title = f"{run.learned:,} digits, {len(run.history)} epochs in batches of {run.batch}"
-    headings(figure, title, f"{where}, {run.run.date}", legend=1)
+    canvas.headings(figure, title, f"{where}, {run.run.date}", legend=1)
     return figure
 
 
@@ -78,7 +66,7 @@ def mistakes(run, where: str):
     shown = run.mistakes[:SHOWN]
     columns = min(8, len(shown))
     rows = -(-len(shown) // columns)
-    figure, grid = new_figure(9.6, 1.0 + 1.45 * rows, rows=rows, columns=columns, squeeze=False)
+    figure, grid = canvas.new_figure(9.6, 1.0 + 1.45 * rows, rows=rows, columns=columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, shown, strict=False):
@@ -86,13 +74,13 @@ def mistakes(run, where: str):
         axes.set_title(f"{one.label}, said {one.said}", fontsize=10, color=INK)
     count = f"{len(run.mistakes)} of {run.held_out:,} held-out digits are wrong"
     more = f"; {len(shown)} of them" if len(shown) < len(run.mistakes) else ""
-    headings(figure, count + more, f"{where}, {run.run.date}")
+    canvas.headings(figure, count + more, f"{where}, {run.run.date}")
     return figure
 
 
 def losses(compared, where: str):
     """The losses of the same steps by the book and by PyTorch, and how far they lie apart."""
-    figure, (left, right) = new_figure(9.6, 4.0, columns=2)
+    figure, (left, right) = canvas.new_figure(9.6, 4.0, columns=2)
     steps = np.arange(1, len(compared.losses[EAGER]) + 1)
     theirs = np.array(compared.losses[EAGER])
     left.plot(steps, theirs, color=VERMILION, linewidth=5, alpha=0.4, label=EAGER)
@@ -106,15 +94,15 @@ def losses(compared, where: str):
     right.set_ylabel("relative difference of the losses")
     for axes in (left, right):
         axes.set_xlabel("step")
-        gridded(axes)
+        canvas.gridded(axes)
     title = f"The same weights, the same batches of {compared.batch}"
-    headings(figure, title, f"{where}, {compared.run.date}; {compared.library}", legend=1)
+    canvas.headings(figure, title, f"{where}, {compared.run.date}; {compared.library}", legend=1)
     return figure
 
 
 def speeds(compared, where: str):
     """Images learned each second over the size of a batch, both logarithmic."""
-    figure, axes = new_figure(9.6, 5.4)
+    figure, axes = canvas.new_figure(9.6, 5.4)
     names = list(dict.fromkeys(one.name for one in compared.speeds))
     own = dict(zip((name for name in names if name not in _OTHERS), _COLOURS, strict=False))
     for name in names:
@@ -128,8 +116,8 @@ def speeds(compared, where: str):
     axes.minorticks_off()
     axes.set_xlabel("digits in a batch")
     axes.set_ylabel("digits learned each second")
-    gridded(axes)
+    canvas.gridded(axes)
     axes.tick_params(colors=MUTED)
     source = f"{where}, {compared.run.date}; {compared.library}"
-    headings(figure, "A step of training, FP32", source, legend=-(-len(names) // 3))
+    canvas.headings(figure, "A step of training, FP32", source, legend=-(-len(names) // 3))
     return figure

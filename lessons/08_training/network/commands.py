@@ -267,7 +267,7 @@ def _trained(run, gpu):
     return record.Trained(
         data=_module("digits").SOURCE, learned=len(run.learned), held_out=len(held_out), seed=plan.seed,
         batch=plan.batch, rate=plan.rate, momentum=plan.momentum, decay=plan.decay, kernels=plan.kernels,
-        captured=run.launches is not None, launches=run.launches,
+        launches=run.launches,
         history=[record.Epoch(**asdict(one)) for one in run.history], mistakes=mistakes,
         code=record.code(),
         run=_provenance(gpu),

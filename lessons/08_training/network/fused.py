@@ -3,39 +3,26 @@
 What one kernel hands to the next passes through global memory once; nothing is written that only the next line reads.
 """
 
-from math import prod
-
 import numpy as np
 from numba import cuda
 
-from . import conv_pool, conv_pool_backward, head, update
+from . import conv_pool, conv_pool_backward, head
+from .parameters import Network
 from .pool import PLACE
 
 # Rows in which the parameters' gradients are added up: a constant, so that the sums are the same everywhere.
 PARTS = 256
 
 
-class Fused:
-    """A network for batches of ``batch`` digits, on ``parameters``, which several may share.
-
-    ``x`` [batch * SIZE * SIZE] and ``classes`` [batch] are the batch. A step writes its losses to the row of
-    ``losses`` [steps * batch] that ``counter`` names, its answers to ``said``, and moves ``counter`` on.
-    """
+class Fused(Network):
+    """The network as few kernels; ``partials`` has a row for each digit, or PARTS."""
 
     name = "fused"
 
-    def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0):
-        shape = parameters.shape
-        self.parameters, self.shape, self.batch = parameters, shape, batch
-        self.momentum, self.decay = momentum, decay
+    def __init__(self, parameters, batch, **options):
+        super().__init__(parameters, batch, **options)
+        shape, array = self.shape, self.array
         first, second = shape.first, shape.second
-
-        def array(*extents, dtype=np.float32):
-            return cuda.to_device(np.zeros(batch * prod(extents), dtype))
-
-        self.x, self.classes = array(shape.SIZE, shape.SIZE), array(dtype=np.int32)
-        self.rate, self.counter = cuda.to_device(np.zeros(1, np.float32)), cuda.to_device(np.zeros(1, np.int64))
-        self.losses, self.said = cuda.to_device(np.zeros(steps * batch, np.float32)), array(dtype=np.int32)
         pooled1, pooled2 = (first.WINDOWS, first.WINDOWS, first.K), (second.WINDOWS, second.WINDOWS, second.K)
         self.y1, self.places1, self.dy1 = array(*pooled1), array(*pooled1, dtype=PLACE), array(*pooled1)
         self.y2, self.places2, self.dy2 = array(*pooled2), array(*pooled2, dtype=PLACE), array(*pooled2)
@@ -64,15 +51,3 @@ class Fused:
         conv_pool_backward.launch_filter(
             shape.first, self.x, self.dy1, self.places1, self.partials, at["filt1"], at["bias1"]
         )
-
-    def update(self):
-        """Add up the gradients' parts, and descend."""
-        p = self.parameters
-        update.launch(p.values, p.velocities, p.gradients, self.partials, self.rate, self.momentum, self.decay,
-                      self.counter)  # fmt: skip
-
-    def step(self):
-        """All of the above on the batch that lies in ``x`` and ``classes``."""
-        self.forward()
-        self.backward()
-        self.update()

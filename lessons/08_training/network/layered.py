@@ -1,31 +1,22 @@
 """The network layer by layer: convolutions by steps of the lessons, a small kernel for each thing between them."""
 
-from math import prod
-
 import numpy as np
 from numba import cuda
 
-from . import activation, pool, update
+from . import activation, pool
 from .convolution import STEPS, Convolution
+from .parameters import Network
 
 
-class Layered:
-    """As :class:`fused.Fused`, from the same parameters; ``steps`` name the convolution's step and its gradients'."""
+class Layered(Network):
+    """The network layer by layer; ``kernels`` name the convolution's step and its gradients'."""
 
     name = "layered"
 
-    def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0, kernels=STEPS):
-        shape = parameters.shape
-        self.parameters, self.shape, self.batch = parameters, shape, batch
-        self.momentum, self.decay = momentum, decay
+    def __init__(self, parameters, batch, kernels=STEPS, **options):
+        super().__init__(parameters, batch, **options)
+        shape, array = self.shape, self.array
         first, second = shape.first, shape.second
-
-        def array(*extents, dtype=np.float32):
-            return cuda.to_device(np.zeros(batch * prod(extents), dtype))
-
-        self.x, self.classes = array(shape.SIZE, shape.SIZE), array(dtype=np.int32)
-        self.rate, self.counter = cuda.to_device(np.zeros(1, np.float32)), cuda.to_device(np.zeros(1, np.int64))
-        self.losses, self.said = cuda.to_device(np.zeros(steps * batch, np.float32)), array(dtype=np.int32)
         y1, dy1, a1, da1 = (
             array(layer, layer, first.K) for layer in (first.OUT, first.OUT, first.WINDOWS, first.WINDOWS)
         )
@@ -49,7 +40,7 @@ class Layered:
             for layer, arrays in ((first, (y1, a1, da1, dy1)), (second, (y2, a2, da2, dy2)))
         )
         self.logits, self.d_logits = (a.reshape((batch, shape.CLASSES)) for a in (logits, d_logits))
-        self.one_part = parameters.gradients.reshape((1, parameters.gradients.size))
+        self.partials = parameters.gradients.reshape((1, parameters.gradients.size))
 
     def forward(self):
         """Answers, losses, and the gradient of the logits."""
@@ -72,18 +63,6 @@ class Layered:
         convolution2.backward()
         self.pools[0].backward()
         convolution1.backward()
-
-    def update(self):
-        """Descend."""
-        p = self.parameters
-        update.launch(p.values, p.velocities, p.gradients, self.one_part, self.rate, self.momentum, self.decay,
-                      self.counter)  # fmt: skip
-
-    def step(self):
-        """All of the above on the batch that lies in ``x`` and ``classes``."""
-        self.forward()
-        self.backward()
-        self.update()
 
 
 def _layer(made, extents, number, x, y, dy, dx=None):

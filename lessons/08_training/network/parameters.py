@@ -1,9 +1,12 @@
-"""All parameters of the network in one array, so that one kernel updates them and one file keeps them."""
+"""All parameters of the network in one array, so that one kernel updates them and one file keeps them; and what
+networks of both kinds have besides."""
 
 from math import prod
 
 import numpy as np
 from numba import cuda
+
+from . import update
 
 
 class Parameters:
@@ -45,3 +48,36 @@ class Parameters:
         """Put flat arrays of the host in the place of these."""
         self.values.copy_to_device(np.ascontiguousarray(values, np.float32))
         self.velocities.copy_to_device(np.ascontiguousarray(velocities, np.float32))
+
+
+class Network:
+    """For batches of ``batch`` digits, on ``parameters``, which several may share.
+
+    ``x`` [batch * SIZE * SIZE] and ``classes`` [batch] are the batch. A step writes its losses to the row of
+    ``losses`` [steps * batch] that ``counter`` names, its answers to ``said``, and moves ``counter`` on.
+    ``partials`` are rows of all parameters' gradients, which an update adds up.
+    """
+
+    def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0):
+        shape = parameters.shape
+        self.parameters, self.shape, self.batch = parameters, shape, batch
+        self.momentum, self.decay = momentum, decay
+        self.x, self.classes = self.array(shape.SIZE, shape.SIZE), self.array(dtype=np.int32)
+        self.rate, self.counter = cuda.to_device(np.zeros(1, np.float32)), cuda.to_device(np.zeros(1, np.int64))
+        self.losses, self.said = cuda.to_device(np.zeros(steps * batch, np.float32)), self.array(dtype=np.int32)
+
+    def array(self, *extents, dtype=np.float32):
+        """A flat device array of zeros, so many for each digit of the batch."""
+        return cuda.to_device(np.zeros(self.batch * prod(extents), dtype))
+
+    def update(self):
+        """Add up the gradients' parts, and descend."""
+        p = self.parameters
+        update.launch(p.values, p.velocities, p.gradients, self.partials, self.rate, self.momentum, self.decay,
+                      self.counter)  # fmt: skip
+
+    def step(self):
+        """Forward, backward and update on the batch that lies in ``x`` and ``classes``."""
+        self.forward()
+        self.backward()
+        self.update()

@@ -67,7 +67,6 @@ class Trained(Struct, kw_only=True):
     momentum: Share
     decay: Amount
     kernels: Name
-    captured: bool
     history: Annotated[list[Epoch], Meta(min_length=1)]
     mistakes: list[Mistake]
     run: Run
