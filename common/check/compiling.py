@@ -25,7 +25,7 @@ from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
 from common.run import isolate, messages, stages
 from common.run.messages import Outcome, Result, StepResult, at
-from common.trace import result as traced
+from common.trace import cost as traced
 from common.trace import trace
 from common.trace.messages import Trace
 

@@ -24,7 +24,7 @@ from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
 from common.run.messages import FileTask, Finding, Result
-from common.trace import result as figures
+from common.trace import cost as figures
 from common.trace.messages import Traced
 
 # Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is

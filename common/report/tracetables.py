@@ -15,7 +15,7 @@ from common.catalog.problems import Problem
 from common.explain.faults import UNSOUND, Fault, telling
 from common.report.table import Cell, Table
 from common.run import isolate
-from common.trace import result as figures
+from common.trace import cost as figures
 from common.trace import trace
 from common.trace.hopper import engines as stages
 from common.trace.messages import Traced, TracedAccess, TracedKernel

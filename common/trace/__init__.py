@@ -4,7 +4,6 @@ Module by module; each imports from itself and from those below it:
 
     script         runs a program of anybody's, as it is
     trace          runs a step's blocks, or all launches of a program
-    result         makes a trace of what a ledger counted, and figures of a trace
     host           what a program finds in numba.cuda: arrays, streams, events, devices
     device_arrays  device arrays of the tracer, and arguments of launches
     executor       runs a translated kernel: masks, branches, loads and stores, products
@@ -15,13 +14,12 @@ Module by module; each imports from itself and from those below it:
     helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
     intrinsics     the registry of what kernels may call; what cuda.* does
     records        arrays of records
-    libdevice      functions of NVIDIA's libdevice
     shared         shared and local arrays
     memory         global and constant arrays
     races          accesses that nothing orders; barriers of a block, and of the grid
     views          arrays as a kernel sees them, their indices, and reads of what nothing has written
     state          the threads that run, what they did and when, and how a fault of one is reported
-    values         arithmetic as Numba types it
-    cost           sectors, wavefronts, and the ledger of a kernel
+    values         arithmetic as Numba types it; functions of math and libdevice
+    cost           sectors, wavefronts, the ledger of a kernel, and figures of a trace
     messages       what a child process can be asked to trace, and what a trace is
 """

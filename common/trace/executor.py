@@ -31,9 +31,10 @@ from common.trace.hopper.tma import Map
 from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
+from common.trace.messages import Point
 from common.trace.records import Record
 from common.trace.shared import Local, Shared
-from common.trace.state import Mask, Point, State, TraceError
+from common.trace.state import Mask, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 

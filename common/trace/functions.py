@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.trace import libdevice, translate, values, views
+from common.trace import translate, values, views
 from common.trace.expressions import UntranslatableError
 from common.trace.hopper import engines
 from common.trace.intrinsics import ENGINES, READS, Cuda, Intrinsic, model_of, unknown
@@ -124,7 +124,7 @@ class Names:
         if home == "numba.cuda.random":
             return self._called(getattr(value, "py_func", value))
         if home == "numba.cuda.libdevice":
-            return libdevice.of(value.__name__) or unknown(f"libdevice.{value.__name__}")
+            return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
         name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)

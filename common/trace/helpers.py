@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.trace import values, views
-from common.trace.cost import PAST_L1, WARP, Bools, Ints
+from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools, Ints
 from common.trace.intrinsics import READS, Code, intrinsic, one_number, shared_memory
 from common.trace.shared import Shared
-from common.trace.state import LEFT_OVER, State
+from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform
 from common.trace.views import View
 
@@ -224,9 +224,12 @@ def unrolled(state: State, line: int, count: Value) -> Any:
     return values.make_range(count)
 
 
-@intrinsic
-def shared_array(state: State, line: int, size: int) -> View:
-    return shared_memory(state, line, size, Cast(np.float32), alignment=16)
+def _shared_array(name: str, dtype: Any) -> None:
+    intrinsic(lambda state, line, size: shared_memory(state, line, size, Cast(dtype), alignment=16), name)
+
+
+_shared_array("shared_array", np.float32)
+_shared_array("half_array", np.float16)
 
 
 def _family(make: Callable[[int], Code], **widths: int) -> None:
@@ -291,11 +294,6 @@ def wait_group(state: State, line: int, pending: Value) -> None:
 
 
 # --- tensor cores ---
-
-
-@intrinsic
-def half_array(state: State, line: int, size: int) -> View:
-    return shared_memory(state, line, size, Cast(np.float16), alignment=16)
 
 
 @intrinsic

@@ -16,6 +16,7 @@ import numpy as np
 from common.catalog.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.trace.cost import WARP, Bools, Ints, Ledger
+from common.trace.messages import Point
 from common.trace.values import Value, uniform
 
 BARRIER = 20  # bits of a stamp below the number of barriers that a thread has passed: those count its syncwarps
@@ -162,11 +163,6 @@ class Log:
                 if told.any():
                     found[own] |= told & _followed(first[own], then[own], met.fence.who, met.fence.stamps)
         return found
-
-
-Point = tuple[int, int, int]
-
-LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
 
 
 class TraceError(RuntimeError):

@@ -29,12 +29,11 @@ from common.machine_code.capture import BoundStep
 from common.run import isolate
 from common.run.messages import at
 from common.trace import messages
-from common.trace.cost import MOST_PRINTED, Ints, Ledger
+from common.trace.cost import MOST_PRINTED, Ints, Ledger, report
 from common.trace.device_arrays import DeviceArray, allocate, argument, kind
 from common.trace.executor import Executor, Order
-from common.trace.messages import Traced, TracedKernel
-from common.trace.result import report
-from common.trace.state import Point, TraceError
+from common.trace.messages import Point, Traced, TracedKernel
+from common.trace.state import TraceError
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
 # shapes are the ECE408 layers with four images.

@@ -21,7 +21,7 @@ from common.report import agreement, tracetables
 from common.run import isolate
 from common.run.messages import LaunchResult
 from common.timing import tools
-from common.trace import result, trace
+from common.trace import cost, trace
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -309,10 +309,10 @@ def test_figures_of_memory_for_a_resource_card(here):
     (found,) = trace.results([trace.task(catalog.find("gemm_register_blocked"), problem)])
     kernel = found.main
     conflicts = round((16 * 12 + 16 + 8) / (16 * 12 + 8 + 8), 3)
-    assert result.traffic(found) == {
+    assert cost.traffic(found) == {
         "gemm_register_blocked": {"sectors_per_request": 16.0, "conflicts": conflicts, "bytes_per_fma": 0.0729}
     }
-    assert result.loads_per_fma(found) == {"global": 0.0039, "shared": 0.0625, "constant": 0.0}
+    assert cost.loads_per_fma(found) == {"global": 0.0039, "shared": 0.0625, "constant": 0.0}
     shared = kernel.per_fma["shared"]
     assert 4 * (shared["loaded_values"] + shared["stored_values"]) == pytest.approx(1.0625, abs=5e-5)
     outside = kernel.select("global")

@@ -60,9 +60,6 @@ class Barrier:
         """Is the phase of this parity complete, the last one that has it?"""
         return self.phase % 2 != parity % 2
 
-    def expect(self, count: int, line: int) -> None:
-        self.expected, self.expected_in = self.expected + count, line
-
     def arrive(self, given: Ints) -> bool:
         """One arrival; False if it is one too many."""
         if self.missing == 0:
@@ -206,7 +203,7 @@ def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, c
         text = f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
         state.fault_of(lane, "mbarrier", line, barrier.name, text)
     if barrier.missing:
-        barrier.expect(count, line)
+        barrier.expected, barrier.expected_in = barrier.expected + count, line
     if not barrier.arrive(given):
         came = f"all {barrier.arrivals} arrivals of the phase have come"
         still = f", and {barrier.expected - barrier.arrived} bytes have not" if barrier.expected else ""

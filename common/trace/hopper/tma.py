@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.trace.cost import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.hopper import layouts, mbarriers
 from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
 from common.trace.hopper.tiles import Agent, Tiles
 from common.trace.hopper.warps import STORE
 from common.trace.intrinsics import READS, one_number
-from common.trace.state import LEFT_OVER, State
+from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import View, as_offset
 
@@ -280,10 +280,18 @@ def tma_commit(state: State, line: int) -> None:
         state.engines.stores.setdefault(lane, Stores()).committed += 1
 
 
-def _wait(state: State, pending: int) -> None:
-    for lane in np.flatnonzero(state.mask.bits).tolist():
-        if lane in state.engines.stores:
-            state.engines.stores[lane].wait(state, lane, pending)
+def _register_wait(name: str) -> None:
+    def wait(state: State, line: int, pending: Value) -> None:
+        groups = one_number(state, line, name, pending)
+        for lane in np.flatnonzero(state.mask.bits).tolist():
+            if lane in state.engines.stores:
+                state.engines.stores[lane].wait(state, lane, groups)
+
+    on_engines(wait, name)
+
+
+_register_wait("tma_wait_read")
+_register_wait("tma_wait")
 
 
 def _register_load(name: str, axes: int, multicast: bool) -> None:
@@ -302,16 +310,6 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
 _register_load("tma_load2", 2, multicast=False)
 _register_load("tma_load2_multicast", 2, multicast=True)
 _register_load("tma_load_im2col", 8, multicast=False)
-
-
-@on_engines
-def tma_wait_read(state: State, line: int, pending: Value) -> None:
-    _wait(state, one_number(state, line, "tma_wait_read", pending))
-
-
-@on_engines
-def tma_wait(state: State, line: int, pending: Value) -> None:
-    _wait(state, one_number(state, line, "tma_wait", pending))
 
 
 def end(state: State) -> None:
