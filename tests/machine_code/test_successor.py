@@ -50,5 +50,5 @@ def test_a_step_compiles_and_a_helper_in_llvm_does_not():
 def test_a_record_that_is_none_is_refused(tmp_path):
     (tmp_path / successor.FILE).parent.mkdir()
     (tmp_path / successor.FILE).write_text(json.dumps({"compiler": "x", "steps": {"a": {}}}))
-    with pytest.raises(ValueError, match="preset is missing"):
+    with pytest.raises(ValueError, match="missing required field `preset`"):
         successor.load(tmp_path)
