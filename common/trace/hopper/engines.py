@@ -20,14 +20,13 @@ from common.trace import races
 from common.trace.cost import WARP, Ints
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import Tiles
+from common.trace.hopper.tiles import Groups, Tiles
 from common.trace.hopper.warps import WARPGROUP, AtBarrier, Clocks, Teams
 from common.trace.intrinsics import one_number, shared_memory
 from common.trace.messages import TracedSpan
 from common.trace.shared import Local
 from common.trace.state import BARRIER, State
 from common.trace.values import Cast, Value
-from common.trace.views import View
 
 
 class Engines:
@@ -39,8 +38,8 @@ class Engines:
         self.teams = Teams(state, split, together, self._resume)
         self.order = np.random.default_rng(seed)
         self.pipeline = Pipeline(recording)
-        self.queues: dict[int, Any] = {}  # a wgmma.Queue, by the warpgroup's first lane
-        self.stores: dict[int, Any] = {}  # a tma.Stores, by lane
+        self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
+        self.stores: defaultdict[int, Groups] = defaultdict(Groups)  # bulk stores, by lane
         self.loads: list[tuple[int, int, Any, str]] = []  # line, lane, mbarriers.Barrier, name of the tiles
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
@@ -250,14 +249,12 @@ WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the 
 _STARTS = 1024  # bytes, on which tiles begin
 
 
-@on_engines
-def half_tiles(state: State, line: int) -> View:
-    return shared_memory(state, line, 0, Cast(np.float16), _STARTS)
+def _tiles(name: str, dtype: Any) -> None:
+    on_engines(lambda state, line: shared_memory(state, line, 0, Cast(dtype), _STARTS), name)
 
 
-@on_engines
-def float_tiles(state: State, line: int) -> View:
-    return shared_memory(state, line, 0, Cast(np.float32), _STARTS)
+_tiles("half_tiles", np.float16)
+_tiles("float_tiles", np.float32)
 
 
 @on_engines

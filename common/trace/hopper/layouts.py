@@ -45,12 +45,9 @@ def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], 
     reach. To each ``taps`` is added. Raises ValueError for a base that the walk never comes to.
     """
     counts, place = [], base[0]
-    for name, first, low, high, step, extent in zip(
-        "dhw", base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True
-    ):
+    for first, low, high, step, extent in zip(base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True):
         if not (low <= first < extent + high) or (first - low) % step:
-            raise ValueError(f"{name}={first} of the base pixel is not among those from {low} to {extent + high - 1} "
-                             f"in steps of {step}")  # fmt: skip
+            raise ValueError(f"the walk has no base pixel {base}")
         counts.append(-(-(extent + high - low) // step))
         place = place * counts[-1] + (first - low) // step
     places = place + np.arange(count)

@@ -41,6 +41,24 @@ class Agent(NamedTuple):
     verb: str
 
 
+class Groups:
+    """What one agent has begun and not waited for, the oldest first, each with its group's number."""
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.under_way: list[tuple[int, Any]] = []
+
+    def begin(self, work: Any) -> None:
+        self.under_way.append((self.committed + 1, work))
+
+    def finish(self, state: State, pending: int) -> int:
+        """Carry out all but the last ``pending`` groups; the number of the last that is done."""
+        done = self.committed - pending
+        while self.under_way and self.under_way[0][0] <= done:
+            self.under_way.pop(0)[1].carry_out(state)
+        return done
+
+
 def _stamps(state: State, lanes: Any) -> Any:
     """The barriers that each of these lanes has passed."""
     return state.stamps if np.ndim(state.stamps) == 0 else state.stamps[lanes]

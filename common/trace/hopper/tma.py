@@ -93,7 +93,7 @@ class Load:
 
 @dataclass
 class Store:
-    """A box on its way to global memory, in its thread's group of this number."""
+    """A box on its way to global memory."""
 
     map: Map
     tiles: Tiles
@@ -101,29 +101,11 @@ class Store:
     target: Ints
     lane: int
     line: int
-    group: int
 
     def carry_out(self, state: State) -> None:
         """Read shared memory now, as late as it may be read, and write."""
         values = self.tiles.data[self.places]
         self.map.view.storage.write_box(state, self.map.view, self.target, values, self.lane, self.line)
-
-
-class Stores:
-    """The stores of one thread that are under way, the oldest first."""
-
-    def __init__(self) -> None:
-        self.committed = 0
-        self.under_way: list[Store] = []
-
-    def wait(self, state: State, lane: int, pending: int) -> None:
-        done = self.committed - pending
-        while self.under_way and self.under_way[0].group <= done:
-            self.under_way.pop(0).carry_out(state)
-        warp, clocks = lane // WARP, state.engines.clocks
-        known = np.zeros_like(clocks.known[warp])
-        known[clocks.of(STORE, warp)] = done
-        clocks.acquire_by(warp, 1 << lane % WARP, 0, known)  # others of its warp by its next syncwarp
 
 
 def _load(
@@ -263,13 +245,11 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         if places is None:
             continue
         target, inside = box.tile(at(row, lane), at(column, lane))
-        own = engine.stores.setdefault(lane, Stores())
+        own = engine.stores[lane]
         agent = Agent(lane // WARP, lane, line, "read by a bulk store")
         tiles.storage.read_by_engine(state, tiles, places, agent, STORE, own.committed + 1)
         kept = inside.reshape(-1)
-        own.under_way.append(
-            Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line, own.committed + 1)
-        )
+        own.begin(Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line))
         _count(state, line, "tma store", box, _sectors(box, target, inside))
         _shared(state, line, "tma store", tiles, box)
 
@@ -277,7 +257,7 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
 @on_engines
 def tma_commit(state: State, line: int) -> None:
     for lane in np.flatnonzero(state.mask.bits).tolist():
-        state.engines.stores.setdefault(lane, Stores()).committed += 1
+        state.engines.stores[lane].committed += 1
 
 
 def _register_wait(name: str) -> None:
@@ -285,7 +265,14 @@ def _register_wait(name: str) -> None:
         groups = one_number(state, line, name, pending)
         for lane in np.flatnonzero(state.mask.bits).tolist():
             if lane in state.engines.stores:
-                state.engines.stores[lane].wait(state, lane, groups)
+                done, warp, clocks = (
+                    state.engines.stores[lane].finish(state, groups),
+                    lane // WARP,
+                    state.engines.clocks,
+                )
+                known = np.zeros_like(clocks.known[warp])
+                known[clocks.of(STORE, warp)] = done
+                clocks.acquire_by(warp, 1 << lane % WARP, 0, known)  # others of its warp by its next syncwarp
 
     on_engines(wait, name)
 
@@ -319,8 +306,8 @@ def end(state: State) -> None:
             text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
             state.fault_of(lane, "copy-not-awaited", line, name, text)
     for lane, stores in state.engines.stores.items():
-        for store in stores.under_way:
-            what = "tma_wait_read" if store.group <= stores.committed else "tma_commit and no tma_wait_read"
+        for group, store in stores.under_way:
+            what = "tma_wait_read" if group <= stores.committed else "tma_commit and no tma_wait_read"
             name = store.map.name
             text = f"a store to {name} is still under way when its thread ends: no {what} comes after it"
             state.fault_of(lane, "copy-not-awaited", store.line, name, text)

@@ -59,9 +59,6 @@ class Form(NamedTuple):
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
-F16_REGISTERS = F16._replace(name="wgmma_f16_registers", registers=True)
-F16_ROWS_REGISTERS = F16_ROWS._replace(name="wgmma_f16_rows_registers", registers=True)
-TF32_REGISTERS = TF32._replace(name="wgmma_tf32_registers", registers=True)
 
 
 class Sums:
@@ -142,6 +139,7 @@ class Product:
         self.sums.open -= 1
         if not self.sums.open:
             self.sums.land(state)
+        state.engines.pipeline.multiplied(self.stages)
 
 
 class _Fragment:
@@ -166,22 +164,9 @@ class _Fragment:
         return found
 
 
-class Queue:
-    """The products of one warpgroup that are under way, the oldest first, each with its group's number."""
-
-    def __init__(self) -> None:
-        self.committed = 0
-        self.products: list[tuple[int, Product]] = []
-
-    def wait(self, state: State, lead: int, pending: int) -> None:
-        done = self.committed - pending
-        while self.products and self.products[0][0] <= done:
-            _, product = self.products.pop(0)
-            product.carry_out(state)
-            state.engines.pipeline.multiplied(product.stages)
-        clocks = state.engines.clocks
-        first = lead // WARP
-        clocks.learn(range(first, first + WARPGROUP // WARP), clocks.of(WGMMA, first), done)
+def _wait(state: State, lead: int, pending: int) -> None:
+    done, clocks, first = state.engines.queues[lead].finish(state, pending), state.engines.clocks, lead // WARP
+    clocks.learn(range(first, first + WARPGROUP // WARP), clocks.of(WGMMA, first), done)
 
 
 def warpgroups(state: State, line: int, name: str) -> list[int]:
@@ -278,7 +263,7 @@ def _start(
 
 def _begin(state: State, line: int, tiles: View, product: Product, lead: int) -> None:
     engine = state.engines
-    queue = engine.queues.setdefault(lead, Queue())
+    queue = engine.queues[lead]
     warps = np.arange(lead // WARP, lead // WARP + WARPGROUP // WARP)
     agent = Agent(warps, lead, line, "read by wgmma")
     operands = (("A", product.a, False), ("B", product.b.T, product.form.rows))
@@ -292,7 +277,7 @@ def _begin(state: State, line: int, tiles: View, product: Product, lead: int) ->
             product.stages += engine.pipeline.read(int(product.tiles.column[flat[0]]), line)
             product.tiles.read_by_engine(state, tiles, flat, agent, WGMMA, queue.committed + 1)
     product.sums.open += 1
-    queue.products.append((queue.committed + 1, product))
+    queue.begin(product)
 
 
 def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int, held: bool) -> Sums:
@@ -305,7 +290,7 @@ def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: in
             text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
             state.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
             while sums.open:
-                state.engines.queues[lead].wait(state, lead, 0)
+                _wait(state, lead, 0)
                 sums.open = 0
             break
     return Sums(state, acc, first, columns, lead, line, held)
@@ -349,14 +334,14 @@ def wgmma_fence(state: State, line: int) -> None:
 @on_engines
 def wgmma_commit(state: State, line: int) -> None:
     for lead in warpgroups(state, line, "wgmma_commit"):
-        state.engines.queues.setdefault(lead, Queue()).committed += 1
+        state.engines.queues[lead].committed += 1
 
 
 @on_engines
 def wgmma_wait(state: State, line: int, pending: Value) -> None:
     groups = one_number(state, line, "wgmma_wait", pending)
     for lead in warpgroups(state, line, "wgmma_wait"):
-        state.engines.queues.setdefault(lead, Queue()).wait(state, lead, groups)
+        _wait(state, lead, groups)
 
 
 @on_engines
@@ -381,14 +366,15 @@ def _register(form: Form) -> None:
     intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
 
 
-for _form in (F16, F16_ROWS, TF32, F16_REGISTERS, F16_ROWS_REGISTERS, TF32_REGISTERS):
+for _form in (F16, F16_ROWS, TF32):
     _register(_form)
+    _register(_form._replace(name=f"{_form.name}_registers", registers=True))
 
 
 def end(state: State) -> None:
     """All threads have ended: what is still under way is at fault."""
     for lead, queue in state.engines.queues.items():
-        for group, product in queue.products:
+        for group, product in queue.under_way:
             what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
             text = f"wgmma is still under way when its threads end: no {what} comes after it"
             state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")
