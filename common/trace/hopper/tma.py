@@ -262,14 +262,10 @@ def tma_commit(state: State, line: int) -> None:
 
 def _register_wait(name: str) -> None:
     def wait(state: State, line: int, pending: Value) -> None:
-        groups = one_number(state, line, name, pending)
+        groups, clocks = one_number(state, line, name, pending), state.engines.clocks
         for lane in np.flatnonzero(state.mask.bits).tolist():
             if lane in state.engines.stores:
-                done, warp, clocks = (
-                    state.engines.stores[lane].finish(state, groups),
-                    lane // WARP,
-                    state.engines.clocks,
-                )
+                done, warp = state.engines.stores[lane].finish(state, groups), lane // WARP
                 known = np.zeros_like(clocks.known[warp])
                 known[clocks.of(STORE, warp)] = done
                 clocks.acquire_by(warp, 1 << lane % WARP, 0, known)  # others of its warp by its next syncwarp
