@@ -261,14 +261,16 @@ def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
 def of_float64(path: Path) -> Fault:
     """The compiled kernel computes in float64, which is right and slow; the first line that may be why: a literal, a
     whole number that is added to, an array of no dtype."""
-    arguments = (argument for node in each(path, ast.Call) for argument in node.args)
-    wrapped = {id(inner) for argument in arguments for inner in ast.walk(argument)}  # as in float32(0.0)
-    constants = (node for node in each(path, ast.Constant) if id(node) not in wrapped)
+    nodes = list(each(path, ast.expr, ast.stmt))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    wrapped = {id(inner) for call in calls for one in call.args for inner in ast.walk(one)}  # as in float32(0.0)
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in wrapped]
     literals = [node.lineno for node in constants if type(node.value) is float]
-    added = {getattr(node.target, "id", "") for node in each(path, ast.AugAssign)}
-    whole = [node for node in each(path, ast.Assign) if type(getattr(node.value, "value", None)) is int]
+    added = {getattr(node.target, "id", "") for node in nodes if isinstance(node, ast.AugAssign)}
+    given = [node for node in nodes if isinstance(node, ast.Assign)]
+    whole = [node for node in given if type(getattr(node.value, "value", None)) is int]
     sums = [node.lineno for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
-    made = [node.lineno for node in each(path, ast.Call) if called(node) == "device_array"]
+    made = [node.lineno for node in calls if called(node) == "device_array"]
     untyped = [line for line in made if not re.search(r"dtype|np\.", line_of(path, line))]
     line = next(iter([*literals, *sums, *untyped]), None)
     return fault("float64", "the compiled kernel computes in float64", path, line)
