@@ -303,13 +303,21 @@ class Executor(State):
         if isinstance(array, Record):
             return array.load(self, index, line)
         if type(array) is not View:
-            return array[index]
+            return self._of_tuple(array, index, line) if isinstance(index, np.ndarray) else array[index]
         storage = array.storage
         if type(storage) is Local and not self.ledger.recording:  # most loads are of this kind
             at = _register(array, index)
             if at is not None and not storage.lacking and (value := storage.values[at]) is not None:
                 return value
         return array.load(self, index, line)
+
+    def _of_tuple(self, values: tuple[Value, ...], index: Any, line: int) -> Value:
+        """The number of a tuple that each lane chooses."""
+        wrong = self.mask.bits & ((index < -len(values)) | (index >= len(values)))
+        if wrong.any():
+            self.fault("outside", line, "", f"a tuple of {len(values)} is read at {index[wrong][0]}", wrong)
+        rows = np.stack([np.broadcast_to(value, index.shape) for value in values])
+        return rows[np.where(wrong, 0, index), np.arange(len(index))]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if isinstance(array, Record):

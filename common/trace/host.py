@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import linecache
 import math
 import sys
@@ -274,6 +275,26 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
 
 
 @contextmanager
+def _under_the_successor_s_name() -> Iterator[None]:
+    """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
+    for name in ("random", "libdevice", "extending"):
+        importlib.import_module(f"numba.cuda.{name}")
+    loaded = {f"numba_cuda_mlir{name[5:]}": sys.modules[name] for name in list(sys.modules) if _of_numba(name)}
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "numba_cuda_mlir"}
+    sys.modules.update(loaded)
+    try:
+        yield
+    finally:
+        for name in loaded:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+def _of_numba(name: str) -> bool:
+    return name == "numba" or name.startswith("numba.")
+
+
+@contextmanager
 def in_place(said: set[str]) -> Iterator[Gpu]:
     """Meanwhile the functions of ``numba.cuda`` for the host are the tracer's; ``said``: what the user must know."""
     from numba import cuda
@@ -308,6 +329,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
         open_.enter_context(replaced(cuda.runtime, get_version=lambda: (12, 8)))
         open_.enter_context(replaced(builtins, exec=_remembered))
+        open_.enter_context(_under_the_successor_s_name())
         open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
         open_.enter_context(
             replaced(
