@@ -250,6 +250,10 @@ class Executor(State):
             return self._turns(items, line)
         return self._again(items) if leaves else items
 
+    def unpacked(self, value: Any, line: int) -> Any:
+        """What several variables are given at once; of an array its elements."""
+        return tuple(self.iterate(value, line, False)) if type(value) is View else value
+
     def _again(self, items: Any) -> Iterator[Any]:
         mask = self.mask
         for item in items:

@@ -274,6 +274,21 @@ def _spread(self: Any, array: Any, shape: Any) -> Any:
     return np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
 
 
+def _copying(said: set[str]) -> Any:
+    """``copy_to_host``, which notes in ``said`` what a copy holds that nothing has written."""
+    copy = Array.copy_to_host
+
+    def copy_to_host(self: Array, ary: Any = None, stream: Any = None) -> Any:
+        written = self.storage.written if self.storage is not None else None
+        if written is not None and self.size == len(written) and not written.all():
+            missing = np.flatnonzero(~written)
+            first = f"{len(missing)} of {len(written)} elements, the first at {int(missing[0])}"
+            said.add(f"a copy to the host holds elements that nothing has written: {first}")
+        return copy(self, ary, stream)
+
+    return copy_to_host
+
+
 @contextmanager
 def _under_the_successor_s_name() -> Iterator[None]:
     """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
@@ -330,6 +345,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         open_.enter_context(replaced(cuda.runtime, get_version=lambda: (12, 8)))
         open_.enter_context(replaced(builtins, exec=_remembered))
         open_.enter_context(_under_the_successor_s_name())
+        open_.enter_context(replaced(Array, copy_to_host=_copying(said)))
         open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
         open_.enter_context(
             replaced(

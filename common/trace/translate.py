@@ -190,6 +190,8 @@ class _Translator(Expressions):
         if isinstance(target, ast.Tuple | ast.List):
             parts = [self.fresh("_v") for _ in target.elts]
             unpacked = ast.Tuple([ast.Name(part, ast.Store()) for part in parts], ast.Store())
+            if not isinstance(value, ast.Tuple):
+                value = self.ask("unpacked", value, self.line(target))
             out: list[ast.stmt] = [ast.Assign([unpacked], value, None)]
             for element, part in zip(target.elts, parts, strict=True):
                 out += self.assign(element, self.load(part))

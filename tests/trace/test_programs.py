@@ -45,6 +45,17 @@ def test_two_dashes_end_the_options_of_run(words, own, stops):
     assert (scripts._own_options(options), options.stop) == (own, stops)
 
 
+def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
+    program = tmp_path / "short.py"
+    program.write_text(
+        "import numpy as np\nfrom numba import cuda\n\n@cuda.jit\ndef k(a):\n    a[cuda.grid(1)] = 1\n\n"
+        "d = cuda.device_array(100, np.float32)\nk[100 // 32, 32](d)\nd.copy_to_host()\n"
+    )
+    found = script.run(program, [])
+    assert found.status == "right"
+    assert any("4 of 100 elements, the first at 96" in note for note in found.notes)
+
+
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
 
 
