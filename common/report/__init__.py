@@ -11,7 +11,7 @@ Module by module:
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
     worth         what each step gained over the one it grew from
-    compilers     numba-cuda beside its successor
+    compilers     numba-cuda beside its successor, the tracer beside the simulator
     pages         tables and figures inside Markdown pages
     tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files

@@ -1,6 +1,10 @@
-"""What two compilers make of the steps: numba-cuda, and its successor."""
+"""Two compilers beside each other, numba-cuda and its successor, and Numba's simulator beside the tracer."""
 
 from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
 
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
@@ -36,3 +40,38 @@ def table(code: MachineCode) -> Table:
     tools = f"{record.compiler} and {figures.versions(code.tools)}"
     what = "numba-cuda → its successor: the innermost multiply loop"
     return Table(header, rows, f"{kinds.compiled(what, successor.ARCHITECTURE, tools, None)} {refused}")
+
+
+def simulator() -> Table:
+    """What Numba's simulator shows of the programs of tests/trace/programs, and what the tracer does."""
+    path = records.RESULTS / "programs" / "simulator.json"
+    if not path.exists():
+        raise kinds.UnmeasuredError(path.name)
+    found = json.loads(path.read_text(encoding="utf-8")).values()
+    right = [one for one in found if one["kind"] == "right"]
+    wrong = [one for one in found if one["kind"] != "right"]
+    silent = [one for one in wrong if one["simulator"]["ended"] == "silent"]
+
+    def ended(these: list[dict[str, Any]], how: str) -> str:
+        return str(sum(one["simulator"]["ended"] == how for one in these))
+
+    def faulty(these: list[dict[str, Any]]) -> str:
+        return str(sum(bool(one["tracer"]["faults"]) for one in these))
+
+    def seconds(by: str) -> str:
+        return f"{statistics.median(one[by]['seconds'] for one in found):.1f}"
+
+    rows = [
+        [f"right programs, {len(right)}: run to their end", ended(right, "silent"), str(len(right))],
+        ["right programs: accused, or stopped by what is not known", ended(right, "error"), faulty(right)],
+        [f"wrong programs, {len(wrong)}: stopped or named", ended(wrong, "error"), faulty(wrong)],
+        [
+            "wrong programs: run to their end without a word",
+            ended(wrong, "silent"),
+            str(len(wrong) - int(faulty(wrong))),
+        ],
+        ["seconds a program, the median", seconds("simulator"), seconds("tracer")],
+    ]
+    unseen = ", ".join(f"`{kind}`" for kind in sorted({one["kind"] for one in silent}))
+    note = f"The simulator is silent about {unseen}."
+    return Table(["", "Numba's simulator", "the tracer"], rows, note)

@@ -35,6 +35,7 @@ def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
 kind("worth")(worth.figure)
 kind("worth", kinds.TABLES)(worth.table)
 kind("compilers", kinds.TABLES)(compilers.table)
+kind("simulator", kinds.TABLES)(compilers.simulator)
 
 _BLOCK = _marker(" table:", " end table ", "\n")
 _EXERCISE = _marker(" exercise:", " end exercise ", "\n")
