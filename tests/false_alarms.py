@@ -48,7 +48,9 @@ def everything() -> list[Right]:
         for step in (*catalog.steps(), *catalog.experiments())
     ]
     solved = [one for one in exercises.everything() if one.kind != "predict" and one.name not in LESS]
-    return kernels + [Right(f"solutions/{one.name}", one.ladder, one.solution, one.precision) for one in solved]
+    return kernels + [
+        Right(f"solutions/{one.name}", one.ladder, one.write_solution(), one.precision) for one in solved
+    ]
 
 
 def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:

@@ -9,9 +9,9 @@ import kernels
 import pytest
 from sampling import some
 
-from common.catalog import catalog, device, lessontext, limits, problems, sources
+from common.catalog import catalog, device, lessontext, limits, problems, shipped, sources
 from common.check import plan, run
-from common.edit import history, loop, shipped
+from common.edit import history, loop
 from common.records import records
 from common.records.records import Record
 from common.run import isolate

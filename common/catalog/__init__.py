@@ -5,6 +5,7 @@ Module by module:
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
     sources       what a result depends on: imports, hashes of code, versions of packages
     lessontext    what a lesson says of its steps
+    shipped       files that a reader may edit, as they came
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     inputs        seeded operands whose sums are exact, and normals

@@ -1,8 +1,9 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
-An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution has the same name under ``solutions``. What is
-not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` (:class:`Entry`) for each, in order. What nobody
-should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` (:class:`Spoilers`) for each.
+An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
+it. What is not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` (:class:`Entry`) for each, in order.
+What nobody should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` (:class:`Spoilers`) for
+each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, problems, schema, sources, store
+from common.catalog import catalog, problems, schema, shipped, sources, store
 from common.catalog.problems import Problem
 from common.catalog.schema import Amount, Count, Name
 
@@ -26,10 +27,11 @@ BLANK, END = "# >>> your code", "# <<<"
 SHAPES = problems.EXERCISED
 PRESETS = {**problems.DEFAULT_PRESET, "gemm": "gemm-2048"}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
+SOLUTIONS = catalog.ROOT / ".workbook" / "solutions"
 
 
 class ExerciseError(ValueError):
-    """There is no such exercise, or what is kept of a student's cannot be read."""
+    """There is no such exercise, or what is kept of a student's or was shipped cannot be read."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,8 +81,30 @@ class Exercise(Entry, frozen=True, kw_only=True):
     path: Path
 
     @property
-    def solution(self) -> Path:
-        return self.path.parent.parent / "solutions" / self.path.name
+    def solution(self) -> str:
+        """The source with the blanks filled or the bug mended: the exercise as shipped, changed as its diff says.
+
+        Raises ExerciseError if the file is edited and what was shipped is not known.
+        """
+        lesson = catalog.LESSONS / self.lesson
+        given, diff = lesson / "exercises" / f"{self.name}.py", lesson / "solutions" / f"{self.name}.diff"
+        if given.is_file() and not shipped.edited(given):
+            with contextlib.suppress(ValueError):  # a comment is other than shipped
+                return patched(store.read_text(given), store.read_text(diff))
+        text = shipped.text(given)
+        try:
+            return patched((text or b"").decode("utf-8"), store.read_text(diff))
+        except ValueError:
+            raise ExerciseError(
+                f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: put that back"
+            ) from None
+
+    def write_solution(self) -> Path:
+        """Its solution as a file, below ``.workbook``."""
+        path, text = SOLUTIONS / f"{self.name}.py", self.solution.encode()
+        if not path.is_file() or store.read_bytes(path) != text:
+            store.write(path, text)
+        return path
 
     @property
     def ladder(self) -> str:
@@ -118,11 +142,24 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
     @property
     def _said(self) -> dict[str, str | None]:
-        return catalog.said(self.solution, store.read_text(self.solution))
+        return catalog.said(self.path, self.solution)
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
         return [problems.parse_shape(self.ladder, text) for text in self.shapes]
+
+
+def patched(text: str, diff: str) -> str:
+    """A text, changed as a unified diff says; raises ValueError if the diff is of another text."""
+    lines, changed, at = text.splitlines(), list[str](), 0
+    for first, hunk in re.findall(r"^@@ -(\d+)[^\n]*\n((?:[ +-][^\n]*\n|\n)+)", diff, re.MULTILINE):
+        start = int(first) - 1
+        old = [line[1:] for line in hunk.splitlines() if not line.startswith("+")]
+        if lines[start : start + len(old)] != old:
+            raise ValueError(f"line {first}: not the lines that the diff is of")
+        changed += lines[at:start] + [line[1:] for line in hunk.splitlines() if not line.startswith("-")]
+        at = start + len(old)
+    return "\n".join([*changed, *lines[at:], ""])
 
 
 def everything(root: Path = catalog.LESSONS) -> list[Exercise]:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, exercises, sources, store
+from common.catalog import catalog, exercises, shipped, sources, store
 from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
-from common.edit import history, loop, shipped, words
+from common.edit import history, loop, words
 from common.run import isolate
 
 _SHOWN_EVENTS = 30

@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from common.catalog import catalog, device, exercises
+from common.catalog import catalog, device, exercises, shipped
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
-from common.edit import history, shipped
+from common.edit import history
 from common.grade import folders, grade
 from common.report import tables
 from common.timing import measuring

@@ -6,13 +6,12 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, shipped
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
-from common.edit import shipped
 from common.records import records
 from common.report import tables
 from common.run import isolate

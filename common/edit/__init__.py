@@ -3,7 +3,6 @@
 Module by module:
 
     loop          an edited step, stage by stage; and when a file is saved
-    shipped       the steps as they came
     history       every source that was run, and its verdict
     words         all this in sentences for the terminal
 """

@@ -19,11 +19,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from common.catalog import problems, schema, store
+from common.catalog import problems, schema, shipped, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
-from common.edit import history, shipped
+from common.edit import history
 from common.edit.history import Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel

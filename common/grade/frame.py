@@ -89,7 +89,7 @@ def departure(exercise: Exercise, text: str) -> str | None:
     """What a file changes of its exercise that is not its to change; None if nothing, or if it is not Python."""
     if exercise.kind not in ("write", "bug"):
         return None
-    given = exercise.solution.read_text(encoding="utf-8")
+    given = exercise.solution
     try:
         ast.parse(text)
         if exercise.kind == "write":

@@ -24,13 +24,12 @@ from typing import Any
 
 from msgspec import structs
 
-from common.catalog import catalog, exercises, problems, sources
+from common.catalog import catalog, exercises, problems, shipped, sources, store
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
-from common.catalog.exercises import Exercise
+from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
-from common.edit import shipped
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
 from common.grade.folders import Submission, in_one_line, printable
@@ -122,6 +121,8 @@ class Grader:
             grade = Grade("", printable(file.path.stem), "unknown", *place)
         try:
             self._judge(grade, file, target)
+        except ExerciseError as error:
+            grade.findings.append(Finding("unjudged", f"cannot be judged: {error}"))
         except Exception as error:  # one file must not cost the verdicts on others
             text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
             grade.findings.append(Finding("unjudged", text))
@@ -142,8 +143,8 @@ class Grader:
         if exercise and exercise.kind == "predict":
             grade.findings, grade.notes = answers.predicted(exercise, file.text)
             return
-        given = exercise.solution if exercise else target.path
-        strange = frame.foreign(file.text, given.read_text(encoding="utf-8"), grade.kind not in READS)
+        given = exercise.solution if exercise else store.read_text(target.path)
+        strange = frame.foreign(file.text, given, grade.kind not in READS)
         if strange:
             said = "; ".join([*strange[:3], *([f"and {len(strange) - 3} more"] if len(strange) > 3 else [])])
             said += ": there is no use for it here, so the file was not run"
@@ -165,7 +166,7 @@ class Grader:
         departure = frame.departure(exercise, text)
         if departure:
             grade.findings.append(Finding("frame", departure))
-        if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
+        if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
             grade.notes.append("the same code as the solution")
 
     def fresh(self, target: Exercise | Step) -> list[Problem]:
@@ -183,7 +184,7 @@ class Grader:
 
 def solution_of(target: Exercise | Step) -> Path:
     """The file of the exercise's solution, or the step as it lies in its lesson."""
-    return target.solution if isinstance(target, Exercise) else target.path
+    return target.write_solution() if isinstance(target, Exercise) else target.path
 
 
 def own_shapes(target: Exercise | Step) -> list[Problem]:

@@ -107,7 +107,7 @@ def test_the_collection_is_complete():
     assert Counter(kernel.kind for kernel in CORPUS) == classes.SIZES
     assert set(classes.CLASSES) == set(classes.SIZES)
     tables = store.read_toml(mutants.FOLDER / "mutants.toml")
-    assert tables.keys() == {*BASES, *mutants.OF_LESSONS, mutants.WHOLE}  # and none is there for nothing
+    assert tables.keys() == {*BASES, *mutants.STEPS, *mutants.SOLVED, mutants.WHOLE}  # and none is there for nothing
     assert tables[mutants.WHOLE].keys() == {path.stem for path in (mutants.FOLDER / "whole").glob("*.py")}
 
 

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from common import cli
-from common.catalog import cache, catalog, device, exercises, problems, sources
+from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
 from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
-from common.edit import history, shipped
+from common.edit import history
 from common.grade import folders, grade
 from common.records import records
 from common.records.entries import Point, Sweep

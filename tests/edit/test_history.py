@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from common import cli
-from common.catalog import catalog, exercises, sources, store
-from common.edit import history, shipped
+from common.catalog import catalog, exercises, shipped, sources, store
+from common.edit import history
 from common.edit.history import Event, HistoryError
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
@@ -117,8 +117,7 @@ def test_what_is_noted_as_shipped_is_so():
 @pytest.mark.parametrize("name", ["memory", STEP])
 def test_without_git_a_deleted_file_comes_back(call, lessons, name):
     shipped.keep_copies()
-    path = next(lessons.rglob(f"{name}.py")) if name == "memory" else next(
-        path for path in lessons.rglob(f"{name}.py") if path.parent.name != "solutions")  # fmt: skip
+    path = next(lessons.rglob(f"{name}.py"))
     original = path.read_bytes()
     path.unlink()
     assert call("reset", name)[0] == RIGHT
@@ -144,6 +143,29 @@ def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, gi
     assert path.read_bytes() == original
     assert call("restore", name)[0] == RIGHT
     assert path.read_bytes() == edited
+
+
+@GIT
+def test_an_edited_exercise_has_its_solution_still(lessons, git):
+    one = exercises.find("gemm_double")
+    path, solution = lessons / "01_naive" / "exercises" / "gemm_double.py", one.solution
+    edit(path, "@cuda.jit\n", "@cuda.jit\n# mine\n")
+    assert one.solution != path.read_text()
+    edit(path, "float32(", "float64(")
+    git("commit", "-qam", "mine")
+    assert one.solution == one.write_solution().read_text() == solution
+
+
+def test_without_git_an_exercise_that_was_edited_before_any_copy_is_not_judged(call, lessons):
+    path = lessons / "01_naive" / "exercises" / "gemm_double.py"
+    original, _ = path.read_bytes(), edit(path, "@cuda.jit\n", "@cuda.jit()\n")
+    assert "exercises/gemm_double.py is edited, and neither git nor .workbook has it as shipped" in " ".join(
+        call("grade", "01.5", "--sim")[1].split()
+    )
+    path.write_bytes(original)
+    shipped.keep_copies()
+    edit(path, "@cuda.jit\n", "@cuda.jit()\n")
+    assert "@cuda.jit\n" in exercises.find("01.5").solution
 
 
 @GIT

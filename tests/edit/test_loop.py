@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 
 from common import cli
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, shipped
 from common.catalog.catalog import Step
 from common.check import plan
 from common.commands import edits
-from common.edit import history, loop, shipped, words
+from common.edit import history, loop, words
 from common.edit.history import Event, Figures
 from common.explain.faults import Fault
 from common.run import isolate

@@ -26,7 +26,7 @@ def test_answers_are_read_and_never_run():
 
 @pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
 def test_a_solution_passes_and_an_unsolved_file_does_not(exercise):
-    findings, notes = answers.predicted(exercise, exercise.solution.read_text(encoding="utf-8"))
+    findings, notes = answers.predicted(exercise, exercise.solution)
     assert (findings, len(notes)) == ([], len(exercise.answers))
     unsolved, _ = answers.predicted(exercise, exercise.path.read_text(encoding="utf-8"))
     assert [one.kind for one in unsolved] == ["unanswered"]
@@ -118,11 +118,7 @@ def test_an_expected_value_that_makes_no_sense_says_so(text):
 
 def test_a_wrong_prediction_says_which_way_and_does_not_tell():
     one = next(one for one in ALL if one.name == "predict_worked_example")
-    text = (
-        one.solution.read_text()
-        .replace("ZEROS_OF_0 = 2 * 3", "ZEROS_OF_0 = 7")
-        .replace("GEMM_K = 3 * 2 * 3", "GEMM_K = None")
-    )
+    text = one.solution.replace("ZEROS_OF_0 = 2 * 3", "ZEROS_OF_0 = 7").replace("GEMM_K = 3 * 2 * 3", "GEMM_K = None")
     findings, notes = answers.predicted(one, text)
     said = [f"{finding.kind}: {finding.message}" for finding in findings]
     assert said == [

@@ -21,10 +21,10 @@ LESSONS = sorted({one.lesson for one in ALL})
 # --- structure ---
 
 
-def between_markers(path):
-    """The code lines between the markers of a file, comments and empty lines left out."""
+def between_markers(text):
+    """The code lines between the markers of a source, comments and empty lines left out."""
     blank = rf"^ *{re.escape(exercises.BLANK)}[^\n]*\n(.*?)^ *{re.escape(exercises.END)}$"
-    parts = re.findall(blank, path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    parts = re.findall(blank, text, re.DOTALL | re.MULTILINE)
     return [line for part in parts for line in part.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
@@ -33,16 +33,14 @@ def test_a_lesson_has_exercises_of_every_kind(lesson):
     here = [one for one in ALL if one.lesson == lesson]
     assert len(here) >= 4
     assert {one.kind for one in here} == set(get_args(exercises.Kind))
-    files = {
-        path.name for part in ("exercises", "solutions") for path in (catalog.LESSONS / lesson / part).glob("*.py")
-    }
-    assert files == {one.path.name for one in here}
+    for files in ("exercises/*.py", "solutions/*.diff"):
+        assert {path.stem for path in (catalog.LESSONS / lesson).glob(files)} == {one.name for one in here}
 
 
 def test_there_are_forty_and_one_from_a_blank_file_in_each_lesson():
     assert len(ALL) >= 40
     assert catalog.lessons() == LESSONS
-    blank = [one for one in KERNELS if any("def launch(" in line for line in between_markers(one.path))]
+    blank = [one for one in KERNELS if any("def launch(" in line for line in between_markers(one.path.read_text()))]
     assert [one.lesson for one in blank] == LESSONS
 
 
@@ -50,14 +48,14 @@ def test_there_are_forty_and_one_from_a_blank_file_in_each_lesson():
 def test_an_exercise_has_what_a_student_needs(exercise):
     assert len(exercise.hints) == 3
     assert len(set(exercise.hints)) == len(exercise.hints)
-    for path in (exercise.path, exercise.solution):
-        text = path.read_text()
+    for text in (exercise.path.read_text(), exercise.solution):
         said = {"bug": "find the bug"}.get(exercise.kind, exercise.kind)
         assert text.startswith(f'"""Exercise {exercise.number}, {said}: ')
         assert f"\nGrade: python -m common grade {exercise.number}\n" in text
         asked = f"at least {exercise.floor:g} percent of the floor's rate on {exercise.preset}.\nGrade:"
         assert (asked in text) == bool(exercise.floor)
         assert len(text.splitlines()) <= 100
+        assert max(map(len, text.splitlines())) <= 118
     step_names = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     assert exercise.name not in step_names
 
@@ -65,7 +63,7 @@ def test_an_exercise_has_what_a_student_needs(exercise):
 @pytest.mark.parametrize("exercise", [one for one in ALL if one.kind == "write"], ids=lambda one: one.number)
 def test_a_blank_is_marked_and_of_the_stated_size(exercise):
     marker = re.compile(rf" *{exercises.BLANK}.*?\n *{exercises.END}\n", re.DOTALL)
-    unsolved, solved = exercise.path.read_text(), exercise.solution.read_text()
+    unsolved, solved = exercise.path.read_text(), exercise.solution
     assert marker.sub("", unsolved) == marker.sub("", solved)
     blank = rf" *{exercises.BLANK}: (\d+) (lines?)\n(.*?)\n *{exercises.END}$"
     stated = re.findall(blank, solved, re.DOTALL | re.MULTILINE)
@@ -73,14 +71,14 @@ def test_a_blank_is_marked_and_of_the_stated_size(exercise):
         code = [line for line in filled.splitlines() if line.strip() and not line.strip().startswith("#")]
         assert (len(code), word) == (int(count), "line" if count == "1" else "lines")
     assert len(stated) == solved.count(exercises.BLANK)
-    assert len(between_markers(exercise.solution)) == sum(int(count) for count, _, _ in stated) == exercise.lines
-    placeholders = [line.strip() for line in between_markers(exercise.path)]
+    assert len(between_markers(solved)) == sum(int(count) for count, _, _ in stated) == exercise.lines
+    placeholders = [line.strip() for line in between_markers(unsolved)]
     assert all(line == "pass" or line.endswith("= 0") or line.startswith("def launch(") for line in placeholders)
 
 
 @pytest.mark.parametrize("exercise", [one for one in ALL if one.kind == "bug"], ids=lambda one: one.number)
 def test_a_bug_is_as_small_as_stated(exercise):
-    old, new = (path.read_text().splitlines() for path in (exercise.path, exercise.solution))
+    old, new = exercise.path.read_text().splitlines(), exercise.solution.splitlines()
     changed = 0
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         changed += max(i2 - i1, j2 - j1) if tag != "equal" else 0
@@ -172,6 +170,14 @@ def test_who_looks_around_among_the_exercises_reads_no_hint_and_no_answer(lesson
         assert [words for words in told if words in text] == [], one.name
     spoilers = (folder / "solutions" / "spoilers.toml").read_text(encoding="utf-8")
     assert spoilers.startswith("# Hints and answers. To see one hint at a time: python -m common hint NUMBER\n")
+
+
+def test_a_diff_of_another_text_is_refused():
+    diff = "--- a\n+++ b\n@@ -2,3 +2,3 @@\n two\n-three\n+3\n\n@@ -7,2 +7 @@\n-seven\n eight\n"
+    text = "one\ntwo\nthree\n\nfive\nsix\nseven\neight\n"
+    assert exercises.patched(text, diff) == "one\ntwo\n3\n\nfive\nsix\neight\n"
+    with pytest.raises(ValueError, match="line 7: "):
+        exercises.patched(text.replace("seven", "7"), diff)
 
 
 def test_hints_come_one_at_a_time_and_are_remembered(tmp_path):

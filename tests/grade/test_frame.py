@@ -17,7 +17,7 @@ KERNELS = [one for one in exercises.everything() if one.kind != "predict"]
 
 @cache
 def solved(name=ONE):
-    return exercises.find(name).solution.read_text(encoding="utf-8")
+    return exercises.find(name).solution
 
 
 def filled(code):
@@ -31,8 +31,7 @@ def filled(code):
 
 @pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
 def test_exercise_and_solution_have_one_frame(exercise):
-    for path in (exercise.path, exercise.solution):
-        text = path.read_text(encoding="utf-8")
+    for text in (exercise.path.read_text(encoding="utf-8"), exercise.solution):
         said = text.replace('"""Ex', '"""Another ex').replace("    # store", "")
         assert frame.departure(exercise, text) is frame.departure(exercise, said) is None
         assert frame.foreign(text, "") == []

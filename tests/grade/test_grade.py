@@ -38,7 +38,7 @@ WRONG_TRIED = some(range(len(WRONG)), 40, 4)
 
 
 def solved(name=ONE):
-    return exercises.find(name).solution.read_text(encoding="utf-8")
+    return exercises.find(name).solution
 
 
 def graded(write, name, text, machine=(None, None), seconds=60.0):
@@ -213,7 +213,7 @@ def test_an_endless_launch_is_ended_and_its_line_told(write):
 )  # fmt: skip
 def test_what_is_right_at_the_shapes_of_the_exercise_alone_does_not_pass(write, name, old, new, kind, says):
     one = exercises.find(name)
-    text = one.solution.read_text(encoding="utf-8")
+    text = one.solution
     assert text.count(old) == 1
     require(graded(write, name, text.replace(old, new)), kind, says)
 
@@ -425,7 +425,7 @@ def test_grade_says_what_passes_and_remembers_it(call):
     assert code == 1
     assert "unanswered: no value yet for P, Q, GEMM_M" in out
     assert "a hint: python -m common hint 05.1" in out
-    code, out, err = call("grade", str(exercises.find("05.1").solution), "--sim", "--json")
+    code, out, err = call("grade", str(exercises.find("05.1").write_solution()), "--sim", "--json")
     (verdict,) = json.loads(out)["grades"]
     assert (code, verdict["target"], verdict["passed"], verdict["student"]) == (0, "05.1", True, "")
     assert "passed" in err
@@ -435,7 +435,7 @@ def test_grade_says_what_passes_and_remembers_it(call):
 
 def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
     one = exercises.find("05.1")
-    monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, path=one.solution)])
+    monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, path=one.write_solution())])
     assert call("grade", "05.1", "--sim")[0] == 0
     said = f"05.1 another worked example, by hand: hint 1 of 3\n  {one.hints[0][:40]}"
     assert call("hint", "05.1")[1].startswith(said)

@@ -7,21 +7,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from common.catalog import catalog, problems, store
+from common.catalog import catalog, exercises, problems, store
 from common.catalog.problems import Problem
 from common.check import plan
 
 FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
-# Bases that are a lesson's: a step or the solution of an exercise.
-OF_LESSONS = {
-    "dgrad_direct": "08_training",
-    "gemm_tf32_fragments": "06_tensor_cores/solutions",
-    "hconv3d_corner_off_by_one": "07_hopper/solutions",
-    "hgemm_one_warpgroup": "07_hopper/solutions",
-    "hgemm_released_too_early": "07_hopper/solutions",
-    "hgemm_wrong_group": "06_tensor_cores/solutions",
-}
+# Bases that are a lesson's: steps, and exercises as solved.
+STEPS = {"dgrad_direct"}
+SOLVED = {
+    "gemm_tf32_fragments", "hconv3d_corner_off_by_one", "hgemm_one_warpgroup", "hgemm_released_too_early",
+    "hgemm_wrong_group",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,11 @@ def everything() -> dict[str, Mutant]:
 
 def read(base, name, *, mistake="", shown=None, expect=None, on_gpu=None, changes=()) -> Mutant:
     """One entry of ``mutants.toml``."""
-    folder = catalog.LESSONS / OF_LESSONS[base] if base in OF_LESSONS else FOLDER / "bases"
-    path = FOLDER / WHOLE / f"{name}.py" if base == WHOLE else folder / f"{base}.py"
-    text = path.read_text(encoding="utf-8")
+    if base in SOLVED:
+        text = exercises.find(base).solution
+    else:
+        path = FOLDER / WHOLE / f"{name}.py" if base == WHOLE else FOLDER / "bases" / f"{base}.py"
+        text = (catalog.find(base).path if base in STEPS else path).read_text(encoding="utf-8")
     said, _, code = text.removeprefix('"""').partition('"""\n')
     if base == WHOLE:
         mistake, kernel = said, text

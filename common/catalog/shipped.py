@@ -1,0 +1,175 @@
+"""What the workbook shipped: each file that a reader may edit as it came, whatever was done to it since.
+
+``lessons/shipped.json``, which ``python -m common ship`` writes, has the hash of each one's code. Its text comes
+from git: the newest version, from HEAD back, with that hash; so edits may be committed. Without git (a zip file),
+every file that still has that hash is copied to ``.workbook/shipped`` when the history is first used.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from common.catalog import catalog, sources, store
+
+_GIT_SECONDS = 20
+_OLD_VERSIONS = 100
+_NOTED = "shipped.json"
+FOLDER = catalog.ROOT / ".workbook" / "shipped"
+
+
+def everything() -> list[Path]:
+    """All that can be edited and brought back: steps, experiments, exercises and helpers, and those that are gone."""
+    lessons = [catalog.LESSONS / name for name in catalog.lessons()]
+    folders = [folder / part for folder in lessons for part in (".", "experiments", "exercises")]
+    there = {path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
+    return sorted({*there, *catalog.helpers_by_name(catalog.LESSONS).values(), *_noted()})
+
+
+def files(lesson: str) -> list[Path]:
+    """The files of a lesson's steps and experiments."""
+    folder = catalog.LESSONS / lesson
+    return [path for path in everything() if path.parent in (folder, folder / "experiments")]
+
+
+def helpers() -> list[Path]:
+    """The files that steps import."""
+    return [path for path in everything() if catalog.is_helper(path)]
+
+
+def find(name: str) -> Path:
+    """The file of a step, experiment, helper or exercise, even if it was deleted or its header is broken.
+
+    Raises CatalogError.
+    """
+    known = everything()
+    for path in known:
+        if path.stem == name:
+            return path
+    raise catalog.CatalogError(f"step {name!r} is unknown: files are {', '.join(path.stem for path in known)}")
+
+
+def text(path: Path) -> bytes | None:
+    """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
+    wanted = _wanted(path)
+    newest = None
+    for version in _versions(path):
+        newest = newest or version
+        if wanted is None or _code(version) == wanted:
+            return version
+    for place in (_copy(path), path):
+        if place.is_file() and wanted is not None and _code(store.read_bytes(place)) == wanted:
+            return store.read_bytes(place)
+    return newest
+
+
+def edited(path: Path) -> bool:
+    """Does the code at ``path`` differ from what was shipped? Comments, docstrings and layout do not count.
+
+    True when what was shipped is not known.
+    """
+    present = _code(store.read_bytes(path))
+    wanted = _wanted(path)
+    if wanted is not None and present == wanted:
+        return False
+    shipped = text(path)
+    return shipped is None or present is None or _code(shipped) != present
+
+
+def edited_helpers(path: Path | None = None) -> list[Path]:
+    """The helpers that are edited, of those that a file imports, or of all."""
+    found = helpers() if path is None else sources.imported_helpers(path)
+    return [one for one in found if text(one) is not None and (not one.is_file() or edited(one))]
+
+
+def as_shipped(path: Path) -> bool:
+    """Is neither a file nor any helper that it imports edited?"""
+    return not (edited(path) or edited_helpers(path))
+
+
+def keep_copies() -> None:
+    """Copy each file that is still as shipped and that git does not have; raises StoreError if that fails."""
+    for path, wanted in _noted().items():
+        if path not in _tracked() and path.is_file() and not _copy(path).exists():
+            source = store.read_bytes(path)
+            if _code(source) == wanted:
+                store.write(_copy(path), source)
+
+
+def note() -> Path:
+    """Take all files for shipped as they are now; returns the file that says so."""
+    there = [path for path in everything() if path.is_file()]
+    hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
+    path = catalog.LESSONS / _NOTED
+    store.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
+    forget()
+    return path
+
+
+def forget() -> None:
+    """Ask git, and read what is noted, anew."""
+    _tracked.cache_clear()
+    _noted.cache_clear()
+
+
+def _copy(path: Path) -> Path:
+    inside = path.is_relative_to(catalog.LESSONS)
+    return FOLDER / (path.relative_to(catalog.LESSONS) if inside else path.name)
+
+
+def _code(source: bytes) -> str | None:
+    """The hash of a source's code; None if it is not Python."""
+    try:
+        return sources.code_hash(source.decode("utf-8"))
+    except (SyntaxError, ValueError):
+        return None
+
+
+@cache
+def _noted() -> dict[Path, str]:
+    """The code hash of each file as shipped."""
+    path = catalog.LESSONS / _NOTED
+    hashes = store.read_json(path) if path.exists() else {}
+    return {catalog.LESSONS / name: value for name, value in hashes.items()}
+
+
+def _wanted(path: Path) -> str | None:
+    """The code hash that the file of this name had as shipped; None if it was not shipped."""
+    return next((value for known, value in _noted().items() if known.name == path.name), None)
+
+
+@cache
+def _tracked() -> frozenset[Path]:
+    """The files below lessons/ that the last commit has; none without git."""
+    listed = _git("ls-tree", "-r", "-z", "--name-only", "HEAD", "lessons") or b""
+    return frozenset(catalog.ROOT / name for name in listed.decode().split("\0") if name)
+
+
+def _versions(path: Path) -> Iterator[bytes]:
+    """The committed versions of a file, the newest first."""
+    if path not in _tracked():
+        return
+    name = path.relative_to(catalog.ROOT).as_posix()
+    newest = _git("show", f"HEAD:./{name}")
+    if newest is None:
+        return
+    yield newest
+    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "HEAD", "--", name) or b""
+    for commit in commits.decode().split():
+        version = _git("show", f"{commit}:./{name}")
+        if version is not None:
+            yield version
+
+
+def _git(*words: str) -> bytes | None:
+    """What git says; None if there is no git, no repository, or no answer."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
