@@ -16,23 +16,22 @@ from numba.types import float16
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_or_zero, half_array, wait_group
-from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.pasted import pasted, walk
 from lessons.toolkit.tiles import keep, mask_words, require_offsets, window_table, windows
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+fragments = importlib.import_module("lessons.06_tensor_cores.helpers.hconv3d_fragments")
 one_by_one = importlib.import_module("lessons.06_tensor_cores.helpers.one_by_one")
 planning = importlib.import_module("lessons.06_tensor_cores.helpers.hconv3d_plan")
-place, multiply = pipelined.place, pipelined.multiply
+place, multiply, load_fragments = pipelined.place, pipelined.multiply, fragments.load_fragments
 
 REQUIRES = "8.0"
 BLOCK_K, WARP_M, WARP_N = pipelined.BLOCK_K, pipelined.WARP_M, pipelined.WARP_N
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
 
-MMA_M, MMA_N, MMA_K, K_STEPS = pipelined.MMA_M, pipelined.MMA_N, pipelined.MMA_K, pipelined.K_STEPS
-ROWS, COLUMNS, ACC_ROW = pipelined.ROWS, pipelined.COLUMNS, pipelined.ACC_ROW  # instructions that tile a warp's tile
+ROWS, ACC_ROW, K_STEPS = pipelined.ROWS, pipelined.ACC_ROW, pipelined.K_STEPS
 A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
 PIECES = planning.PIECES
 
@@ -47,15 +46,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
     MASKS, ENTRY = BLOCK_M * WORDS, 1 + WORDS  # words; an entry of the table: an offset and the bits it needs
-    begin_window = windows(WORDS)
-
-    @inlined
-    def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
-        """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
-        for i in range(ROWS):
-            ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
-        for j in range(0, COLUMNS, 2):
-            ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
+    begin_window, name_rows = windows(WORDS), fragments.reading(BLOCK_M)
 
     @inlined
     def copy_pieces(tiles, start, source, filt_from, gemm_k, k0):
@@ -112,14 +103,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             begin_window(starts, masks, row, uint32(m0 + row), GEMM_M, extents, filters, outputs, geometry)
         cuda.syncthreads()
 
-        # locate: where in a pair of tiles the rows lie that this lane names to ldmatrix. Rows of B are columns of the
-        # product: eight, the same rows eight k further, the next eight
-        a_row, a_column = warp_m + lane % uint32(16), lane // uint32(16) * uint32(HALVES)
-        b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
-        b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
-        for k in unrolled(K_STEPS):
-            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column, uint32(BLOCK_K))
-            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column, uint32(BLOCK_K))
+        # locate: where in a pair of tiles the rows lie that this lane names to ldmatrix
+        name_rows(a_at, b_at, lane, warp_m, warp_n)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):

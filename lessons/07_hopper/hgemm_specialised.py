@@ -22,7 +22,6 @@ from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
-store_part = importlib.import_module("lessons.07_hopper.hgemm_wgmma").store_part
 tma = importlib.import_module("lessons.07_hopper.hgemm_tma")
 following, load_tiles = tma.following, tma.load_tiles
 
@@ -127,7 +126,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
             # store
             m, n = int64(m0 + thread // uint32(32) * uint32(16)), int64(n0)
             for part in unrolled(PARTS):
-                store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
+                hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 
 
 def launch(a, b, c):

@@ -21,7 +21,6 @@ from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
-store_part = importlib.import_module("lessons.07_hopper.hgemm_wgmma").store_part
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -128,7 +127,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
     # store
     m = m0 + thread // uint32(32) * uint32(16)
     for part in unrolled(PARTS):
-        store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+        hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
 
 
 def launch(a, b, c):

@@ -20,7 +20,6 @@ from lessons.toolkit.memory import (
     commit_group,
     copy8_async,
     copy8_guarded,
-    store2_guarded,
     wait_group,
 )
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -61,16 +60,6 @@ def place(row, column, rows):
     """Where in a tile of so many rows an element lies: panels of 64 columns, whose pieces of eight change places."""
     panel, column = column // uint32(ROW), column % uint32(ROW)
     return (panel * rows + row) * uint32(ROW) + (column ^ row % uint32(8) * uint32(HALVES))
-
-
-@inlined
-def store_part(c, m, n, acc, first, paired):
-    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
-    for j in range(8):
-        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
 
 
 @lru_cache
@@ -161,7 +150,7 @@ def specialise(full):
         wait_group(0)
         m = m0 + thread // uint32(32) * uint32(16)
         for part in unrolled(PARTS):
-            store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+            hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
 
     return hgemm_wgmma
 

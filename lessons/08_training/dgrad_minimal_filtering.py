@@ -24,14 +24,13 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import card
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4_or_zero, store4
+from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4_or_zero
 from lessons.toolkit.tiles import ceil_div, multiple, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 strided = importlib.import_module("lessons.08_training.dgrad_strided")
 filtering = importlib.import_module("lessons.08_training.helpers.filtering")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
-LANES_N = register_tiles.LANES_N
 TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
 of_inputs = filtering.of_inputs
 
@@ -55,7 +54,6 @@ SHARED_BYTES = 2 * 4 * SIZE  # two pairs of tiles
 COPIES = B_SIZE // (THREADS * VECTOR)
 LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
-store_patches = filtering.storing(BLOCK_M, BLOCK_N, OUT_ROW, THREADS)
 PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
@@ -63,9 +61,10 @@ if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK
         f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {THREAD_M=} {THREAD_N=}: must make a tile for the 32 lanes of a warp, "
         f"{THREADS=} rows of windows, four filters of each, and room for the products in two pairs of tiles"
     )
-row_of = of.row_of
 A_FRAG, B_FRAG, TILE = of.A_FRAG, of.B_FRAG, of.ACC
 ACC = WINDOW * TILE
+leave_products = filtering.leaving(of, BLOCK_M, THREAD_M, THREAD_N, OUT_ROW)
+store_patches = filtering.storing(BLOCK_M, BLOCK_N, OUT_ROW, THREADS)
 
 
 # A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
@@ -110,17 +109,10 @@ def arrive(source, here, tiles, start):
 
 
 @inlined
-def first_of_lane():
-    """The thread's first row and column of a product, as in gemm_tuned; a tile is one warp's."""
-    lane = uint32(cuda.threadIdx.x) % 32
-    return (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % LANES_N * VECTOR
-
-
-@inlined
 def first_of_thread():
     """Where the thread's values of its warp's row of products begin, in either tile."""
     warp = uint32(cuda.threadIdx.x) // 32
-    thread_m, thread_n = first_of_lane()
+    thread_m, thread_n = filtering.first_of_lane()
     return warp * A_ROW + thread_m, warp * WINDOW * BLOCK_N + thread_n
 
 
@@ -175,14 +167,9 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     # multiply: for each filter the four products of the warp's row
     multiply((K + BLOCK_K - 1) // BLOCK_K, int64(0), source, here, tiles, a_frag, b_frag, acc)
 
-    # store: the products of a patch meet in shared memory
+    # store: the products of a patch meet in shared memory, and leave four channels at a time
     cuda.syncthreads()
-    warp, (thread_m, thread_n) = thread // 32, first_of_lane()
-    for product in unrolled(WINDOW):
-        for i in unrolled(THREAD_M):
-            there = ((warp * WINDOW + product) * BLOCK_M + thread_m + row_of(i)) * OUT_ROW + thread_n
-            for j in unrolled(THREAD_N // VECTOR):
-                store4(tiles, there + j * VECTOR * LANES_N, acc, product * TILE + i * THREAD_N + j * VECTOR)
+    leave_products(tiles, acc)
     cuda.syncthreads()
     store_patches(dx, tiles, N, first_patch, patches_h, patches_w, block_n)
 

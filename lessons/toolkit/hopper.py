@@ -19,6 +19,7 @@ from numba.types import float16
 
 from lessons.toolkit import ptx
 from lessons.toolkit.grid import multiprocessors
+from lessons.toolkit.memory import store2_guarded
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.ptx import FLOAT, LONG, WORD
 from lessons.toolkit.unroll import inlined
@@ -279,6 +280,16 @@ def wgmma_wait(typing_context, pending):
         return None
     text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
     return types.void(pending), ptx.instruction(text, "-")
+
+
+@inlined
+def store_part(c, m, n, acc, first, paired):
+    """A warp's sums, from acc[first] on, to 16 rows of 64 columns of C from (m, n) on; paired: as store2_guarded."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    for j in range(8):
+        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
+        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
 
 
 # --- the copy engine ---

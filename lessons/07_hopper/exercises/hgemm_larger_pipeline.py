@@ -14,7 +14,7 @@ from numba import cuda, float32, uint32, uint64
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
@@ -43,9 +43,7 @@ def hgemm_larger_pipeline(a_map, b_map, c, K, paired):
     blocks_n = (c.shape[1] + BLOCK_N - 1) // BLOCK_N
     m0, n0 = cuda.blockIdx.x // blocks_n * BLOCK_M, cuda.blockIdx.x % blocks_n * BLOCK_N
     if thread == 0:
-        for s in range(STAGES):
-            hopper.barrier_init(filled, s, 1)
-            hopper.barrier_init(emptied, s, CONSUMERS)
+        hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
         hopper.publish_barriers()
     cuda.syncthreads()
 
@@ -59,9 +57,7 @@ def hgemm_larger_pipeline(a_map, b_map, c, K, paired):
             for panel in range(PARTS):
                 at = stage * uint32(STAGE) + uint32(A_SIZE + panel * PANEL)
                 hopper.tma_load2(tiles, at, b_map, filled, stage, k0, n0 + panel * 64)
-            stage += uint32(1)
-            if stage == uint32(STAGES):
-                stage, parity = uint32(0), parity ^ uint32(1)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
     elif thread < ASKS:
         for part in unrolled(PARTS):
             for i in range(PART):
@@ -80,17 +76,12 @@ def hgemm_larger_pipeline(a_map, b_map, c, K, paired):
             hopper.wgmma_wait(0)
             if thread % uint32(128) == 0:
                 hopper.barrier_arrive(emptied, stage)
-            stage += uint32(1)
-            if stage == uint32(STAGES):
-                stage, parity = uint32(0), parity ^ uint32(1)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
 
         # store
-        lane = thread % uint32(32)
-        m, n = m0 + thread // uint32(32) * uint32(16) + lane // uint32(4), n0 + lane % uint32(4) * uint32(2)
+        m = m0 + thread // uint32(32) * uint32(16)
         for part in unrolled(PARTS):
-            for j in range(8):
-                store2_guarded(c, m, n + part * 64 + j * 8, acc, uint32(part * PART + 4 * j), paired)
-                store2_guarded(c, m + 8, n + part * 64 + j * 8, acc, uint32(part * PART + 4 * j + 2), paired)
+            hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
 
 
 def launch(a, b, c):

@@ -13,7 +13,7 @@ from numba import cuda, float32, uint32, uint64
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
@@ -38,9 +38,7 @@ def hgemm_producer(a_map, b_map, c, K, paired):
     # locate
     tiles_m, tiles_n = (c.shape[0] + BLOCK_M - 1) // BLOCK_M, (c.shape[1] + BLOCK_N - 1) // BLOCK_N
     if thread == 0:
-        for s in range(STAGES):
-            hopper.barrier_init(filled, s, 1)
-            hopper.barrier_init(emptied, s, 1)
+        hopper.open_stages(filled, emptied, STAGES, 1)
         hopper.publish_barriers()
     cuda.syncthreads()
 
@@ -69,16 +67,10 @@ def hgemm_producer(a_map, b_map, c, K, paired):
                 hopper.wgmma_wait(0)
                 if thread == 0:
                     hopper.barrier_arrive(emptied, stage)
-                stage += uint32(1)
-                if stage == uint32(STAGES):
-                    stage, parity = uint32(0), parity ^ uint32(1)
+                stage, parity = hopper.next_stage(stage, parity, STAGES)
 
             # store
-            lane = thread % uint32(32)
-            m, n = m0 + thread // uint32(32) * uint32(16) + lane // uint32(4), n0 + lane % uint32(4) * uint32(2)
-            for j in range(8):
-                store2_guarded(c, m, n + j * 8, acc, 4 * j, paired)
-                store2_guarded(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+            hopper.store_part(c, m0 + thread // uint32(32) * uint32(16), n0, acc, uint32(0), paired)
 
 
 def launch(a, b, c):

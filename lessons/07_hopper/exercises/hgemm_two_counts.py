@@ -12,7 +12,7 @@ from numba import cuda, float32, uint32, uint64
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.memory import aligned, store2_guarded
+from lessons.toolkit.memory import aligned
 from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "9.0a"
@@ -51,9 +51,7 @@ def hgemm_two_counts(a_map, b_map, c, K, paired):
             hopper.barrier_expect(filled, stage, STAGE_BYTES)
             hopper.tma_load2(tiles, stage * uint32(STAGE), a_map, filled, stage, m0, k0)
             hopper.tma_load2(tiles, stage * uint32(STAGE) + uint32(A_SIZE), b_map, filled, stage, k0, n0)
-            stage += uint32(1)
-            if stage == uint32(STAGES):
-                stage, parity = uint32(0), parity ^ uint32(1)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
     elif thread < 128:
         for i in range(ACC):
             acc[i] = float32(0.0)
@@ -71,16 +69,10 @@ def hgemm_two_counts(a_map, b_map, c, K, paired):
             hopper.wgmma_wait(0)
             if thread % uint32(32) == 0:
                 hopper.barrier_arrive(emptied, stage)
-            stage += uint32(1)
-            if stage == uint32(STAGES):
-                stage, parity = uint32(0), parity ^ uint32(1)
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
 
         # store
-        lane = thread % uint32(32)
-        m, n = m0 + thread // uint32(32) * uint32(16) + lane // uint32(4), n0 + lane % uint32(4) * uint32(2)
-        for j in range(8):
-            store2_guarded(c, m, n + j * 8, acc, 4 * j, paired)
-            store2_guarded(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+        hopper.store_part(c, m0 + thread // uint32(32) * uint32(16), n0, acc, uint32(0), paired)
 
 
 def launch(a, b, c):

@@ -12,6 +12,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 201
 """
 
 from functools import lru_cache
+from importlib import import_module
 
 from numba import cuda, float32, int64, uint32
 
@@ -20,6 +21,7 @@ from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+LANES_N = import_module("lessons.08_training.helpers.register_tiles").LANES_N
 TAPS = 3  # along either axis
 PATCH = 2  # outputs along either axis that share their products
 WINDOW = PATCH + TAPS - 1  # inputs of them
@@ -83,6 +85,31 @@ def elements_of(products, v, elements):
         m0, m1 = products[first], products[first + VECTOR]
         m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
         elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
+
+
+@inlined
+def first_of_lane():
+    """The thread's first row and column of a product, as in gemm_tuned; a tile is one warp's."""
+    lane = uint32(cuda.threadIdx.x) % 32
+    return (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % LANES_N * VECTOR
+
+
+def leaving(of, BLOCK_M, THREAD_M, THREAD_N, ROW):
+    """Build the device function that leaves a warp's row of products in shared memory, ROW values for each patch."""
+    row_of, TILE = of.row_of, of.ACC
+
+    @pasted
+    @unroll
+    def leave_products(tiles, acc):
+        thread = uint32(cuda.threadIdx.x)
+        warp, (thread_m, thread_n) = thread // 32, first_of_lane()
+        for product in unrolled(WINDOW):
+            for i in unrolled(THREAD_M):
+                there = ((warp * WINDOW + product) * BLOCK_M + thread_m + row_of(i)) * ROW + thread_n
+                for j in unrolled(THREAD_N // VECTOR):
+                    store4(tiles, there + j * VECTOR * LANES_N, acc, product * TILE + i * THREAD_N + j * VECTOR)
+
+    return leave_products
 
 
 def storing(BLOCK_M, BLOCK_N, ROW, THREADS):

@@ -1,0 +1,40 @@
+"""How a warp of hconv3d_mma reads its fragments; rows of B are filters, so ldmatrix reads both tiles as they lie."""
+
+import importlib
+
+from numba import uint32
+
+from lessons.toolkit.memory import HALVES
+from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+BLOCK_K, MMA_M, MMA_N, MMA_K = pipelined.BLOCK_K, pipelined.MMA_M, pipelined.MMA_N, pipelined.MMA_K
+ROWS, COLUMNS, K_STEPS, place = pipelined.ROWS, pipelined.COLUMNS, pipelined.K_STEPS, pipelined.place
+
+
+def reading(BLOCK_M):
+    """Build the device function that says which rows a lane names to ldmatrix, in tiles of which A has BLOCK_M."""
+
+    @pasted
+    @unroll
+    def name_rows(a_at, b_at, lane, warp_m, warp_n):
+        """Rows of B are columns of the product: eight, the same rows eight k further, the next eight."""
+        a_row, a_column = warp_m + lane % uint32(16), lane // uint32(16) * uint32(HALVES)
+        b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
+        b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
+        for k in unrolled(K_STEPS):
+            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column, uint32(BLOCK_K))
+            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column, uint32(BLOCK_K))
+
+    return name_rows
+
+
+@inlined
+def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
+    """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
+    for i in range(ROWS):
+        ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
+    for j in range(0, COLUMNS, 2):
+        ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
