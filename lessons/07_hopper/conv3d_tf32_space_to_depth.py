@@ -1,4 +1,4 @@
-"""conv3d_tf32_space_to_depth: hconv3d_space_to_depth on float32 arrays, rounded to TF32 by the engine that copies them.
+"""conv3d_tf32_space_to_depth: hconv3d_space_to_depth on float32 arrays, rounded to TF32 on their way.
 
 Previous step: conv3d_tf32_im2col
 New idea: as in hconv3d_space_to_depth of the ladder beside this one, blocks of pixels become pixels. Blocks of 2 x 2

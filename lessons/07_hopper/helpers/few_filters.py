@@ -75,7 +75,7 @@ def plan(y_shape, filt_shape, geometry):
     """
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
-    BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if C <= width or width == ROW)
+    BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if width >= C or width == ROW)
     shape = {
         "Q": Q, "S": S, "DILATION": geometry.dilation_w, "BLOCK_K": BLOCK_K,
         "RESIDENT": T * R * S * ceil_div(C, BLOCK_K),

@@ -23,7 +23,7 @@ MOST_BYTES = 128  # of a pixel that a thread writes
 
 
 class Folded(NamedTuple):
-    """What becomes of a layer: blocks of ROWS x COLUMNS pixels of C channels, the shapes of x and filt, the geometry.
+    """A layer after space to depth: of blocks of ROWS x COLUMNS pixels of C channels; new shapes and geometry.
 
     UP and LEFT: how many rows and columns of the first block's taps lie before the filter's first.
     """
@@ -39,7 +39,7 @@ class Folded(NamedTuple):
 
 
 def layer_of(problem, dtype):
-    """What becomes of a layer of such arrays; None where the copy engine takes x as it is, or its pixels get large."""
+    """`fold` of a problem whose arrays have this dtype; None where the copy engine takes x as it is."""
     if problem.C * np.dtype(dtype).itemsize % ROW_BYTES == 0:
         return None
     return fold(problem.input_shape, problem.weight_shape, problem.geometry, dtype)
