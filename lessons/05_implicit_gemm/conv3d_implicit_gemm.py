@@ -17,13 +17,13 @@ Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M +
 Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm
 """
 
+import importlib
 from functools import lru_cache
-from math import gcd
 from typing import NamedTuple
 
 from numba import boolean, cuda, float32, int32, int64, uint32
 
-from lessons.toolkit.grid import add_up, choose, jit, partial_outputs
+from lessons.toolkit.grid import add_up, jit
 from lessons.toolkit.memory import (
     VECTOR,
     aligned,
@@ -34,9 +34,11 @@ from lessons.toolkit.memory import (
     store4,
     wait_async,
 )
+from lessons.toolkit.tiles import keep, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
-LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
+planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
+LANES_M, LANES_N, TUNABLES = planning.LANES_M, planning.LANES_N, planning.TUNABLES
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
 TILES = (
@@ -44,31 +46,7 @@ TILES = (
     (0.90, {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}),
     (0.50, {"BLOCK_M": 32, "BLOCK_N": 32, "THREAD_M": 8, "THREAD_N": 4, "BLOCKS_PER_SM": 16}),
 )
-BLOCK_K, NARROW_BLOCK_K = 16, 8  # the latter where values are copied one by one, four times as many copies
-GROUP_M = 8  # rows of blocks that run together and share filters in L2
-TUNABLES = {
-    "BLOCK_M": (32, 64, 96, 128),
-    "BLOCK_N": (32, 64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (8, 12, 16),
-    "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (2, 3, 4, 6, 16),
-    "GROUP_M": (1, 8),
-    "SPLIT_K": (1, 2, 3, 4, 6, 8, 16),
-}
-SHARED_BYTES = 49152
-
-
-@lru_cache
-def plan(GEMM_M, GEMM_N, GEMM_K, C):
-    """The tile for a matrix product of this size, of windows with C channels."""
-    block_k = NARROW_BLOCK_K if C % VECTOR else BLOCK_K
-    return {**choose(TILES, GEMM_M, GEMM_N, GEMM_K), "BLOCK_K": block_k, "GROUP_M": GROUP_M}
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return plan(problem.N * problem.O * problem.P * problem.Q, problem.K, problem.reduction, problem.C)
+plan, shipped, workspace = planning.planned(TILES)
 
 
 # --- the iterator: where the elements lie that a block copies ---
@@ -148,11 +126,6 @@ ANALYTIC = Iterator(nothing, nothing, begin_tile, of_x, of_filt, ROWS=0, HERE=4)
 # --- the kernel, over any iterator ---
 
 
-@inlined
-def keep(acc, m, n, GEMM_M, GEMM_N, operands):
-    pass  # nothing follows the convolution
-
-
 @lru_cache
 def specialise(
     iterator, wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M,
@@ -162,32 +135,11 @@ def specialise(
 
     `finish` works on a thread's sums and may read `operands`; `store4` and `rounded` are of y's type.
     """
-    WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
-    if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
-    WARPS_N = BLOCK_N // WARP_N
-    THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-    registers = min(255, 65536 // (THREADS * BLOCKS_PER_SM))
-    if THREADS > 1024 or registers < THREAD_M * THREAD_N + THREAD_N * VECTOR + VECTOR:
-        raise ValueError(f"{THREAD_M=} {THREAD_N=} {BLOCKS_PER_SM=}: more than {registers=} for each of {THREADS=}")
-    PIECE = VECTOR if wide else 1  # values copied at a time
-    COLUMNS = BLOCK_K // PIECE  # pieces in a row of either tile
-    ROWS = THREADS // COLUMNS  # rows copied at a time
-    if BLOCK_K % VECTOR or THREADS % COLUMNS or BLOCK_M % ROWS or BLOCK_N % ROWS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-    GROUP = gcd(8, ROWS)  # of 8 rows, as many as fill the 32 banks are copied together
-    TOGETHER = min(GROUP, max(1, 32 // BLOCK_K))
-    APART = GROUP // TOGETHER
-    A_TURNS, B_TURNS = BLOCK_M // ROWS, BLOCK_N // ROWS
+    tile = BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM
+    of = planning.layout(iterator.ROWS, wide, *tile)
+    WARP_M, WARP_N, WARPS_N, THREADS, PIECE, COLUMNS, ROWS, GROUP, TOGETHER, APART, STRIDE, A_SIZE, SIZE = of
+    A_TURNS, B_TURNS, BOTH = BLOCK_M // ROWS, BLOCK_N // ROWS, 2 * SIZE
     PARTS = BLOCK_K // VECTOR  # the multiplication, and with it the copy, goes on in parts of four k
-    STRIDE = BLOCK_K + VECTOR  # padded: rows start on 16-byte boundaries, neighbours in different banks
-    A_SIZE, SIZE = BLOCK_M * STRIDE, (BLOCK_M + BLOCK_N) * STRIDE
-    BOTH = 2 * SIZE
-    needed = 4 * (BOTH + iterator.ROWS)
-    if needed > SHARED_BYTES:
-        raise ValueError(
-            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: tiles and what is remembered take {needed} bytes, {SHARED_BYTES=}"
-        )
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
@@ -249,8 +201,7 @@ def specialise(
         origin = cuda.shared.array(3, uint32)
         rows = cuda.shared.array(REMEMBERED, uint32)
         here = cuda.local.array(HERE, uint32)
-        a_frag = cuda.local.array(VECTOR, float32)
-        b_frag = cuda.local.array(B_FRAG, float32)
+        a_frag, b_frag = cuda.local.array(VECTOR, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
         N, (O, P, Q), K = x.shape[0], outputs, filt.shape[0]
         GEMM_M, GEMM_N = uint32(N * O * P * Q), uint32(K)
@@ -334,13 +285,12 @@ def multiply(iterator, x, filt, y, geometry, extra, partials, finish=None, *, SP
     """
     N, O, P, Q, K = y.shape
     C, GEMM_M, GEMM_K = x.shape[4], N * O * P * Q, filt.size // K
-    largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
-    if largest >= 2**32:
-        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("x, filt or a column of y", x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
     hooks, operands, sums = {}, (), y.reshape(y.size)
     if finish is not None:
-        hooks, operands = {**finish.hooks(y, **sums_of_a_thread(**tile)), **finish.stores(y)}, finish.operands
+        sums_of_a_thread = planning.sums_of_a_thread(**tile)
+        hooks, operands = {**finish.hooks(y, **sums_of_a_thread), **finish.stores(y)}, finish.operands
     if SPLIT_K > 1:
         hooks, operands, sums = {}, (), partials
     kernel, THREADS = specialise(iterator, wide, aligned(y.reshape(GEMM_M, K)), **tile, **hooks)
@@ -351,19 +301,6 @@ def multiply(iterator, x, filt, y, geometry, extra, partials, finish=None, *, SP
         finish.complete(partials if SPLIT_K > 1 else None, y)
     elif SPLIT_K > 1:
         add_up(partials, y.reshape(y.size))
-
-
-def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):
-    """Where in a block's tile the sums of a thread lie, as a `finish` is told. Rows and groups are a step apart."""
-    return {
-        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": THREAD_M, "ROW_STEP": LANES_M,
-        "GROUPS": THREAD_N // VECTOR, "GROUP_STEP": VECTOR * LANES_N, "WIDTH": VECTOR, "TOGETHER": 1,
-    }  # fmt: skip
-
-
-def workspace(problem, **tile):
-    """Partial outputs, where SPLIT_K is more than 1."""
-    return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
 def launch(x, filt, y, geometry, partials=None, **tile):

@@ -14,11 +14,9 @@ Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm_precomputed
 import importlib
 from functools import lru_cache
 
-from numba import int32, int64, uint32
+from numba import int64, uint32
 
-from lessons.toolkit.grid import choose, partial_outputs
-from lessons.toolkit.memory import VECTOR
-from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.tiles import mask_words, window_table, windows
 from lessons.toolkit.unroll import inlined
 
 analytic = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
@@ -31,18 +29,7 @@ TILES = (
     (0.50, {"BLOCK_M": 32, "BLOCK_N": 32, "THREAD_M": 8, "THREAD_N": 4, "BLOCKS_PER_SM": 16}),
 )
 TUNABLES = analytic.TUNABLES
-
-
-@lru_cache
-def plan(GEMM_M, GEMM_N, GEMM_K, C):
-    """The tile for a matrix product of this size, of windows with C channels."""
-    block_k = analytic.NARROW_BLOCK_K if C % VECTOR else analytic.BLOCK_K
-    return {**choose(TILES, GEMM_M, GEMM_N, GEMM_K), "BLOCK_K": block_k, "GROUP_M": analytic.GROUP_M}
-
-
-def shipped(problem):
-    """The tile that the problem runs with unless another is asked for."""
-    return plan(problem.N * problem.O * problem.P * problem.Q, problem.K, problem.reduction, problem.C)
+plan, shipped, workspace = analytic.planning.planned(TILES)
 
 
 @lru_cache
@@ -54,6 +41,7 @@ def by_table(BLOCK_M, BLOCK_N, WORDS):
     """
     MASKS, ROWS = BLOCK_M + BLOCK_N, BLOCK_M + BLOCK_N + BLOCK_M * WORDS
     ENTRY = 1 + WORDS
+    begin_window = windows(WORDS, MASKS)
 
     @inlined
     def begin_row(rows, row, gemm_m, layer):
@@ -62,18 +50,8 @@ def by_table(BLOCK_M, BLOCK_N, WORDS):
         N, D, H, W, C = x.shape
         _, T, R, S, _ = filt.shape
         O, P, Q = outputs
-        n = gemm_m // uint32(O * P * Q)
-        d = int32(gemm_m // uint32(P * Q) % uint32(O)) * geometry.stride_d - geometry.pad_d
-        h = int32(gemm_m // uint32(Q) % uint32(P)) * geometry.stride_h - geometry.pad_h
-        w = int32(gemm_m % uint32(Q)) * geometry.stride_w - geometry.pad_w
-        rows[row] = uint32(int64(((n * D + d) * H + h) * W + w) * C)  # if it wraps around, the sum wraps back
-        mask = MASKS + row * WORDS
-        for word in range(WORDS):
-            rows[mask + word] = uint32(0) if gemm_m < uint32(N * O * P * Q) else uint32(0xFFFFFFFF)
-        rows[mask + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
-        mark_padding(rows, mask, 0, T, d, geometry.dilation_d, D)
-        mark_padding(rows, mask, T, R, h, geometry.dilation_h, H)
-        mark_padding(rows, mask, T + R, S, w, geometry.dilation_w, W)
+        GEMM_M = uint32(N * O * P * Q)
+        begin_window(rows, rows, row, gemm_m, GEMM_M, (D, H, W, C), (T, R, S), outputs, geometry)
 
     @inlined
     def begin_filter(rows, row, gemm_n, layer):
@@ -107,11 +85,6 @@ def prepare(filt, problem, **tile):
     tile = {**shipped(problem), **tile}
     beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]  # the last block asks for the pair after the last, and the next
     return filt, window_table(problem, beyond)
-
-
-def workspace(problem, **tile):
-    """Partial outputs, where SPLIT_K is more than 1."""
-    return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
 def launch(x, prepared, y, geometry, partials=None, finish=None, **tile):

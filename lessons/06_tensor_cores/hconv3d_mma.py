@@ -18,7 +18,7 @@ from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_or_zero, half_array, wait_group
 from lessons.toolkit.mma import ldmatrix4
 from lessons.toolkit.pasted import pasted, walk
-from lessons.toolkit.tiles import WORD, mark_padding, mask_words, window_table
+from lessons.toolkit.tiles import keep, mask_words, require_offsets, window_table, windows
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -31,17 +31,10 @@ BLOCK_K, WARP_M, WARP_N = pipelined.BLOCK_K, pipelined.WARP_M, pipelined.WARP_N
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
 
-MMA_M, MMA_N, MMA_K = pipelined.MMA_M, pipelined.MMA_N, pipelined.MMA_K
-ROWS, COLUMNS = pipelined.ROWS, pipelined.COLUMNS  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW = pipelined.K_STEPS, pipelined.ACC_ROW
+MMA_M, MMA_N, MMA_K, K_STEPS = pipelined.MMA_M, pipelined.MMA_N, pipelined.MMA_K, pipelined.K_STEPS
+ROWS, COLUMNS, ACC_ROW = pipelined.ROWS, pipelined.COLUMNS, pipelined.ACC_ROW  # instructions that tile a warp's tile
 A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
-PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
-OFFSETS = 2**32  # that 32 bits can tell apart
-
-
-@inlined
-def keep(acc, m, n, GEMM_M, GEMM_N, operands):
-    pass  # nothing follows the convolution
+PIECES = planning.PIECES
 
 
 @lru_cache
@@ -50,18 +43,11 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
 
     `finish` works on a thread's sums before they are rounded, and may read `operands`.
     """
-    if BLOCK_M % WARP_M or BLOCK_N % WARP_N or STAGES < 2:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {STAGES=} at least 2")
-    WARPS_N = BLOCK_N // WARP_N
-    THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-    COPIED = THREADS // PIECES  # rows that are copied at a time
-    if THREADS > 1024 or BLOCK_M % COPIED or BLOCK_N % COPIED:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
-    STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a pair of tiles
+    WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
-    MASKS = BLOCK_M * WORDS
-    ENTRY = 1 + WORDS  # of the table: an offset and the bits it needs
+    MASKS, ENTRY = BLOCK_M * WORDS, 1 + WORDS  # words; an entry of the table: an offset and the bits it needs
+    begin_window = windows(WORDS)
 
     @inlined
     def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
@@ -72,8 +58,9 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
     @inlined
-    def copy_tiles(tiles, start, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K):
+    def copy_pieces(tiles, start, source, filt_from, gemm_k, k0):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
+        x, filt, _, starts, masks, entry, following, _, _, GEMM_K = source
         thread = uint32(cuda.threadIdx.x)
         row = thread // uint32(PIECES)
         at = start + place(row, thread % uint32(PIECES) * uint32(HALVES), uint32(BLOCK_K))
@@ -84,10 +71,10 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             offset = uint32(starts[row + uint32(i)] + entry[0])
             copy8_or_zero(tiles, at + uint32(i * BLOCK_K), x, int64(offset), outside == 0)
         for i in range(0, BLOCK_N, COPIED):
-            inside = gemm_k < GEMM_K and int32(i) < filters
+            inside = gemm_k < GEMM_K and int32(i) < following
             copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
 
-    copy_one_by_one = one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
+    copy_tiles = copy_pieces if wide else one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
 
     @pasted
     def read_entry(entry, table, gemm_k):
@@ -98,19 +85,14 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     @unroll
     def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned, operands):
         tiles = half_array(0)
-        starts = cuda.shared.array(BLOCK_M, uint32)
-        masks = cuda.shared.array(MASKS, uint32)
+        starts, masks = cuda.shared.array(BLOCK_M, uint32), cuda.shared.array(MASKS, uint32)
         entry = cuda.local.array(ENTRY, uint32)
-        a_frag = cuda.local.array(A_FRAG, float16)
-        b_frag = cuda.local.array(B_FRAG, float16)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float16), cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
-        a_at = cuda.local.array(K_STEPS, uint32)
-        b_at = cuda.local.array(K_STEPS, uint32)
-        D, H, W, C = extents
+        a_at, b_at = cuda.local.array(K_STEPS, uint32), cuda.local.array(K_STEPS, uint32)
         T, R, S = filters
-        O, P, Q = outputs
         GEMM_M, GEMM_N = y.shape
-        GEMM_K = uint32(T * R * S * C)
+        GEMM_K = uint32(T * R * S * extents[3])
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
@@ -122,23 +104,12 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
         gemm_k = uint32(thread % uint32(PIECES) * uint32(HALVES))
         filter_row = n0 + thread // uint32(PIECES)
-        filters = int32(GEMM_N - filter_row)  # that follow the thread's first one
+        following = int32(GEMM_N - filter_row)  # filters that follow the thread's first one
         filt_from = filter_row * int64(GEMM_K) + int64(gemm_k)
 
         # locate: where each window begins in x, and which of its taps fall outside
         for row in range(thread, BLOCK_M, THREADS):
-            gemm_m = uint32(m0 + row)
-            n = gemm_m // uint32(O * P * Q)
-            d = int32(gemm_m // uint32(P * Q) % uint32(O)) * geometry.stride_d - geometry.pad_d
-            h = int32(gemm_m // uint32(Q) % uint32(P)) * geometry.stride_h - geometry.pad_h
-            w = int32(gemm_m % uint32(Q)) * geometry.stride_w - geometry.pad_w
-            starts[row] = uint32(int64(((n * D + d) * H + h) * W + w) * C)  # if it wraps around, the sum wraps back
-            for word in range(WORDS):
-                masks[row * WORDS + word] = uint32(0) if gemm_m < GEMM_M else uint32(0xFFFFFFFF)
-            masks[row * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
-            mark_padding(masks, row * WORDS, 0, T, d, geometry.dilation_d, D)
-            mark_padding(masks, row * WORDS, T, R, h, geometry.dilation_h, H)
-            mark_padding(masks, row * WORDS, T + R, S, w, geometry.dilation_w, W)
+            begin_window(starts, masks, row, uint32(m0 + row), GEMM_M, extents, filters, outputs, geometry)
         cuda.syncthreads()
 
         # locate: where in a pair of tiles the rows lie that this lane names to ldmatrix. Rows of B are columns of the
@@ -155,13 +126,11 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
                 acc[i * ACC_ROW + j] = float32(0.0)
 
         # stage: the first STAGES - 1 pairs of tiles, a group each
+        source = x, filt, table, starts, masks, entry, following, n0, GEMM_N, GEMM_K
         for stage in range(STAGES - 1):
-            at = uint32(stage * STAGE)
             if wide:
                 read_entry(entry, table, gemm_k)
-                copy_tiles(tiles, at, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
-            else:
-                copy_one_by_one(tiles, at, x, filt, starts, masks, table, n0, stage * BLOCK_K, GEMM_N, GEMM_K)
+            copy_tiles(tiles, uint32(stage * STAGE), source, filt_from, gemm_k, stage * BLOCK_K)
             commit_group()
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
@@ -175,11 +144,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
             # group in either case: a branch of their own keeps the compiler from strewing copies among the products
-            if wide and k0 + AHEAD < GEMM_K:
-                copy_tiles(tiles, write, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
-                commit_group()
-            elif k0 + AHEAD < GEMM_K:
-                copy_one_by_one(tiles, write, x, filt, starts, masks, table, n0, k0 + AHEAD, GEMM_N, GEMM_K)
+            if k0 + AHEAD < GEMM_K:
+                copy_tiles(tiles, write, source, filt_from, gemm_k, k0 + AHEAD)
                 commit_group()
             else:
                 commit_group()
@@ -225,14 +191,11 @@ def launch(x, prepared, y, geometry, finish=None):
     T, R, S = filt.shape[1:4]
     words = mask_words(T, R, S)
     GEMM_M, tile = N * O * P * Q, planning.plan(K, words)
-    largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
-    if largest >= OFFSETS:
-        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("x, filt or a column of y", x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     rows = y.reshape(GEMM_M, K)
     wide = aligned(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
-    hooks, operands = {}, ()
-    if finish is not None:
-        hooks, operands = finish.hooks(y, **planning.sums_of_a_thread(**tile)), finish.operands
+    hooks = {} if finish is None else finish.hooks(y, **planning.sums_of_a_thread(**tile))
+    operands = () if finish is None else finish.operands
     kernel, threads, shared_bytes = specialise(words, wide, **tile, **hooks)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)

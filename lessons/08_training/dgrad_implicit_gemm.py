@@ -19,10 +19,10 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
-from lessons.toolkit.grid import jit, partial_outputs
+from lessons.toolkit.grid import jit, partials_for
 from lessons.toolkit.memory import VECTOR, aligned, shared_array
 from lessons.toolkit.narrow import narrow
-from lessons.toolkit.tiles import WORD, mask_words
+from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
@@ -56,6 +56,9 @@ def shipped(problem):
     return plan(problem.N * problem.D * problem.H * problem.W, problem.C, problem.reduction)
 
 
+workspace = partials_for(shipped)
+
+
 @lru_cache
 def specialise(
     pixels_in, wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M
@@ -65,6 +68,7 @@ def specialise(
     of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
     THREADS, A_FRAG, B_FRAG, ACC, first_of_thread, _, _, row_of, store_row = of
     tiles_of, pixel_of = pixels_in
+    begin_row = taps.meeting(WORDS)
     A_PIECE, A_COLUMNS, A_ROWS, _, A_TURNS = register_tiles.copies(BLOCK_M, BLOCK_K, wide_dy, THREADS)
     B_PIECE, B_COLUMNS, B_ROWS, ACROSS, B_TURNS = register_tiles.copies(BLOCK_K, BLOCK_N, wide, THREADS)
     A_SIZE, BOTH, MASKS = BLOCK_K * A_STRIDE, 2 * BLOCK_K * (A_STRIDE + BLOCK_N), BLOCK_M * WORDS
@@ -130,16 +134,13 @@ def specialise(
     def dgrad_implicit_gemm(dy, filt, table, extra, dx, inputs, geometry, blocks_m, splits):
         tiles = shared_array(BOTH)
         origin = cuda.shared.array(2, uint32)
-        starts = cuda.shared.array(BLOCK_M, uint32)
-        pixels = cuda.shared.array(BLOCK_M, uint32)
+        starts, pixels = cuda.shared.array(BLOCK_M, uint32), cuda.shared.array(BLOCK_M, uint32)
         masks = cuda.shared.array(MASKS, uint32)
         here = cuda.local.array(HERE, uint32)
         a_stage = cuda.local.array(A_STAGE, float32)
-        a_frag = cuda.local.array(A_FRAG, float32)
-        b_frag = cuda.local.array(B_FRAG, float32)
+        a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        N, O, P, Q, K = dy.shape
-        _, T, R, S, C = filt.shape
+        N, C = dy.shape[0], filt.shape[4]
         D, H, W = inputs
         GEMM_M, GEMM_N = uint32(N * D * H * W), uint32(C)
 
@@ -160,18 +161,8 @@ def specialise(
         # locate: for each row which pixel it is, where in dy tap (0, 0, 0) meets it, and which taps miss
         thread = cuda.threadIdx.x
         for row in range(thread, BLOCK_M, THREADS):
-            n, d, h, w = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
-            a_d, b_d = taps.divided(d + geometry.pad_d, geometry.stride_d)
-            a_h, b_h = taps.divided(h + geometry.pad_h, geometry.stride_h)
-            a_w, b_w = taps.divided(w + geometry.pad_w, geometry.stride_w)
-            starts[row] = (((n * O + a_d) * P + a_h) * Q + a_w) * K  # beyond dy if all taps miss
-            pixels[row] = uint32(((n * D + d) * H + h) * W + w) if n < N else GEMM_M
-            for word in range(WORDS):
-                masks[row * WORDS + word] = 0 if n < N else 0xFFFFFFFF
-            masks[row * WORDS + WORDS - 1] |= 1 << WORD - 1  # beyond the last filter
-            taps.mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
-            taps.mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
-            taps.mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
+            pixel = pixel_of(uint32((block_m - first_block) * BLOCK_M + row), inputs, part, extra)
+            begin_row(starts, pixels, masks, row, pixel, inputs, dy, filt, geometry)
         if thread == 0:  # what only the store needs takes no registers meanwhile
             origin[0], origin[1] = split, n0
         cuda.syncthreads()
@@ -207,20 +198,13 @@ def prepare(filt, problem, **tile):
     return filt, table, tiles_k, blocks_m, tile
 
 
-def workspace(problem, **tile):
-    """Partial gradients, where SPLIT_K is more than 1."""
-    return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
-
-
 def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):
     filt, table, extra, blocks_m, chosen = prepared
     tile = {**chosen, **tile}
     N, D, H, W, C = dx.shape
     K = filt.shape[0]
     splits = tile.pop("SPLIT_K")
-    largest = max(dy.size, filt.size, N * D * H * W + tile["BLOCK_M"])
-    if largest >= 2**32:
-        raise ValueError(f"dy, filt or a column of dx has {largest} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("dy, filt or a column of dx", dy.size, filt.size, N * D * H * W + tile["BLOCK_M"])
     wide_dy = aligned(dy.reshape(dy.size // K, K))
     wide = aligned(filt.reshape(filt.size // C, C), dx.reshape(dx.size // C, C))
     kernel, THREADS = specialise(pixels, wide_dy, wide, mask_words(*filt.shape[1:4]), **tile)

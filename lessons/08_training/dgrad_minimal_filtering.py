@@ -24,8 +24,8 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import card
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4, load4_or_zero, store4
-from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4_or_zero, store4
+from lessons.toolkit.tiles import ceil_div, multiple, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 strided = importlib.import_module("lessons.08_training.dgrad_strided")
@@ -55,8 +55,7 @@ SHARED_BYTES = 2 * 4 * SIZE  # two pairs of tiles
 COPIES = B_SIZE // (THREADS * VECTOR)
 LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
-ROUNDS = BLOCK_M * BLOCK_N // (THREADS * VECTOR)  # in which they leave
-OUT_COLUMNS = BLOCK_N // ROUNDS  # that leave at a time
+store_patches = filtering.storing(BLOCK_M, BLOCK_N, OUT_ROW, THREADS)
 PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
@@ -185,24 +184,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
             for j in unrolled(THREAD_N // VECTOR):
                 store4(tiles, there + j * VECTOR * LANES_N, acc, product * TILE + i * THREAD_N + j * VECTOR)
     cuda.syncthreads()
-
-    # store: four channels of a patch at a time, a patch by neighbouring threads
-    products = cuda.local.array(PRODUCTS * VECTOR, float32)
-    elements = cuda.local.array(PATCH * PATCH * VECTOR, float32)
-    column = thread // (OUT_COLUMNS // VECTOR)
-    patch = uint32(first_patch + column)
-    n, h, w = patch // (patches_h * patches_w), patch // patches_w % patches_h * PATCH, patch % patches_w * PATCH
-    for turn in range(ROUNDS):
-        channel = turn * OUT_COLUMNS + thread % (OUT_COLUMNS // VECTOR) * VECTOR
-        for i in unrolled(PRODUCTS):
-            load4(products, i * VECTOR, tiles, (i * BLOCK_M + column) * OUT_ROW + channel)
-        for v in unrolled(VECTOR):
-            filtering.elements_of(products, v, elements)
-        c = block_n * BLOCK_N + channel
-        out = ((int64(n) * H + h) * W + w) * C + c
-        for i in unrolled(PATCH * PATCH):
-            if int64(n) < N and c < C and h + i // PATCH < H and w + i % PATCH < W:
-                store4(dx, out + (i // PATCH * W + i % PATCH) * C, elements, i * VECTOR)
+    store_patches(dx, tiles, N, first_patch, patches_h, patches_w, block_n)
 
 
 def fits(problem):
@@ -228,8 +210,7 @@ def launch(dy, prepared, dx, geometry, filters=None):
         return strided.launch(dy, other, dx, geometry, filters)
     N, _, H, W, C = dx.shape
     K = dy.shape[4]
-    if dy.size >= 2**32:
-        raise ValueError(f"dy has {dy.size} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("dy", dy.size)
     if not aligned(dy.reshape(dy.size // K, K), dx.reshape(dx.size // C, C)):
         raise ValueError("dy and dx must begin on a 16-byte boundary")
     filtering.transform_taps(filt, filters)

@@ -17,7 +17,7 @@ import importlib
 import numpy as np
 from numba import cuda, int32, int64, uint32
 
-from lessons.toolkit.grid import partial_outputs
+from lessons.toolkit.grid import partials_for
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined
 
@@ -60,6 +60,9 @@ def shipped(problem):
     return implicit_gemm.plan(p.N * p.D * p.H * p.W, p.C, met)
 
 
+workspace = partials_for(shipped)
+
+
 def rests(extent, pad, stride):
     """For each rest that (pixel + pad) / stride leaves: the first such pixel, and how many there are."""
     firsts = [(rest - pad) % stride for rest in range(stride)]
@@ -100,11 +103,6 @@ def prepare(filt, problem, **tile):
     table = meeting_taps.tap_table(problem, taps, tile["BLOCK_K"])
     step = g.stride_d, g.stride_h, g.stride_w
     return filt, table, (cuda.to_device(parts.reshape(-1)), step), blocks_m, tile
-
-
-def workspace(problem, **tile):
-    """Partial gradients, where SPLIT_K is more than 1."""
-    return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
 def launch(dy, prepared, dx, geometry, partials=None, **tile):

@@ -23,7 +23,7 @@ from numba import cuda, float32, int32, int64, uint32
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import aligned, shared_array
 from lessons.toolkit.narrow import narrow
-from lessons.toolkit.tiles import WORD, mask_words
+from lessons.toolkit.tiles import WORD, mask_words, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
@@ -173,9 +173,7 @@ def multiply(x, dy, table, sums, filt_shape, geometry, splits, **tile):
     """Launch the kernel: `splits` partial gradients of the filter, one after another in the flat array `sums`."""
     K, T, R, S, C = filt_shape
     GEMM_N, GEMM_K = T * R * S * C, dy.size // K
-    largest = max(x.size, dy.size, table.size)
-    if largest >= 2**32:
-        raise ValueError(f"x, dy or the table has {largest} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("x, dy or the table", x.size, dy.size, table.size)
     wide = aligned(x.reshape(x.size // C, C), sums.reshape(sums.size // GEMM_N, GEMM_N))
     kernel, THREADS = specialise(aligned(dy.reshape(GEMM_K, K)), wide, mask_words(T, R, S), **tile)
     blocks = -(-K // tile["BLOCK_M"]) * -(-GEMM_N // tile["BLOCK_N"])

@@ -80,6 +80,15 @@ def partial_outputs(problem, splits):
     return cuda.device_array(splits * prod(problem.output_shape), np.float32) if splits > 1 else None
 
 
+def partials_for(shipped):
+    """The `workspace` of a step: partial outputs, where its tile, or what is asked for instead, has a SPLIT_K."""
+
+    def workspace(problem, **tile):
+        return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
+
+    return workspace
+
+
 @cuda.jit
 def sum_partials(partials, y):
     """y[i] = sum of partials[split, i] over split."""

@@ -9,9 +9,10 @@ gemm_k = ((t*R + r)*S + s)*C + c.
 from math import gcd
 
 import numpy as np
-from numba import cuda, float32, int64, uint32, uint64
+from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit.memory import VECTOR, load2, load4, store2, store4
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined
 
 WORD = 32  # bits
@@ -52,6 +53,12 @@ def resident_blocks(wanted, registers, threads):
             f"threads, a thread {MOST_REGISTERS} registers, a multiprocessor {REGISTERS}"
         )
     return min(wanted, REGISTERS // (threads * registers))
+
+
+def require_offsets(what, *elements):
+    """Raise ValueError if `what`, of which the largest has max(elements), is more than 32-bit offsets reach."""
+    if max(elements) >= 2**32:
+        raise ValueError(f"{what} has {max(elements)} elements: 32-bit offsets reach 2**32 of them")
 
 
 def in_parts(filt, rows, columns):
@@ -157,6 +164,11 @@ def store_run(array, offset, registers, i, count, paired):
             array[uint64(offset + j)] = registers[i + j]
 
 
+@inlined
+def keep(acc, m, n, GEMM_M, GEMM_N, operands):
+    pass  # nothing follows a kernel's sums
+
+
 # --- windows ---
 
 
@@ -174,6 +186,34 @@ def mark_padding(masks, first, bit, taps, start, dilation, extent):
     for tap in range(taps):
         if not 0 <= start + tap * dilation < extent:
             masks[first + (bit + tap) // WORD] |= uint32(1) << uint32((bit + tap) % WORD)
+
+
+def windows(WORDS, MASKS=0):
+    """Build the device function that says where a window begins, and which of its taps fall outside.
+
+    Masks have WORDS words; that of the first row begins at masks[MASKS].
+    """
+
+    @pasted
+    def begin_window(starts, masks, row, gemm_m, GEMM_M, extents, filters, outputs, geometry):
+        """starts[row]: where the window of output gemm_m begins in x."""
+        D, H, W, C = extents
+        T, R, S = filters
+        O, P, Q = outputs
+        n = gemm_m // uint32(O * P * Q)
+        d = int32(gemm_m // uint32(P * Q) % uint32(O)) * geometry.stride_d - geometry.pad_d
+        h = int32(gemm_m // uint32(Q) % uint32(P)) * geometry.stride_h - geometry.pad_h
+        w = int32(gemm_m % uint32(Q)) * geometry.stride_w - geometry.pad_w
+        starts[row] = uint32(int64(((n * D + d) * H + h) * W + w) * C)  # if it wraps around, the sum wraps back
+        mask = MASKS + row * WORDS
+        for word in range(WORDS):
+            masks[mask + word] = uint32(0) if gemm_m < GEMM_M else uint32(0xFFFFFFFF)
+        masks[mask + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
+        mark_padding(masks, mask, 0, T, d, geometry.dilation_d, D)
+        mark_padding(masks, mask, T, R, h, geometry.dilation_h, H)
+        mark_padding(masks, mask, T + R, S, w, geometry.dilation_w, W)
+
+    return begin_window
 
 
 def window_table(problem, beyond):

@@ -3,9 +3,11 @@
 import importlib
 
 from lessons.toolkit import card
+from lessons.toolkit.memory import HALVES
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 
+PIECES = pipelined.BLOCK_K // HALVES  # of 16 bytes in a row of either tile
 # The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
 # BLOCKS_PER_SM leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 NARROW = (  # up to 64
@@ -32,6 +34,19 @@ def plan(K, WORDS):
         return 2 * tile["STAGES"] * (rows + columns) * pipelined.BLOCK_K + 4 * rows * (1 + WORDS)
 
     return card.largest(next((t for t in (NARROW, MIDDLE) if t[0]["BLOCK_N"] >= K), WIDE), takes)
+
+
+def layout(BLOCK_M, BLOCK_N, STAGES):
+    """Warps side by side, threads, rows copied at a time, values of a pair of tiles; ValueError for no such tile."""
+    WARP_M, WARP_N = pipelined.WARP_M, pipelined.WARP_N
+    if BLOCK_M % WARP_M or BLOCK_N % WARP_N or STAGES < 2:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {STAGES=} at least 2")
+    WARPS_N = BLOCK_N // WARP_N
+    THREADS = BLOCK_M // WARP_M * WARPS_N * 32
+    COPIED = THREADS // PIECES
+    if THREADS > 1024 or BLOCK_M % COPIED or BLOCK_N % COPIED:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
+    return WARPS_N, THREADS, COPIED, (BLOCK_M + BLOCK_N) * pipelined.BLOCK_K
 
 
 def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):

@@ -9,6 +9,7 @@ from numba.types import float16
 
 from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8, store4, store8_rounded
 from lessons.toolkit.mma import to_half
+from lessons.toolkit.tiles import require_offsets
 from lessons.toolkit.unroll import inlined
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")
@@ -59,8 +60,7 @@ def specialise(apply, read, to_float16, WIDTH):
 def apart(epilogue, y, out):
     """out = the elementwise epilogue of y [N, O, P, Q, K]; float16 gives float16, float32 either."""
     epilogue.check(out)
-    if y.size >= 2**32:
-        raise ValueError(f"y has {y.size} elements: 32-bit offsets reach 2**32 of them")
+    require_offsets("y", y.size)
     rows, from_half, to_float16 = epilogues.matrix(y), y.dtype == np.float16, out.dtype == np.float16
     width = (HALVES if aligned(rows) else 1) if from_half else VECTOR if aligned(rows) else 1
     kernel = specialise(epilogue.apply, epilogue.reads(width), to_float16, width)

@@ -13,9 +13,10 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 201
 
 from functools import lru_cache
 
-from numba import cuda, float32
+from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import VECTOR
+from lessons.toolkit.memory import VECTOR, load4, store4
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -82,6 +83,37 @@ def elements_of(products, v, elements):
         m0, m1 = products[first], products[first + VECTOR]
         m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
         elements[to], elements[to + VECTOR] = of_products(m0, m1, m2, m3)
+
+
+def storing(BLOCK_M, BLOCK_N, ROW, THREADS):
+    """Build the device function that stores the patches of a block whose products lie in shared memory."""
+    ROUNDS = BLOCK_M * BLOCK_N // (THREADS * VECTOR)
+    COLUMNS = BLOCK_N // ROUNDS  # channels that leave at a time
+
+    @pasted
+    @unroll
+    def store_patches(dx, tiles, N, first_patch, patches_h, patches_w, block_n):
+        """Four channels of a patch at a time, a patch by neighbouring threads. Each row of tiles is a product."""
+        products = cuda.local.array(PRODUCTS * VECTOR, float32)
+        elements = cuda.local.array(PATCH * PATCH * VECTOR, float32)
+        _, _, H, W, C = dx.shape
+        thread = uint32(cuda.threadIdx.x)
+        column = thread // (COLUMNS // VECTOR)
+        patch = uint32(first_patch + column)
+        n, h, w = patch // (patches_h * patches_w), patch // patches_w % patches_h * PATCH, patch % patches_w * PATCH
+        for turn in range(ROUNDS):
+            channel = turn * COLUMNS + thread % (COLUMNS // VECTOR) * VECTOR
+            for i in unrolled(PRODUCTS):
+                load4(products, i * VECTOR, tiles, (i * BLOCK_M + column) * ROW + channel)
+            for v in unrolled(VECTOR):
+                elements_of(products, v, elements)
+            c = block_n * BLOCK_N + channel
+            out = ((int64(n) * H + h) * W + w) * C + c
+            for i in unrolled(PATCH * PATCH):
+                if int64(n) < N and c < C and h + i // PATCH < H and w + i % PATCH < W:
+                    store4(dx, out + (i // PATCH * W + i % PATCH) * C, elements, i * VECTOR)
+
+    return store_patches
 
 
 # --- the filter, flipped ---

@@ -9,6 +9,7 @@ import numpy as np
 from numba import cuda, int32, int64, uint32
 
 from lessons.toolkit.narrow import narrow
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import WORD, mask_words
 from lessons.toolkit.unroll import inlined
 
@@ -32,6 +33,31 @@ def mark_missed(masks, first, bit, taps, a, b, stride, dilation, extent):
         a, b = int32(a - e), int32(b - f)  # one tap on is a dilation back
         if b < 0:
             a, b = int32(a - 1), int32(b + stride)
+
+
+def meeting(WORDS):
+    """Build the device function that says where a pixel meets dy, and which taps miss; masks have WORDS words."""
+
+    @pasted
+    @narrow
+    def begin_row(starts, pixels, masks, row, pixel, inputs, dy, filt, geometry):
+        """starts[row]: where in dy tap (0, 0, 0) meets the pixel, beyond dy if all miss. pixels[row]: its number."""
+        N, O, P, Q, K = dy.shape
+        _, T, R, S, _ = filt.shape
+        (n, d, h, w), (D, H, W) = pixel, inputs
+        a_d, b_d = divided(d + geometry.pad_d, geometry.stride_d)
+        a_h, b_h = divided(h + geometry.pad_h, geometry.stride_h)
+        a_w, b_w = divided(w + geometry.pad_w, geometry.stride_w)
+        starts[row] = (((n * O + a_d) * P + a_h) * Q + a_w) * K
+        pixels[row] = uint32(((n * D + d) * H + h) * W + w) if n < N else uint32(N * D * H * W)
+        for word in range(WORDS):
+            masks[row * WORDS + word] = 0 if n < N else 0xFFFFFFFF
+        masks[row * WORDS + WORDS - 1] |= 1 << WORD - 1  # beyond the last filter
+        mark_missed(masks, row * WORDS, 0, T, a_d, b_d, geometry.stride_d, geometry.dilation_d, O)
+        mark_missed(masks, row * WORDS, T, R, a_h, b_h, geometry.stride_h, geometry.dilation_h, P)
+        mark_missed(masks, row * WORDS, T + R, S, a_w, b_w, geometry.stride_w, geometry.dilation_w, Q)
+
+    return begin_row
 
 
 class Pixels(NamedTuple):

@@ -1,0 +1,87 @@
+"""conv3d_implicit_gemm: which tile for which layer, how threads share it, and where their sums lie in it."""
+
+from functools import lru_cache
+from math import gcd
+from typing import NamedTuple
+
+from lessons.toolkit.grid import choose, partials_for
+from lessons.toolkit.memory import VECTOR
+
+LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
+BLOCK_K, NARROW_BLOCK_K = 16, 8  # the latter where values are copied one by one, four times as many copies
+GROUP_M = 8  # rows of blocks that run together and share filters in L2
+SHARED_BYTES = 49152
+TUNABLES = {
+    "BLOCK_M": (32, 64, 96, 128), "BLOCK_N": (32, 64, 128), "BLOCK_K": (8, 16), "THREAD_M": (8, 12, 16),
+    "THREAD_N": (4, 8), "BLOCKS_PER_SM": (2, 3, 4, 6, 16), "GROUP_M": (1, 8), "SPLIT_K": (1, 2, 3, 4, 6, 8, 16),
+}  # fmt: skip
+
+
+def planned(TILES):
+    """Functions of a step that takes one of these tiles: `plan`, and those that the harness calls."""
+
+    @lru_cache
+    def plan(GEMM_M, GEMM_N, GEMM_K, C):
+        """The tile for a matrix product of this size, of windows with C channels."""
+        block_k = NARROW_BLOCK_K if C % VECTOR else BLOCK_K
+        return {**choose(TILES, GEMM_M, GEMM_N, GEMM_K), "BLOCK_K": block_k, "GROUP_M": GROUP_M}
+
+    def shipped(problem):
+        """The tile that the problem runs with unless another is asked for."""
+        return plan(problem.N * problem.O * problem.P * problem.Q, problem.K, problem.reduction, problem.C)
+
+    return plan, shipped, partials_for(shipped)
+
+
+class Layout(NamedTuple):
+    """What follows from a tile. A piece is what is copied at a time: VECTOR values, or one."""
+
+    WARP_M: int  # rows of a warp's tile
+    WARP_N: int
+    WARPS_N: int  # warps side by side
+    THREADS: int
+    PIECE: int  # values
+    COLUMNS: int  # pieces in a row of either tile
+    ROWS: int  # rows copied at a time
+    GROUP: int  # of 8 rows, as many as fill the 32 banks are copied together
+    TOGETHER: int
+    APART: int
+    STRIDE: int  # from row to row, padded: they start on 16-byte boundaries, neighbours in different banks
+    A_SIZE: int  # of a tile of A
+    SIZE: int  # of a pair of tiles
+
+
+def layout(remembered, wide, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM):
+    """The Layout of a tile, beside so many words that its iterator remembers; ValueError if no block can have it."""
+    WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
+    if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
+    WARPS_N = BLOCK_N // WARP_N
+    THREADS = BLOCK_M // WARP_M * WARPS_N * 32
+    registers = min(255, 65536 // (THREADS * BLOCKS_PER_SM))
+    if THREADS > 1024 or registers < THREAD_M * THREAD_N + THREAD_N * VECTOR + VECTOR:
+        raise ValueError(f"{THREAD_M=} {THREAD_N=} {BLOCKS_PER_SM=}: more than {registers=} for each of {THREADS=}")
+    PIECE = VECTOR if wide else 1
+    COLUMNS = BLOCK_K // PIECE
+    ROWS = THREADS // COLUMNS
+    if BLOCK_K % VECTOR or THREADS % COLUMNS or BLOCK_M % ROWS or BLOCK_N % ROWS:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+    GROUP = gcd(8, ROWS)
+    TOGETHER = min(GROUP, max(1, 32 // BLOCK_K))
+    STRIDE = BLOCK_K + VECTOR
+    A_SIZE, SIZE = BLOCK_M * STRIDE, (BLOCK_M + BLOCK_N) * STRIDE
+    needed = 4 * (2 * SIZE + remembered)
+    if needed > SHARED_BYTES:
+        raise ValueError(
+            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: tiles and what is remembered take {needed} bytes, {SHARED_BYTES=}"
+        )
+    warps, copies = (WARP_M, WARP_N, WARPS_N, THREADS), (PIECE, COLUMNS, ROWS, GROUP, TOGETHER, GROUP // TOGETHER)
+    return Layout(*warps, *copies, STRIDE, A_SIZE, SIZE)
+
+
+def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):
+    """Where in a block's tile the sums of a thread lie, as a `finish` is told. Rows and groups are a step apart."""
+    return {
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": THREAD_M, "ROW_STEP": LANES_M,
+        "GROUPS": THREAD_N // VECTOR, "GROUP_STEP": VECTOR * LANES_N, "WIDTH": VECTOR, "TOGETHER": 1,
+    }  # fmt: skip
