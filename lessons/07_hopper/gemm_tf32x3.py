@@ -22,12 +22,12 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import VECTOR, aligned
-from lessons.toolkit.mma import to_tf32
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
-split_b = importlib.import_module("lessons.07_hopper.helpers.split_b")
+pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
+splitting = importlib.import_module("lessons.07_hopper.helpers.tf32_split")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part
 
 REQUIRES = "9.0a"
@@ -39,8 +39,7 @@ FEW, MANY = 56, 224  # registers of a producer's thread and of a consumer's
 LEAST_K = 16  # for sums of fewer products the one that is left out would show
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-CLUSTER = 2  # blocks, below each other
-ALL = (1 << CLUSTER) - 1  # of them
+CLUSTER, ALL = pairs.CLUSTER, pairs.ALL  # blocks that share tiles of B
 MMA_M, MMA_K = 64, 8  # the tile that one instruction multiplies, BLOCK_N wide
 ROW = 32  # values in a row of shared memory: the 128 bytes that the swizzle takes
 MAPS = Maps()
@@ -83,18 +82,7 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
     hopper.tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
 
 
-@inlined
-def split_a(tiles, at, swizzle, high, low):
-    """The lane's part of 16 rows of A, from tiles[at] on, in two; the matrix unit cuts what low has too much."""
-    for k in range(K_STEPS):
-        for right in range(2):
-            place = at + (uint32(8 * k + 4 * right) ^ swizzle)
-            for below in range(2):
-                value = tiles[place + uint32(8 * ROW * below)]
-                high[4 * k + 2 * right + below] = to_tf32(value)
-                low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
-
-
+split_a = splitting.splitting(ROW, K_STEPS)
 leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
@@ -103,10 +91,8 @@ leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
     tiles = hopper.float_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
     filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
-    acc = cuda.local.array(ACC, float32)
-    total = cuda.local.array(ACC, float32)
-    high = cuda.local.array(FRAG, float32)
-    low = cuda.local.array(FRAG, float32)
+    acc, total = cuda.local.array(ACC, float32), cuda.local.array(ACC, float32)
+    high, low = cuda.local.array(FRAG, float32), cuda.local.array(FRAG, float32)
     blocks_m, blocks_n = (M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M), (N + BLOCK_N - 1) // BLOCK_N
     thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
     first, clusters = cuda.blockIdx.x // CLUSTER, cuda.gridDim.x // CLUSTER
@@ -183,7 +169,7 @@ def launch(a, b, c, parts=None):
         return unaligned.launch(a, b, c)
     M, N = c.shape
     K = a.shape[1]
-    split_b.launch(b, parts)
+    splitting.launch(b, parts)
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
     blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)

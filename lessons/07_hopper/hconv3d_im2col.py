@@ -17,26 +17,24 @@ Run: python -m lessons.07_hopper hconv3d_im2col
 import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, int32, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
-from lessons.toolkit.mma import ldmatrix4
-from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
-register_operand = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
+multiplying = importlib.import_module("lessons.07_hopper.helpers.im2col_products")
 planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
 TUNABLES = {"BLOCK_M": (128, 192, 256), "BLOCK_N": (64, 128, 256), "CONSUMERS": (2, 3)}
 
-MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
+MMA_M, WARP_M = multiplying.MMA_M, multiplying.WARP_M
 FEW, SLABS = planning.FEW, planning.SLABS
 MAPS = Maps()
 prepare = unaligned.prepare  # the filter, and the table that hconv3d_mma needs
@@ -51,49 +49,25 @@ def shipped(problem, kind=FP16):
     return planning.plan(kind, problem.N * problem.O * problem.P * problem.Q, problem.C, problem.K, taps)
 
 
-@pasted
-def release(emptied, stage, lane):
-    """Each warp tells the producer that a stage is empty: its threads may have read x themselves."""
-    if lane == 0:
-        hopper.barrier_arrive(emptied, stage)
-
-
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    BYTES, MMA_K, value, all_tiles, wgmma, wgmma_registers, leave_part, _ = kind
-    STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAYING, LEAVING, TOTAL = planning.layout(
-        kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT
-    )
+    BYTES, _, value, all_tiles, _, _, leave_part, _ = kind
+    layout = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
+    STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAYING, LEAVING, TOTAL = layout
     BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
     BAND_ROWS, STAGE_BYTES = BANDS * MMA_M, BYTES * STAGE
-    ROW, SLAB = kind.row, WARP_M * kind.row
-    PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
+    SLAB = WARP_M * kind.row
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
-    K_STEPS, STEP, BAND = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, MMA_M * BLOCK_K * BYTES >> 4  # as descriptors count
-    PARTS, SUMS = BLOCK_N // ROW, BLOCK_N // 2  # boxes that a row of results leaves in; sums of a thread
-    ACC = BANDS * SUMS
-    IN_REGISTERS = BLOCK_N == 256 and BANDS == 1  # A; with 128 columns it was slower
-    SETS = 2 if IN_REGISTERS else 1  # of these registers: the unit reads one while the other is loaded
-    HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
+    PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
-    leave = clustered.leaving(leave_part, ROW, PARTS, PENDING)
+    leave = clustered.leaving(leave_part, kind.row, PARTS, PENDING)
+    ACC, FRAG, rows_at, consume = multiplying.products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
     def locate(tile, blocks_n):
         """Row and column of a tile; columns come first, so that x is still in L2."""
         return tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
-
-    @inlined
-    def swizzled(row, piece):
-        """Where piece `piece`, 16 bytes, of a row of a tile lies."""
-        return row * uint32(BLOCK_K) + (piece ^ row // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
-
-    @inlined
-    def load_fragments(frag, first, tiles, at):
-        """The warp's 16 rows of a tile of x to frag[first] on; the lane's row begins at tiles[at], swizzled."""
-        for k in range(K_STEPS):
-            ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
 
     @inlined
     def next_channels(c, column, t, r, s, C, R, S):
@@ -119,27 +93,6 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             if c >= C:
                 c, column = 0, column + C
 
-    @pasted
-    @unroll
-    def start(acc, frag, s, tiles, stage, step, a_at, b_at):
-        """Start a stage's products; a_at is where the lane's row of x begins, or a descriptor."""
-        if IN_REGISTERS:
-            load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
-        a = a_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-        b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-        if RESIDENT > 0:
-            b = b_at + uint64(uint32(step) * uint32(B_SIZE * BYTES >> 4))
-        hopper.wgmma_fence()
-        for k in unrolled(K_STEPS):
-            b_k = b + uint64(k * STEP)
-            if IN_REGISTERS:
-                wgmma_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
-            else:
-                for band in unrolled(BANDS):
-                    wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
-
-    consume = register_operand.consuming(start, release, STAGES, SETS, hopper.next_stage)
-
     @jit(THREADS)
     @unroll
     def hconv3d_im2col(x_map, filt_map, y_map, extents, filters, outputs, geometry):
@@ -147,7 +100,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         stayed = hopper.barrier_array(1)
         acc = cuda.local.array(ACC, float32)
-        frag = cuda.local.array(SETS * FRAG, value)
+        frag = cuda.local.array(FRAG, value)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
         blocks_n = (GEMM_N - 1) // BLOCK_N + 1
@@ -195,10 +148,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             b_at = hopper.descriptor(tiles, STAYING if RESIDENT > 0 else A_SIZE, 0, EIGHT_ROWS)
             warp, lane = thread // uint32(32), thread % uint32(32)
             row = warpgroup * uint32(BAND_ROWS) + warp % uint32(4) * uint32(WARP_M)
-            if IN_REGISTERS:
-                a_at = swizzled(row + lane % uint32(16), lane // uint32(16))
-            else:
-                a_at = hopper.descriptor(tiles, warpgroup * uint32(BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
+            a_at = rows_at(tiles, warpgroup, row, lane)
             own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
             if RESIDENT > 0:
                 hopper.barrier_wait(stayed, 0, 0)

@@ -35,27 +35,18 @@ GROUP_M = 8  # rows of pairs of tiles that are computed together and share colum
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
-ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+MMA_K, ROW, BYTES = clustered.MMA_K, clustered.ROW, clustered.BYTES
 MAPS = Maps()
 if (BLOCK_M, BLOCK_N, BLOCK_K) != (clustered.BLOCK_M, clustered.BLOCK_N, clustered.BLOCK_K) or STAGES < 2:
     raise ValueError(f"{BLOCK_M=}, {BLOCK_N=}, {BLOCK_K=} must be those of hgemm_clustered, {STAGES=} 2 or more")
-CONSUMERS = BLOCK_M // MMA_M  # warpgroups
-THREADS = (1 + CONSUMERS) * 128
-A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
-BYTES = 2  # of a value
-WARP_M = 16  # rows of results of a warp
-SLAB = WARP_M * ROW  # 64 columns of them, on their way through shared memory
-SLABS = 2  # of a warp: one is written while the other one leaves; a divisor of a tile's, so that they take turns
+CONSUMERS, THREADS, CLUSTER = clustered.CONSUMERS, clustered.THREADS, clustered.CLUSTER
+A_SIZE, STAGE, STAGE_BYTES = clustered.A_SIZE, clustered.STAGE, clustered.STAGE_BYTES
+WARP_M, SLAB, SLABS, EIGHT_ROWS = clustered.WARP_M, clustered.SLAB, clustered.SLABS, clustered.EIGHT_ROWS
+PANEL, K_STEPS, B_STEP = clustered.PANEL, clustered.K_STEPS, clustered.B_STEP
+PARTS, PART, ACC = clustered.PARTS, clustered.PART, clustered.ACC
 LEAVING = STAGES * STAGE  # where slabs lie
-STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
-EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
-K_STEPS = BLOCK_K // MMA_K
-B_STEP = MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
-PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-ACC, FRAG = PARTS * PART, WARP_M * BLOCK_K // 32  # sums of a thread, and values of A that it has of a stage
-CLUSTER = pairs.CLUSTER  # blocks that share tiles of B
+SHARED_BYTES = BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
+FRAG = WARP_M * BLOCK_K // 32  # values of A that a thread has of a stage
 SETS = 2  # of their registers: the unit reads one while the other is loaded
 
 

@@ -23,7 +23,8 @@ from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 store_part = importlib.import_module("lessons.07_hopper.hgemm_wgmma").store_part
-following = importlib.import_module("lessons.07_hopper.hgemm_tma").following
+tma = importlib.import_module("lessons.07_hopper.hgemm_tma")
+following, load_tiles = tma.following, tma.load_tiles
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
@@ -62,17 +63,6 @@ def locate(tile, blocks_m, blocks_n):
     return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
 
 
-@inlined
-def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
-    """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
-    hopper.barrier_expect(bars, stage, STAGE_BYTES)
-    hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
-    for panel in range(PARTS):
-        at = start + uint32(A_SIZE + panel * PANEL)
-        hopper.tma_load2(tiles, at, b_map, bars, stage, k0, n0 + uint32(panel * ROW))
-
-
 @jit(THREADS)
 @unroll
 def hgemm_specialised(a_map, b_map, c, K, paired):
@@ -86,9 +76,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
     thread = uint32(cuda.threadIdx.x)
     warpgroup = thread // uint32(128)
     if thread == 0:
-        for s in range(STAGES):
-            hopper.barrier_init(filled, s, 1)
-            hopper.barrier_init(emptied, s, CONSUMERS)
+        hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
         hopper.publish_barriers()
     cuda.syncthreads()
 

@@ -1,16 +1,37 @@
-"""B for gemm_tf32x3: split in two TF32 values, and turned, as wgmma takes TF32 only with k along rows."""
+"""Values of gemm_tf32x3 split in two TF32 values: A by those who multiply it, B beforehand, by a kernel of its own.
 
-from numba import cuda, float32
+B is turned as well, as wgmma takes TF32 only with k along rows.
+"""
+
+from numba import cuda, float32, uint32
 
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import VECTOR, load4, shared_array, store4
 from lessons.toolkit.mma import to_tf32
 from lessons.toolkit.tiles import ceil_div
+from lessons.toolkit.unroll import inlined
 
 SPLIT, SPLIT_THREADS = 64, 256  # rows and columns of B that a block splits
 QUADS = SPLIT // VECTOR
 STRIDE = SPLIT + 1  # padded against bank conflicts
 TURNED = SPLIT * STRIDE
+
+
+def splitting(ROW, K_STEPS):
+    """Build the device function that splits A, whose tiles have rows of ROW values, for K_STEPS instructions."""
+
+    @inlined
+    def split_a(tiles, at, swizzle, high, low):
+        """The lane's part of 16 rows of A, from tiles[at] on, in two; the matrix unit cuts what low has too much."""
+        for k in range(K_STEPS):
+            for right in range(2):
+                place = at + (uint32(8 * k + 4 * right) ^ swizzle)
+                for below in range(2):
+                    value = tiles[place + uint32(8 * ROW * below)]
+                    high[4 * k + 2 * right + below] = to_tf32(value)
+                    low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
+
+    return split_a
 
 
 @jit(SPLIT_THREADS, 6)

@@ -1,0 +1,84 @@
+"""How hconv3d_im2col multiplies: a consumer's rows of x come from shared memory, or through registers."""
+
+import importlib
+from typing import NamedTuple
+
+from numba import uint32, uint64
+
+from lessons.toolkit import hopper
+from lessons.toolkit.mma import ldmatrix4
+from lessons.toolkit.pasted import pasted
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+register_operand = importlib.import_module("lessons.07_hopper.hgemm_register_operand")
+MMA_M, WARP_M = 64, 16  # rows of the tile that one instruction multiplies, and a warp's rows of its results
+
+
+@pasted
+def release(emptied, stage, lane):
+    """Each warp tells the producer that a stage is empty: its threads may have read x themselves."""
+    if lane == 0:
+        hopper.barrier_arrive(emptied, stage)
+
+
+class Products(NamedTuple):
+    """Sums and registers of x of a thread, and device functions: where it begins to read x, and the loop."""
+
+    ACC: int
+    FRAG: int
+    rows_at: object  # (tiles, warpgroup, row, lane)
+    consume: object
+
+
+def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
+    """For consumers that have BANDS times 64 rows each."""
+    BYTES, MMA_K, _, _, wgmma, wgmma_registers, _, _ = kind
+    STAGE, B_SIZE, STAGE_BYTES = layout.STAGE, layout.B_SIZE, BYTES * layout.STAGE
+    BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
+    PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
+    EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
+    K_STEPS, STEP, BAND = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, MMA_M * BLOCK_K * BYTES >> 4  # as descriptors count
+    IN_REGISTERS = BLOCK_N == 256 and BANDS == 1  # A; with 128 columns it was slower
+    SETS = 2 if IN_REGISTERS else 1  # of these registers: the unit reads one while the other is loaded
+    HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
+
+    @inlined
+    def load_fragments(frag, first, tiles, at):
+        """The warp's 16 rows of a tile of x to frag[first] on; the lane's row begins at tiles[at], swizzled."""
+        for k in range(K_STEPS):
+            ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
+
+    @inlined
+    def swizzled(row, piece):
+        """Where piece `piece`, 16 bytes, of a row of a tile lies."""
+        return row * uint32(BLOCK_K) + (piece ^ row // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
+
+    @pasted
+    def lane_row(tiles, warpgroup, row, lane):
+        return swizzled(row + lane % uint32(16), lane // uint32(16))
+
+    @pasted
+    def described(tiles, warpgroup, row, lane):
+        return hopper.descriptor(tiles, warpgroup * uint32(BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
+
+    @pasted
+    @unroll
+    def start(acc, frag, s, tiles, stage, step, a_at, b_at):
+        """Start a stage's products; a_at is where the lane's row of x begins, or a descriptor."""
+        if IN_REGISTERS:
+            load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+        a = a_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+        b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+        if RESIDENT > 0:
+            b = b_at + uint64(uint32(step) * uint32(B_SIZE * BYTES >> 4))
+        hopper.wgmma_fence()
+        for k in unrolled(K_STEPS):
+            b_k = b + uint64(k * STEP)
+            if IN_REGISTERS:
+                wgmma_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
+            else:
+                for band in unrolled(BANDS):
+                    wgmma(acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b_k, BLOCK_N)
+
+    consume = register_operand.consuming(start, release, layout.STAGES, SETS, hopper.next_stage)
+    return Products(BANDS * SUMS, SETS * FRAG, lane_row if IN_REGISTERS else described, consume)
