@@ -176,7 +176,7 @@ def convolve(x, filt, y, geometry, kind=FP16, **tile):
     BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
     if BLOCK_N < K:  # not all filters would stay
         tile["RESIDENT"] = 0
-    lower, upper, strides, _ = planning.corners(geometry, (T, R, S))
+    lower, upper, strides, _ = planning.corners(geometry, x.shape, y.shape, (T, R, S))
     x_map = MAPS.im2col(x, lower, upper, BLOCK_K, BLOCK_M, strides, tf32=kind.tf32)
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K), tf32=kind.tf32)
     y_map = MAPS.tiled(y.reshape(GEMM_M, K), (WARP_M, kind.row))

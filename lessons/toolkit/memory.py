@@ -133,6 +133,15 @@ def store2_rounded(typing_context, array, offset, acc, i):
     return types.void(array, offset, acc, i), generate
 
 
+@cuda.jit(device=True, inline="always")
+def store8_rounded(array, offset, acc, i):
+    """array[offset:offset+8] = acc[i:i+8], each rounded to the nearest float16, to a 16-byte boundary."""
+    half = cuda.local.array(HALVES, float16)
+    for v in range(0, HALVES, 2):
+        store2_rounded(half, v, acc, i + v)
+    store8(array, offset, half, 0)
+
+
 # --- copies from global to shared memory ---
 
 

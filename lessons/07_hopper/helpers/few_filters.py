@@ -9,6 +9,7 @@ Two teams of one warpgroup take tiles in turn: one stores while the other multip
 At most 64 filters, which stay in shared memory; steps of one pixel along w; two taps or more.
 """
 
+import importlib
 from functools import lru_cache
 
 from numba import cuda, float32, int32, uint32, uint64
@@ -52,6 +53,7 @@ ROW = 128 // BYTES  # values in a row of shared memory, at most: the 128 bytes t
 WARP_M = 16  # filters of a warp
 MOST_PAD = 8  # along w: the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
 MAPS = Maps()
+planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 
 
 def line_of(Q, S, DILATION):
@@ -73,7 +75,7 @@ def plan(y_shape, filt_shape, geometry):
     """
     N, O, P, Q, K = y_shape
     _, T, R, S, C = filt_shape
-    BLOCK_K = ROW if ROW // 2 < C else ROW // 2
+    BLOCK_K = next(width for width in (ROW // 4, ROW // 2, ROW) if width >= C or width == ROW)
     shape = {
         "Q": Q, "S": S, "DILATION": geometry.dilation_w, "BLOCK_K": BLOCK_K,
         "RESIDENT": T * R * S * ceil_div(C, BLOCK_K),
@@ -246,13 +248,8 @@ def launch(x, filt, y, geometry, tile):
     N, O, P, Q, K = y.shape
     T, R, S, C = filt.shape[1:]
     kernel, shared_bytes, loaded = specialise(**tile)
-    lower = -geometry.pad_d, -geometry.pad_h, -geometry.pad_w
-    upper = (
-        geometry.pad_d - (T - 1) * geometry.dilation_d,
-        geometry.pad_h - (R - 1) * geometry.dilation_h,
-        line_of(Q, S, geometry.dilation_w) - Q - (S - 1) * geometry.dilation_w + geometry.pad_w,  # whole rows
-    )
-    strides = geometry.stride_d, geometry.stride_h, 1
+    lower, upper, strides, _ = planning.corners(geometry, x.shape, y.shape, (T, R, S))
+    upper[2] += line_of(Q, S, geometry.dilation_w) - Q  # whole rows
     x_map = MAPS.im2col(x, lower, upper, tile["BLOCK_K"], loaded, strides)
     filt_map = MAPS.tiled(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
     y_map = MAPS.tiled(y.reshape(N * O * P * Q, K), (Q, WARP_M))

@@ -95,18 +95,19 @@ def layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     return Layout(STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAGES * STAGE, LEAVING, TOTAL)
 
 
-def corners(geometry, taps):
+def corners(geometry, x_shape, y_shape, taps):
     """Lower and upper corners of a tensor map, strides and reach of the taps, each of (d, h, w)."""
     pads, strides, dilations = (
         [getattr(geometry, f"{name}_{axis}") for axis in "dhw"] for name in ("pad", "stride", "dilation")
     )
     reach = [(count - 1) * dilation for count, dilation in zip(taps, dilations, strict=True)]
-    upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
+    walks = zip(pads, strides, x_shape[1:4], y_shape[1:4], strict=True)  # to the last window of a row, from x's end
+    upper = [(count - 1) * stride - pad - (extent - 1) for pad, stride, extent, count in walks]
     return [-pad for pad in pads], upper, strides, reach
 
 
 def describable(x, filt, y, geometry):
     """Whether the copy engine can walk along these windows."""
-    lower, upper, strides, reach = corners(geometry, filt.shape[1:4])
+    lower, upper, strides, reach = corners(geometry, x.shape, y.shape, filt.shape[1:4])
     within = min(lower) >= -16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
     return within and aligned(x, filt, y)

@@ -7,7 +7,7 @@ import numpy as np
 from numba import cuda, float32, uint32
 from numba.types import float16
 
-from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8, store2_rounded, store4, store8
+from lessons.toolkit.memory import HALVES, VECTOR, aligned, load4, load8, store4, store8_rounded
 from lessons.toolkit.mma import to_half
 from lessons.toolkit.tiles import require_offsets
 from lessons.toolkit.unroll import inlined
@@ -22,14 +22,6 @@ def load8_halves(values, half, y, at):
     load8(half, 0, y, at)
     for v in range(HALVES):
         values[v] = float32(half[v])
-
-
-@inlined
-def store8_halves(out, at, half, values):
-    """out[at:at+8] = values[:8], rounded to float16."""
-    for v in range(0, HALVES, 2):
-        store2_rounded(half, v, values, v)
-    store8(out, at, half, 0)
 
 
 @lru_cache
@@ -56,7 +48,7 @@ def specialise(apply, read, to_float16, WIDTH):
             for v in range(WIDTH):
                 values[v] = apply(values[v], m, uint32(n + uint32(v)), operands, held[v])
             if WIDTH == HALVES:
-                store8_halves(out, i, half, values)
+                store8_rounded(out, i, values, 0)
             elif WIDTH == VECTOR:
                 store(out, i, values, 0)
             else:

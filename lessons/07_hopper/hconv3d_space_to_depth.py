@@ -1,0 +1,42 @@
+"""hconv3d_space_to_depth: three channels and a stride of two become sixteen channels and no stride.
+
+Previous step: hconv3d_im2col
+New idea: the copy engine wants pixels of whole 16 bytes, and an image has three channels: 6 bytes. A small kernel
+    rewrites x: a block of stride_h x stride_w pixels becomes one pixel, with the channels of all of them and zeros
+    up to 16 bytes (space to depth). The first layer of ResNet-50, 7 x 7 taps of 3 channels with a stride of 2, turns
+    into one of 4 x 4 taps of 16 channels without. An output has 256 products in place of 147, but the copy engine
+    feeds them to the matrix unit. The filter is rewritten once, beforehand.
+Loads per FMA: those of hconv3d_im2col, for 1.7 times as many multiply-adds here; x is read once more and written.
+Where x needs no such thing, or y has rows that are no multiple of 16 bytes, hconv3d_im2col computes.
+Run: python -m lessons.07_hopper hconv3d_space_to_depth
+"""
+
+import importlib
+
+import numpy as np
+from numba import cuda
+
+im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
+space = importlib.import_module("lessons.07_hopper.helpers.space_to_depth")
+
+REQUIRES = "9.0a"
+
+
+def prepare(filt, problem):
+    """What hconv3d_im2col prepares; how the layer is rewritten, and its filter, where it is."""
+    folded = space.layer_of(problem, np.float16)
+    return im2col.prepare(filt, problem), folded, None if folded is None else space.fold_filter(filt, folded)
+
+
+def workspace(problem):
+    """Room for x, rewritten."""
+    folded = space.layer_of(problem, np.float16)
+    return None if folded is None else cuda.device_array(folded.x_shape, np.float16)
+
+
+def launch(x, prepared, y, geometry, workspace=None):
+    whole, folded, filt = prepared
+    if folded is None or not im2col.planning.describable(workspace, filt, y, folded.geometry):
+        return im2col.launch(x, whole, y, geometry)
+    space.fold_array(x, workspace, folded)
+    im2col.launch(workspace, (filt, None), y, folded.geometry)
