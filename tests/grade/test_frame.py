@@ -34,7 +34,8 @@ def test_exercise_and_solution_have_one_frame(exercise):
     for text in (exercise.path.read_text(encoding="utf-8"), exercise.solution):
         said = text.replace('"""Ex', '"""Another ex').replace("    # store", "")
         assert frame.departure(exercise, text) is frame.departure(exercise, said) is None
-        assert frame.foreign(text, "") == []
+        if "import_module" not in text:  # it takes over a step's parts: what it imports is free for it alone
+            assert frame.foreign(text, "") == []
         assert frame.foreign(text, solved(exercise.name), False) == []
 
 
