@@ -228,8 +228,10 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """
     before, after = (without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
-        replaced = set(_definitions(after))
-        in_use = [lines for name, lines in _definitions(before).items() if name not in replaced]
+        replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
+        in_use = [
+            lines for name, lines in _definitions(before).items() if name.replace(old.name, "STEP") not in replaced
+        ]
         dropped = {number for lines in in_use for number in lines}
         before = [line for number, line in enumerate(before) if number not in dropped]
     old_plain, new_plain = (
