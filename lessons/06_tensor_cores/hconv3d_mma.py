@@ -17,7 +17,7 @@ from numba.types import float16
 from lessons.toolkit.grid import jit
 from lessons.toolkit.memory import HALVES, aligned, commit_group, copy8_or_zero, half_array, wait_group
 from lessons.toolkit.pasted import pasted, walk
-from lessons.toolkit.tiles import keep, mask_words, require_offsets, window_table, windows
+from lessons.toolkit.tiles import keep, mask_words, require_offsets, windows
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -33,7 +33,7 @@ TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
 
 ROWS, ACC_ROW, K_STEPS = pipelined.ROWS, pipelined.ACC_ROW, pipelined.K_STEPS
 A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
-PIECES = planning.PIECES
+PIECES, prepare = planning.PIECES, planning.prepare
 
 
 @lru_cache
@@ -159,13 +159,6 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         pipelined.store_tile(y, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, aligned, False)
 
     return hconv3d_mma, THREADS, 2 * STAGES * STAGE
-
-
-def prepare(filt, problem):
-    """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
-    words = mask_words(problem.T, problem.R, problem.S)
-    beyond = (planning.plan(problem.K, words)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
-    return filt, window_table(problem, beyond)
 
 
 def launch(x, prepared, y, geometry, finish=None):

@@ -29,6 +29,7 @@ unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
 clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
 multiplying = importlib.import_module("lessons.07_hopper.helpers.im2col_products")
 planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
+walk = importlib.import_module("lessons.07_hopper.helpers.im2col_walk")
 few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
@@ -62,36 +63,13 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
     leave = clustered.leaving(leave_part, kind.row, PARTS, PENDING)
+    next_channels, stay = walk.walking(BLOCK_K), walk.staying(layout, BYTES, BLOCK_K, RESIDENT)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 
     @inlined
     def locate(tile, blocks_n):
         """Row and column of a tile; columns come first, so that x is still in L2."""
         return tile // blocks_n * BLOCK_M, tile % blocks_n * BLOCK_N
-
-    @inlined
-    def next_channels(c, column, t, r, s, C, R, S):
-        """Channels and tap of the next stage, and where that tap begins in a filter."""
-        c += BLOCK_K
-        if c >= C:
-            c, column, s = 0, column + C, s + 1
-            if s == S:
-                s, r = 0, r + 1
-                if r == R:
-                    r, t = 0, t + 1
-        return c, column, t, r, s
-
-    @inlined
-    def stay(tiles, filt_map, bars, steps, C):
-        """Ask for all tiles of filters."""
-        hopper.barrier_expect(bars, 0, BYTES * RESIDENT * B_SIZE)
-        at, column, c = uint32(STAYING), 0, 0
-        for _ in range(steps):
-            hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + c)
-            at += uint32(B_SIZE)
-            c += BLOCK_K
-            if c >= C:
-                c, column = 0, column + C
 
     @jit(THREADS)
     @unroll

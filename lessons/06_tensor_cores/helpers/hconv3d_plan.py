@@ -4,6 +4,7 @@ import importlib
 
 from lessons.toolkit import card
 from lessons.toolkit.memory import HALVES
+from lessons.toolkit.tiles import mask_words, window_table
 
 pipelined = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 
@@ -55,3 +56,10 @@ def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
         "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": 2 * pipelined.ROWS, "ROW_STEP": pipelined.MMA_M // 2,
         "GROUPS": pipelined.COLUMNS, "GROUP_STEP": pipelined.MMA_N, "WIDTH": 2, "TOGETHER": 2,
     }  # fmt: skip
+
+
+def prepare(filt, problem):
+    """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
+    words = mask_words(problem.T, problem.R, problem.S)
+    beyond = (plan(problem.K, words)["STAGES"] + 1) * pipelined.BLOCK_K  # as far as entries are read
+    return filt, window_table(problem, beyond)
