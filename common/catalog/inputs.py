@@ -1,7 +1,7 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
 
 Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
-float16 themselves, so that how they are rounded shows.
+float16 themselves, so that how they are rounded shows. Where they are int8, operands are all that int8 holds.
 
 Infinity and NaN are not among them: no step promises anything for those.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import reference
-from common.catalog.problems import FLOAT16, Problem
+from common.catalog.problems import FLOAT16, INT8, Problem
 
 Array = NDArray[Any]
 
@@ -37,6 +37,8 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     rng = np.random.default_rng(seed)
     if problem.output_dtype == FLOAT16:
         return _coherent(rng, problem)
+    if problem.input_dtype == INT8:
+        return _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
     largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
 
     def draw(shape: tuple[int, ...]) -> Array:
@@ -45,6 +47,13 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
         return values.astype(np.float32)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
+
+
+def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int8]:
+    """All of int8, -128 and 127 among them, but zero."""
+    values = rng.integers(-128, 127, shape, dtype=np.int8)
+    values[values >= 0] += 1
+    return values
 
 
 def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
@@ -87,8 +96,21 @@ SPECIAL_FLOAT16 = SPECIAL | {
 }
 
 
+# The same where they are int8.
+SPECIAL_INT8 = SPECIAL | {
+    "large": "inputs of up to 127, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, weights of up to 127",
+    "sums": "every element -128, the largest sums there are",
+    "tiny": "elements of -1, 0 and 1",
+    "mixed": "elements of -128, -1, 1 and 127",
+    "apart": "products in one sum up to 16,129 times as large as others",
+}
+
+
 def said(kind: str, problem: Problem) -> str:
     """What is special about operands of a kind of :data:`SPECIAL`."""
+    if problem.input_dtype == INT8:
+        return SPECIAL_INT8[kind]
     return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
 
 
@@ -100,6 +122,8 @@ def special(
     With ``precision`` tf32 every operand is a TF32 number.
     """
     rng = np.random.default_rng(seed)
+    if problem.input_dtype == INT8 and kind in SPECIAL:
+        return _special_bytes(kind, problem, rng)
     x, weight = (array.astype(np.float32) for array in integers(problem, seed, algorithm))
     half = problem.output_dtype == FLOAT16
     limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (reference.exact_below(problem, algorithm), 1 << 14)
@@ -140,6 +164,30 @@ def special(
     else:
         raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
     return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
+
+
+def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Input and weight of a kind of :data:`SPECIAL_INT8`."""
+
+    def of(*values: int) -> tuple[Array, Array]:
+        x, weight = (rng.choice(np.array(values, np.int8), shape) for shape in problem.shapes[:2])
+        return x, weight
+
+    x, weight = of(-1, 1)
+    all_x, all_weight = _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
+    if kind == "zeros":
+        for array, axis in ((all_x, _row_axis(problem)), (all_weight, _output_axis(problem))):
+            array *= rng.integers(0, 2, array.shape, dtype=np.int8)
+            np.moveaxis(array, axis, 0)[3::4] = 0
+        return all_x, all_weight
+    if kind == "negative":
+        return np.maximum(all_x, 1), np.minimum(all_weight, -1)
+    if kind in ("large", "heavy"):
+        return (all_x, weight) if kind == "large" else (x, all_weight)
+    if kind == "apart":
+        far = np.where(rng.integers(0, 4, x.shape) == 0, 127, 1).astype(np.int8)
+        return x * far, weight * np.where(rng.integers(0, 4, weight.shape) == 0, 127, 1).astype(np.int8)
+    return {"sums": of(-128), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
@@ -184,8 +232,15 @@ def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]
 
 
 def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
-    """Input and weight drawn from the standard normal distribution, and rounded to their dtype."""
+    """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
+    such numbers."""
     rng = np.random.default_rng(seed)
+    if problem.input_dtype == INT8:
+        x, weight = (
+            np.clip(np.rint(32 * rng.standard_normal(shape, dtype=np.float32)), -128, 127).astype(np.int8)
+            for shape in problem.shapes[:2]
+        )
+        return x, weight
     x, weight = (
         rng.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
         for shape, dtype in problem.operands[:2]

@@ -17,6 +17,7 @@ import numpy as np
 from common.catalog import store
 
 FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
+INT8, INT32 = np.dtype(np.int8), np.dtype(np.int32)
 Extents = tuple[int, ...]
 
 
@@ -322,9 +323,17 @@ class Hconv3d(_Half, Conv3d):
     ladder = "hconv3d"
 
 
+class Igemm(Gemm):
+    """As :class:`Gemm`, on int8 arrays; the sums are int32, and exact."""
+
+    ladder = "igemm"
+    input_dtype = weight_dtype = INT8
+    output_dtype = INT32
+
+
 LADDERS: dict[str, type[Problem]] = {
     "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad,
+    "wgrad": Wgrad, "igemm": Igemm,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+from common.catalog.problems import FLOAT16, INT32, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -82,7 +82,11 @@ def error_bound(
     Minimal filtering, with ``transformed`` (:func:`transformed_magnitude`), is bounded by that in the magnitude's
     place, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380).
     A whole window meets a whole filter there: no element has a bound of its own terms alone.
+
+    Sums of integers in int32 are exact: nothing is allowed.
     """
+    if problem.output_dtype == INT32:
+        return np.zeros_like(magnitude)
     if transformed is not None:
         return _summation(roundings(problem), _ROUNDED) * transformed
     bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
@@ -140,8 +144,10 @@ def typical_error(
     Twice as much is allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude.
 
     Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
-    sqrt(n) / 4 of them; more than cuBLAS was seen to have.
+    sqrt(n) / 4 of them; more than cuBLAS was seen to have. Sums in int32 have no error.
     """
+    if problem.output_dtype == INT32:
+        return 0.0
     roundings = problem.reduction + 1
     if precision != "fp32" or problem.output_dtype == FLOAT16:
         allowed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * root_mean_square(magnitude)
@@ -235,7 +241,9 @@ def applies(problem: Problem, algorithm: str | None) -> bool:
 
 
 def exact_below(problem: Problem, algorithm: str | None) -> int:
-    """What the definition's sums must stay below for float32 to hold all sums of integers exactly."""
+    """What the definition's sums must stay below for float32, or int32, to hold all sums of integers exactly."""
+    if problem.output_dtype == INT32:
+        return 2**31
     return 2**24 // SMALLER if applies(problem, algorithm) else 2**24
 
 

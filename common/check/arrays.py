@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import device, reference
-from common.catalog.problems import FLOAT16, FLOAT32, Problem
+from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, Problem
 from common.run import stages
 
 Array = NDArray[Any]
@@ -18,9 +18,12 @@ Float64 = NDArray[np.float64]
 
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
-# Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point").
-_PATTERNS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF)}
-# All ones in infinities and in every NaN, the patterns among them.
+# Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of
+# int32 a number that no sum comes to, of int8 one that is far from zero.
+_PATTERNS: dict[np.dtype[Any], Any] = {
+    FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF), INT32: np.uint32(0x7FC0BEEF), INT8: np.uint8(0x6D),
+}  # fmt: skip
+# All ones in infinities and in every NaN, the patterns among them. An integer is missing if it is the pattern.
 _EXPONENTS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00)}
 
 
@@ -29,9 +32,18 @@ def pattern(dtype: np.dtype[Any]) -> Any:
     return _PATTERNS[dtype]
 
 
-def exponent(dtype: np.dtype[Any]) -> Any:
-    """The bits of the exponent, as :func:`pattern` gives its."""
-    return _EXPONENTS[dtype]
+def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """A mask, and what it leaves of the bits of an element that is missing: unwritten, NaN or infinite."""
+    unwritten = _PATTERNS[dtype]
+    exponent = _EXPONENTS.get(dtype)
+    return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
+
+
+def missing(values: Array) -> NDArray[np.bool_]:
+    """Which elements nobody has written, or are NaN or infinite."""
+    mask, left = missing_bits(values.dtype)
+    found: NDArray[np.bool_] = (bits(values) & mask) == left
+    return found
 
 
 def bits(array: Array) -> Array:

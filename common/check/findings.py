@@ -126,7 +126,7 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     before, if it does."""
     name = _output_name(problem)
     flat = y.reshape(-1)
-    missing = np.flatnonzero(~np.isfinite(flat))
+    missing = np.flatnonzero(arrays.missing(flat))
     if not len(missing):
         return []
     # a sum may keep the payload of the NaN it started from
@@ -171,7 +171,7 @@ def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
 def compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
     problem = bench.problem
     findings = holes(problem, got, _reads(bench, x, weight, got))
-    wrong = (got != expected) & np.isfinite(got)
+    wrong = (got != expected) & ~arrays.missing(got)
     if not wrong.any():
         return findings
     hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)

@@ -210,10 +210,10 @@ def fill(words: Any, pattern: Any) -> None:
 
 
 @cuda.jit
-def mark_infinite(words: Any, exponent: Any, found: Any) -> None:
-    """found[0] becomes 1 if the exponent of any word is all ones."""
+def mark_missing(words: Any, mask: Any, left: Any, found: Any) -> None:
+    """found[0] becomes 1 if the mask leaves of any word what it leaves of one that is missing."""
     for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
-        if (words[i] & exponent) == exponent:
+        if (words[i] & mask) == left:
             found[0] = 1
 
 
@@ -236,10 +236,10 @@ def blank(array: Guarded) -> None:
     fill[grid(array.size)](arrays.words(array.array), arrays.pattern(array.dtype))
 
 
-def any_infinite(array: Guarded) -> bool:
-    """Is any element infinite or NaN, as one that nobody has written is?"""
+def any_missing(array: Guarded) -> bool:
+    """Has nobody written some element, or is one infinite or NaN?"""
     found = cuda.to_device(np.zeros(1, np.int32))
-    mark_infinite[grid(array.size)](arrays.words(array.array), arrays.exponent(array.dtype), found)
+    mark_missing[grid(array.size)](arrays.words(array.array), *arrays.missing_bits(array.dtype), found)
     return bool(found.copy_to_host()[0])
 
 
@@ -294,7 +294,7 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
     blank(bench.y)
     bench.run()
     verdict = Verdict(problem, findings.trespass(bench, *operands.integers), len(operands.expected))
-    if any_infinite(bench.y):
+    if any_missing(bench.y):
         verdict.findings += findings.holes(problem, bench.y.get())
         return verdict
     got = elements(bench.y, operands.offsets)
@@ -330,6 +330,6 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     bench.run()
     got = elements(bench.y, cuda.to_device(np.ravel_multi_index(positions, problem.output_shape)))
     verdict = Verdict(problem, findings.compare_sampled(problem, positions, got, wanted), len(wanted))
-    if any_infinite(bench.y):
+    if any_missing(bench.y):
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict

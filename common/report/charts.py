@@ -278,7 +278,7 @@ def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
     ceilings = record.ceilings
     assert ceilings is not None
     presets = problems.timed_presets(ladder)
-    problem, half = problems.preset(presets[0]), problems.LADDERS[ladder].input_dtype == problems.FLOAT16
+    problem, half = problems.preset(presets[0]), problems.LADDERS[ladder].input_dtype != problems.FLOAT32
     rows = [row for preset in presets for _, row in _step_rows(record, preset)]
     found: dict[str, float | None] = {}
     if half:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from common.catalog.problems import FLOAT16, Problem
+from common.catalog.problems import FLOAT16, INT8, Problem
 from common.catalog.schema import Count, Positive
 from common.run.messages import Timing
 from common.timing.timing import Stopwatch
@@ -60,6 +60,10 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     wgmma_f16: Timing | None = None
     wgmma_tf32_gflops: Positive | None = None
     wgmma_tf32: Timing | None = None
+    mma_s8_gflops: Positive | None = None
+    mma_s8: Timing | None = None
+    wgmma_s8_gflops: Positive | None = None
+    wgmma_s8: Timing | None = None
 
 
 def _toolkit(name: str) -> Any:
@@ -105,6 +109,7 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
+_KIND_OF = {FLOAT16: "f16", INT8: "s8"}
 # By precision: with what a step multiplies, and how many products it takes for one.
 _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 
@@ -114,10 +119,12 @@ def peak(
 ) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
-    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by the fastest of these
-    instructions that the card has, a third of it for tf32x3. It is None if it was not measured.
+    That of the FP32 units; for arrays of float16 or int8 and for ``precision`` tf32 that of tensor cores, by the
+    fastest of these instructions that the card has, a third of it for tf32x3. It is None if it was not measured.
     """
-    kind, products = ("f16", 1) if problem.input_dtype == FLOAT16 else _PRODUCTS[precision]
+    kind, products = _PRODUCTS[precision]
+    if problem.input_dtype in _KIND_OF:
+        kind, products = _KIND_OF[problem.input_dtype], 1
     if kind == "fp32":
         return ceilings.fma_gflops
     measured = [getattr(ceilings, f"{one}_{kind}_gflops") for one in instructions]
@@ -185,7 +192,7 @@ class Kind:
     depth: int
 
 
-KINDS = (Kind("f16", 16), Kind("tf32", 8))
+KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32))
 
 
 def instructions(capability: str) -> tuple[str, ...]:
@@ -196,7 +203,8 @@ def instructions(capability: str) -> tuple[str, ...]:
 
 
 def kernel(instruction: str, kind: Kind) -> Any:
-    """The kernel ``(words, rounds, out)``: ``words`` are random bits of float16 or float32 numbers, as uint32."""
+    """The kernel ``(words, rounds, out)``: ``words`` are random bits of float16, float32 or int8 numbers, as
+    uint32."""
     return _mma(kind) if instruction == "mma" else _wgmma(kind)
 
 
@@ -216,10 +224,12 @@ def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
 
 
 def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
-    """``count`` words of normal numbers: two of float16, or one that TF32 has."""
+    """``count`` words of normal numbers: two of float16, one that TF32 has, or four of int8, 32 times as large."""
     rng = np.random.default_rng(0)
     if kind.name == "f16":
         return rng.standard_normal(2 * count).astype(np.float16).view(np.uint32)
+    if kind.name == "s8":
+        return np.clip(np.rint(32 * rng.standard_normal(4 * count)), -128, 127).astype(np.int8).view(np.uint32)
     return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
@@ -247,53 +257,55 @@ def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
 
 
 def _mma(kind: Kind) -> Any:
-    from numba import cuda, float32, uint32
+    from numba import cuda, float32, int32, uint32
 
     cores, loops = _toolkit("mma"), _toolkit("unroll")
     unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
-    multiply = cores.mma_m16n8k16 if kind.name == "f16" else cores.mma_m16n8k8
+    multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind.name]
+    value = int32 if kind.name == "s8" else float32
 
     @cuda.jit(launch_bounds=(MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR))
     @unroll
     def mma_sync(words: Any, rounds: Any, out: Any) -> None:
         a = cuda.local.array(a_words, uint32)
         b = cuda.local.array(b_words, uint32)
-        acc = cuda.local.array(sums, float32)
+        acc = cuda.local.array(sums, value)
         lane = cuda.threadIdx.x
         for i in range(a_words):
             a[i] = words[lane + i * MMA_THREADS]
         for i in range(b_words):
             b[i] = words[lane + (a_words + i) * MMA_THREADS]
         for i in range(sums):
-            acc[i] = float32(0.0)
+            acc[i] = value(0)
         for _ in range(rounds):
             for row in unrolled(ROWS):
                 for column in unrolled(COLUMNS):
                     multiply(acc, 4 * (row * COLUMNS + column), a, 4 * row, b, 2 * column)
         total = float32(0.0)
         for i in range(sums):
-            total += acc[i]
+            total += float32(acc[i])
         out[cuda.grid(1)] = total
 
     return mma_sync
 
 
 def _wgmma(kind: Kind) -> Any:
-    from numba import cuda, float32, uint32, uint64
+    from numba import cuda, float32, int32, uint32, uint64
 
     hopper, loops = _toolkit("hopper"), _toolkit("unroll")
     unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
-    multiply = hopper.wgmma_f16 if kind.name == "f16" else hopper.wgmma_tf32
+    multiply = {"f16": hopper.wgmma_f16, "tf32": hopper.wgmma_tf32, "s8": hopper.wgmma_s8}[kind.name]
+    value = int32 if kind.name == "s8" else float32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))
     @unroll
     def wgmma(words: Any, rounds: Any, out: Any) -> None:
         tiles = cuda.shared.array(all_words, uint32, alignment=1024)
-        acc = cuda.local.array(WGMMA_SUMS, float32)
+        acc = cuda.local.array(WGMMA_SUMS, value)
         for i in range(cuda.threadIdx.x, all_words, WGMMA_THREADS):
             tiles[i] = words[i]
         hopper.fence_async()
@@ -301,7 +313,7 @@ def _wgmma(kind: Kind) -> Any:
         a = hopper.descriptor(tiles, 0, LEADING_BYTES, GROUP_BYTES)
         b = hopper.descriptor(tiles, a_words, LEADING_BYTES, GROUP_BYTES)
         for i in range(WGMMA_SUMS):
-            acc[i] = float32(0.0)
+            acc[i] = value(0)
         for _ in range(rounds):
             hopper.wgmma_fence()
             for step in unrolled(WGMMA_STEPS):
@@ -312,7 +324,7 @@ def _wgmma(kind: Kind) -> Any:
         hopper.wgmma_wait(0)
         total = float32(0.0)
         for i in range(WGMMA_SUMS):
-            total += acc[i]
+            total += float32(acc[i])
         out[cuda.grid(1)] = total
 
     return wgmma

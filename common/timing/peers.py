@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
-from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
+from common.catalog.problems import FLOAT16, INT8, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -62,9 +62,11 @@ HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 def precisions(problem: Problem) -> tuple[str, ...]:
     """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
-    FP32."""
+    FP32; or INT8."""
     if problem.input_dtype == FLOAT16:
         return ("FP16",)
+    if problem.input_dtype == INT8:
+        return ("INT8",)
     capability = device.compute_capability()
     return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
 
@@ -200,14 +202,19 @@ def _library(problem: Problem) -> str:
 
 
 def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
-    """Input and weight from the standard normal distribution, drawn on the GPU, in the problem's dtypes."""
+    """Input and weight from the standard normal distribution, drawn on the GPU, in the problem's dtypes; of int8, 32
+    times such numbers."""
     import torch
 
     generator = torch.Generator("cuda").manual_seed(seed)
-    first, second = (
-        torch.randn(shape, generator=generator, device="cuda").to(getattr(torch, dtype.name))
-        for shape, dtype in problem.operands[:2]
-    )
+
+    def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        values = torch.randn(shape, generator=generator, device="cuda")
+        if dtype == INT8:
+            values = values.mul_(32).round_().clamp_(-128, 127)
+        return values.to(getattr(torch, dtype.name))
+
+    first, second = (drawn(*operand) for operand in problem.operands[:2])
     return first, second
 
 
@@ -248,7 +255,9 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
     def same(result: Any) -> Any:
         return result
 
-    if isinstance(problem, Gemm):
+    if isinstance(problem, Gemm) and problem.input_dtype == INT8:
+        yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), same
+    elif isinstance(problem, Gemm):
         yield "row-major", partial(torch.matmul, first, second), same
     elif isinstance(problem, Conv2d):
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
@@ -323,7 +332,8 @@ class _Oracle:
 
         index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in self._positions)
         got = result[index].double().cpu().numpy()
-        worst = float(np.max(np.abs(got - self._expected) / self._bound))
+        error = np.abs(got - self._expected)
+        worst = float(np.max(error / np.maximum(self._bound, np.finfo(float).tiny)))
         # Winograd transforms cost a few more roundings than the bound counts
         if worst > 8:
             raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")

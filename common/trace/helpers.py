@@ -39,11 +39,13 @@ def _places(count: int, row: Any, column: Any) -> Places:
 
 
 class Shape(NamedTuple):
-    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds."""
+    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds, and of which
+    type the sums are."""
 
     depth: int
     a: Places
     b: Places
+    sums: Any = FLOAT32
 
     @property
     def multiply_adds(self) -> int:
@@ -63,11 +65,19 @@ K8 = Shape(
     _places(2, lambda e: _T + 4 * e, lambda e: _G + 0 * e),
 )
 
+K32 = Shape(
+    32,
+    _places(16, lambda e: _G + 8 * (e // 4 % 2), lambda e: 4 * _T + e % 4 + 16 * (e // 8)),
+    _places(8, lambda e: 4 * _T + e % 4 + 16 * (e // 4), lambda e: _G + 0 * e),
+    np.dtype(np.int32),
+)
+
 
 def multiplied(shape: Shape, sums: list[Value], a: list[Value], b: list[Value], lanes: int) -> list[Value]:
     """The sums plus A times B, as the lanes hold them.
 
-    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own.
+    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own. Sums of
+    integers wrap around.
     """
     left, right, result = (
         _whole(elements, places, extents, lanes)
@@ -76,8 +86,13 @@ def multiplied(shape: Shape, sums: list[Value], a: list[Value], b: list[Value], 
         )
     )  # fmt: skip
     rows, columns = SUMS
-    found = (result + left @ right).astype(FLOAT32)[:, rows, columns]
+    found = summed(result + left @ right, shape.sums)[:, rows, columns]
     return list(found.reshape(lanes, -1).T.copy())
+
+
+def summed(sums: Array, dtype: Any) -> Array:
+    """Exact sums as registers of this type hold them: rounded, or wrapped around."""
+    return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
 
 
 def _whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
@@ -230,6 +245,7 @@ def _shared_array(name: str, dtype: Any) -> None:
 
 _shared_array("shared_array", np.float32)
 _shared_array("half_array", np.float16)
+_shared_array("byte_array", np.int8)
 
 
 def _family(make: Callable[[int], Code], **widths: int) -> None:
@@ -275,7 +291,7 @@ def _copying(op: str) -> Callable[[int], Code]:
 _family(_loading, load2=2, load4=4, load2_halves=2, load8=8, load1_or_zero=1, load4_or_zero=4)
 _family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
 _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
-_family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8)
+_family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8, copy16_async=16, copy16_or_zero=16)
 
 
 @intrinsic
@@ -339,7 +355,7 @@ def _multiplying(name: str, shape: Shape, kind: Any) -> None:
         b = _elements(state, line, b_frag, k, shape.b[0].shape[1], kind)
         if kind == np.float32:
             a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
-        sums = _elements(state, line, acc, i, 4, FLOAT32)
+        sums = _elements(state, line, acc, i, 4, shape.sums)
         found = multiplied(shape, sums, a, b, len(state.lane_numbers))
         if state.ledger.recording:
             state.ledger.fma[line] += state.mask.warps * shape.multiply_adds
@@ -350,6 +366,7 @@ def _multiplying(name: str, shape: Shape, kind: Any) -> None:
 
 _multiplying("mma_m16n8k16", K16, np.float16)
 _multiplying("mma_m16n8k8", K8, np.float32)
+_multiplying("mma_m16n8k32_s8", K32, np.int8)
 
 
 def _loading_matrices(name: str, transposed: bool) -> None:
@@ -359,7 +376,7 @@ def _loading_matrices(name: str, transposed: bool) -> None:
         _require_warps(state, line, name)
         if not isinstance(tile.storage, Shared):
             raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
-        if tile.dtype != np.float16 and (transposed or tile.dtype != np.float32):
+        if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
             raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
         width = 16 // tile.dtype.itemsize
         place, wrong = tile.place_flat(state, offset, width, line, "read")

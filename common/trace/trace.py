@@ -47,7 +47,13 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
 }
 SHAPES |= {
     ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES[base])
-    for base, ladder in (("gemm", "hgemm"), ("conv3d", "hconv3d"), ("conv3d", "dgrad"), ("conv3d", "wgrad"))
+    for base, ladder in (
+        ("gemm", "hgemm"),
+        ("gemm", "igemm"),
+        ("conv3d", "hconv3d"),
+        ("conv3d", "dgrad"),
+        ("conv3d", "wgrad"),
+    )
 }
 
 SECONDS = 120.0  # for one trace in a child process

@@ -13,7 +13,7 @@ elements. Compute capability 9.0 alone, "9.0a".
 """
 
 from llvmlite import ir
-from numba import cuda, float32, int64, types, uint32
+from numba import cuda, float32, int8, int64, types, uint32
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
@@ -40,6 +40,12 @@ def half_tiles():
 def float_tiles():
     """All of the dynamic shared memory as float32, from a 1024-byte boundary on."""
     return cuda.shared.array(0, float32, alignment=1024)
+
+
+@cuda.jit(device=True, inline="always")
+def byte_tiles():
+    """All of the dynamic shared memory as int8, from a 1024-byte boundary on."""
+    return cuda.shared.array(0, int8, alignment=1024)
 
 
 @intrinsic
@@ -161,11 +167,13 @@ def descriptor(typing_context, tiles, offset, leading, stride):
     return types.uint64(tiles, offset, leading, stride), generate
 
 
-def _wgmma(shape, modifiers, registers=0):
+def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT):
     """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
 
-    `registers`: those of a thread that A is in; 0: it is in shared memory.
+    `registers`: those of a thread that A is in; 0: it is in shared memory. `sums_of`: FLOAT, or WORD of integers.
     """
+    scales = ", 1, 1" if sums_of is FLOAT else ""  # of A and B, which integers do not have
+    result = "=f" if sums_of is FLOAT else "=r"
 
     def words(context, builder, signature, args, n, count, kind):
         """Pointers to `count` values from array n, index n + 1 of the arguments on."""
@@ -180,7 +188,7 @@ def _wgmma(shape, modifiers, registers=0):
         count, b_at = columns // 2, len(given) - 2
 
         def generate(context, builder, signature, args):
-            sums = words(context, builder, signature, args, 0, count, FLOAT)
+            sums = words(context, builder, signature, args, 0, count, sums_of)
             if registers:
                 left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
             else:
@@ -190,14 +198,14 @@ def _wgmma(shape, modifiers, registers=0):
             a = names[count : count + len(left)]
             text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
             text += f"{{{', '.join(a)}}}" if registers else a[0]
-            text += f", {names[-1]}, {'add' if flag else 1}, 1, 1{modifiers};"
+            text += f", {names[-1]}, {'add' if flag else 1}{scales}{modifiers};"
             if flag:
                 text = f"{{ .reg .pred add; setp.ne.u32 add, ${2 * count + len(left) + 1}, 0; {text} }}"
-            constraints = ["=f"] * count + ["r" if registers else "l"] * len(left) + ["l"]
+            constraints = [result] * count + ["r" if registers else "l"] * len(left) + ["l"]
             constraints += [*map(str, range(count)), *("r" for _ in flag), "~{memory}"]
             operands = [*left, args[b_at], *(builder.load(one) for one in sums), *flag]
             found = ptx.assembly(
-                builder, ir.LiteralStructType([FLOAT] * count), text, ",".join(constraints), operands
+                builder, ir.LiteralStructType([sums_of] * count), text, ",".join(constraints), operands
             )
             for n, one in enumerate(sums):
                 builder.store(builder.extract_value(found, n), one)
@@ -259,6 +267,25 @@ def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
 def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(add, acc, i, frag, j, tiles, b, N)
+
+
+@intrinsic
+def wgmma_s8(typing_context, acc, i, tiles, a, b, N, add=True):
+    """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), int8, K-major; the sums int32, exact, as wgmma_f16's lie.
+
+    N is 8, 16, 24, 32, or a multiple of 16 up to 256.
+    """
+    return _wgmma("m64n{N}k32.s32.s8.s8", "", sums_of=WORD)(add, acc, i, tiles, a, b, N)
+
+
+@intrinsic
+def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
+    """wgmma_s8 with A in registers, frag[j:j+16] of each thread, untouched until wgmma_wait.
+
+    Thread t, warp w, lane l as in wgmma_f16: four values from A[16 w + l // 4, 4 (l % 4)] on, the same of row + 8,
+    then both again 16 columns to the right: what ldmatrix4 gives for 16 x 32 values.
+    """
+    return _wgmma("m64n{N}k32.s32.s8.s8", "", registers=4, sums_of=WORD)(add, acc, i, frag, j, tiles, b, N)
 
 
 @intrinsic

@@ -27,7 +27,8 @@ class Maps:
         self._made = {}
 
     def tiled(self, array, box, tf32=False):
-        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16 or float32; zeros lie around it.
+        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16, float32 or int8; zeros lie
+        around it.
 
         The address and the bytes of a row are multiples of 16; a row of the box has 128, 64 or 32 bytes, the box at
         most 256 rows. `tf32`: float32 values are rounded to TF32 on their way. Raises ValueError.
@@ -107,7 +108,7 @@ def _require(name, value, holds, allowed):
 
 def _require_array(array, dimensions):
     dtype, shape = dtype_of(array), tuple(array.shape)
-    _require("dtype", dtype, dtype in (np.float16, np.float32), "float16, float32")
+    _require("dtype", dtype, dtype in (np.float16, np.float32, np.int8), "float16, float32, int8")
     _require("shape", shape, len(shape) == dimensions and min(shape) > 0, f"{dimensions} positive extents")
     _require("address", address(array), address(array) % ROW_STEP == 0, f"a multiple of {ROW_STEP}")
     row = shape[-1] * dtype.itemsize
@@ -121,6 +122,8 @@ def _encoded(one, address):
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
     kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+    if one.dtype == np.int8:
+        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8  # the copy engine looks at no value
     if one.dtype == np.float32:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
     extents = one.shape[::-1]  # the driver names the innermost dimension first

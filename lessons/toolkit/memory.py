@@ -8,7 +8,7 @@ and groups of copies, need 8.0.
 
 import numpy as np
 from llvmlite import ir
-from numba import cuda, float32, types
+from numba import cuda, float32, int8, types
 from numba.core.targetconfig import ConfigStack
 from numba.cuda.extending import intrinsic
 from numba.types import float16
@@ -17,7 +17,7 @@ from lessons.toolkit import ptx
 from lessons.toolkit.mma import to_half
 from lessons.toolkit.ptx import FLOAT, LONG, SHARED, WORD
 
-VECTOR, HALVES = 4, 8  # float32 and float16 values in one 128-bit access
+VECTOR, HALVES, INT8S = 4, 8, 16  # float32, float16 and int8 values in one 128-bit access
 FLOAT2, FLOAT4, WORD4 = ir.VectorType(FLOAT, 2), ir.VectorType(FLOAT, VECTOR), ir.VectorType(WORD, 4)
 
 
@@ -60,6 +60,12 @@ def half_array(size):
     return cuda.shared.array(size, float16, alignment=16)
 
 
+@cuda.jit(device=True, inline="always")
+def byte_array(size):
+    """`size` int8 of shared memory from a 16-byte boundary on."""
+    return cuda.shared.array(size, int8, alignment=16)
+
+
 # --- loads and stores of several values ---
 
 
@@ -84,7 +90,7 @@ def load2(typing_context, registers, i, array, offset):
 
 @intrinsic
 def store2(typing_context, array, offset, registers, i):
-    """array[offset:offset+2] = registers[i:i+2], to an 8-byte boundary."""
+    """array[offset:offset+2] = registers[i:i+2], float32 or int32, to an 8-byte boundary."""
     return types.void(array, offset, registers, i), _moved(FLOAT2, source_align=4, target_align=8)
 
 
@@ -198,6 +204,7 @@ def _copied(form, to, size, conditional=False, narrow=False):
 
 
 BY_L1, PAST_L1 = "ca.shared.global", "cg.shared.global"
+SIXTEEN_BYTES = "cp.async.cg.shared.global.L2::128B [$0], [$1], 16"  # past L1
 
 
 @intrinsic
@@ -215,8 +222,13 @@ def copy4_async(typing_context, shared, i, array, offset):
 @intrinsic
 def copy8_async(typing_context, shared, i, array, offset):
     """Start shared[i:i+8] = array[offset:offset+8], float16, both on 16-byte boundaries."""
-    code = ptx.instruction("cp.async.cg.shared.global.L2::128B [$0], [$1], 16;", "sg")
-    return types.void(shared, i, array, offset), code
+    return types.void(shared, i, array, offset), ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
+
+
+@intrinsic
+def copy16_async(typing_context, shared, i, array, offset):
+    """Start shared[i:i+16] = array[offset:offset+16], int8, both on 16-byte boundaries."""
+    return types.void(shared, i, array, offset), ptx.instruction(f"{SIXTEEN_BYTES};", "sg")
 
 
 @intrinsic
@@ -234,7 +246,14 @@ def copy4_or_zero(typing_context, shared, i, array, offset, inside):
 @intrinsic
 def copy8_or_zero(typing_context, shared, i, array, offset, inside):
     """copy8_async, or shared[i:i+8] = 0 without reading the array where not `inside`."""
-    code = ptx.instruction("cp.async.cg.shared.global.L2::128B [$0], [$1], 16, $2;", "sgz")
+    code = ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
+    return types.void(shared, i, array, offset, types.boolean), code
+
+
+@intrinsic
+def copy16_or_zero(typing_context, shared, i, array, offset, inside):
+    """copy16_async, or shared[i:i+16] = 0 without reading the array where not `inside`."""
+    code = ptx.instruction(f"{SIXTEEN_BYTES}, $2;", "sgz")
     return types.void(shared, i, array, offset, types.boolean), code
 
 
@@ -387,6 +406,19 @@ def copy8_guarded(tile, i, array, row, column, wide):
     else:
         for v in range(HALVES):
             load1_guarded(tile, i + v, array, row, column + v)
+
+
+@cuda.jit(device=True, inline="always")
+def copy16_guarded(tile, i, array, row, column, wide):
+    """copy16_async of array[row, column:column+16], zeros outside; one by one, at once, unless rows are aligned."""
+    rows, columns = array.shape
+    if wide:
+        inside = row < rows and column < columns
+        copy16_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
+    else:
+        for v in range(INT8S):
+            inside = row < rows and column + v < columns
+            tile[i + v] = array[row, column + v] if inside else int8(0)
 
 
 @cuda.jit(device=True, inline="always")

@@ -7,9 +7,11 @@
 - of B (16 x 8): (2t, g) and the element below it, then the same 8 rows on;
 - of the sum (16 x 8): (g, 2t) and its right neighbour, then the same of row g + 8.
 
-``mma_m16n8k8`` takes float32 as TF32: of A (16 x 8) (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); of B (8 x 8)
-(t, g) and (t + 4, g). All 32 lanes of a warp must come to such an instruction, and to ``ldmatrix4`` and
-``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0 or newer;
+``mma_m16n8k32_s8`` takes int8, four values where ``mma_m16n8k16`` takes two: of A (16 x 32) (g, 4t) and the three to
+its right, the same of row g + 8, then both again 16 columns on; of B (32 x 8) (4t, g) and the three below it, then
+the same 16 rows on. ``mma_m16n8k8`` takes float32 as TF32: of A (16 x 8) (g, t), (g + 8, t), (g, t + 4), (g + 8, t +
+4); of B (8 x 8) (t, g) and (t + 4, g). All 32 lanes of a warp must come to such an instruction, and to ``ldmatrix4``
+and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0 or newer;
 ``stmatrix4``: 9.0 or newer.
 """
 
@@ -25,17 +27,18 @@ from lessons.toolkit.ptx import BITS, FLOAT, WORD
 # --- products ---
 
 
-def _mma(text, a_words, b_words):
+def _mma(text, a_words, b_words, sums_of=FLOAT):
     def generate(context, builder, signature, args):
         fragments = [
             ptx.pointer(context, builder, signature.args[n], args[n], args[n + 1], to)
-            for n, to in ((0, FLOAT), (2, WORD), (4, WORD))
+            for n, to in ((0, sums_of), (2, WORD), (4, WORD))
         ]
         sums = ptx.words(builder, fragments[0], 4)
         left, right = ptx.words(builder, fragments[1], a_words), ptx.words(builder, fragments[2], b_words)
         operands = [builder.load(word) for word in (*left, *right, *sums)]
-        constraints = ",".join(["=f"] * 4 + ["r"] * (a_words + b_words) + ["0", "1", "2", "3"])
-        found = ptx.assembly(builder, ir.LiteralStructType([FLOAT] * 4), text, constraints, operands)
+        result = "=f" if sums_of is FLOAT else "=r"
+        constraints = ",".join([result] * 4 + ["r"] * (a_words + b_words) + ["0", "1", "2", "3"])
+        found = ptx.assembly(builder, ir.LiteralStructType([sums_of] * 4), text, constraints, operands)
         for n, one in enumerate(sums):
             builder.store(builder.extract_value(found, n), one)
         return context.get_dummy_value()
@@ -70,6 +73,20 @@ def mma_m16n8k8(typing_context, acc, i, a_frag, j, b_frag, k):
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
     )
     return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2)
+
+
+@intrinsic
+def mma_m16n8k32_s8(typing_context, acc, i, a_frag, j, b_frag, k):
+    """The warp's acc[i:i+4] += A (16 x 32, a_frag[j:j+16]) @ B (32 x 8, b_frag[k:k+8]); int8, sums int32, exact.
+
+    a_frag: A[group, 4 member] and the three to its right; the same 8 rows below; both again 16 columns to the right.
+    b_frag: B[4 member, group] and the three below it; both again 16 rows below. acc: as in mma_m16n8k16.
+    """
+    text = (
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$0, $1, $2, $3};"
+    )
+    return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2, WORD)
 
 
 # --- roundings ---
@@ -143,7 +160,8 @@ def ldmatrix4(typing_context, frag, i, tile, offset):
 
     Lanes 0-7 give the rows of the first matrix, 8-15 of the second, and so on; rows are 16 bytes, on a 16-byte
     boundary. frag[i:i+2] = the first matrix's [group, 2 member] and its right neighbour, frag[i+2:i+4] the
-    second's, to frag[i+8]. Rows of 4 float32 go to frag[i:i+4]: [group, member] of each.
+    second's, to frag[i+8]. Rows of 4 float32 go to frag[i:i+4]: [group, member] of each. Rows of 16 int8 go to
+    frag[i:i+16]: of each [group, 4 member] and the three to its right.
     """
     return types.void(frag, i, tile, offset), _load_matrices("", _of_offset)
 

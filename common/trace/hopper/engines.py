@@ -255,6 +255,7 @@ def _tiles(name: str, dtype: Any) -> None:
 
 _tiles("half_tiles", np.float16)
 _tiles("float_tiles", np.float32)
+_tiles("byte_tiles", np.int8)
 
 
 @on_engines

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.hopper.warps import ACCESS, STORE, WARPGROUP, WGMMA, Clocks
+from common.trace.memory import poisoned
 from common.trace.races import next_round, same
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -188,7 +189,7 @@ class Tiles(Shared):
         assert self.written is not None
         self.written[places] = False
         self.complete = False
-        self.data[places] = np.nan
+        self.data[places] = poisoned(1, self.dtype)[0]
 
     def lay(self, places: Ints, rows: int, columns: int) -> None:
         """Remember of a box's elements, row by row, where in it they lay."""

@@ -42,13 +42,15 @@ def _require_fields(state: State, line: int, tiles: View, **fields: Any) -> None
 
 
 class Form(NamedTuple):
-    """An instruction: its name, the k that it takes, its operands' type, does B run along n, is A in registers?"""
+    """An instruction: its name, the k that it takes, its operands' type, does B run along n, is A in registers? And
+    the type of its sums."""
 
     name: str
     depth: int
     dtype: Any
     rows: bool = False
     registers: bool = False
+    sums: Any = FLOAT32
 
     @property
     def held(self) -> int:
@@ -59,6 +61,7 @@ class Form(NamedTuple):
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
+S8 = Form("wgmma_s8", 32, np.dtype(np.int8), sums=np.dtype(np.int32))
 
 
 class Sums:
@@ -72,7 +75,7 @@ class Sums:
         self.columns, self.count = columns, columns // 2
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
         self.lead, self.open = lead, 0
-        self.matrix = np.zeros((ROWS, columns), FLOAT32)
+        self.matrix = np.zeros((ROWS, columns), view.dtype)
         if held:
             whole, state.mask = state.mask, self.mask
             values = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
@@ -102,7 +105,7 @@ class Sums:
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
             state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
         views.spread_taint(state)
-        whole = np.zeros((self.count, len(state.lane_numbers)), FLOAT32)
+        whole = np.zeros((self.count, len(state.lane_numbers)), self.matrix.dtype)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places()]
         fenced = storage.fenced
         for n in range(self.count):
@@ -135,7 +138,8 @@ class Product:
         if not self.add:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
-        matrix[:] = matrix + np.matmul(left.astype(np.float64), right.astype(np.float64))
+        product = np.matmul(left.astype(np.float64), right.astype(np.float64))
+        matrix[:] = helpers.summed(matrix + product, self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
             self.sums.land(state)
@@ -235,8 +239,8 @@ def _start(
     Where not ``add``, the product takes the sums' place.
     """
     columns, first, count = int(columns), as_offset(i), int(columns) // 2
-    if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != FLOAT32:
-        raise state.error(line, f"{form.name} takes float32 registers at an index known when compiling")
+    if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
+        raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
         raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
@@ -327,7 +331,7 @@ def wgmma_fence(state: State, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
     warpgroups(state, line, "wgmma_fence")
     for storage in list(state.engines.locals[state.engines.teams.now]):
-        if storage.dtype in (FLOAT32, F16.dtype):
+        if storage.dtype in (FLOAT32, F16.dtype, S8.dtype, S8.sums):
             storage.fenced = list(storage.values)
 
 
@@ -366,7 +370,7 @@ def _register(form: Form) -> None:
     intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
 
 
-for _form in (F16, F16_ROWS, TF32):
+for _form in (F16, F16_ROWS, TF32, S8):
     _register(_form)
     _register(_form._replace(name=f"{_form.name}_registers", registers=True))
 

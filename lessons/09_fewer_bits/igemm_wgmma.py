@@ -1,0 +1,166 @@
+"""igemm_wgmma: a kernel for values of 8 bits: what lesson 07 built for 16, of half the bytes for each product.
+
+Previous step: igemm_mma
+Builds on: hgemm_specialised
+New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8, in the time that it takes for half as many k of float16. Of
+    8-bit values it takes both operands K-major alone, so a tile of B is one box of the transpose, 256 rows of 128
+    bytes, where float16 needed four panels. What a kernel has to know of its values is a `Kind`; the rest, producer,
+    consumers, stages, barriers, is hgemm_specialised. Sums are stored from registers: four lanes write the 32 bytes
+    of a sector. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
+Run: python -m lessons.09_fewer_bits igemm_wgmma
+"""
+
+import importlib
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from numba import cuda, int32, int64, uint32, uint64
+
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 128
+STAGES = 4  # pairs of tiles in shared memory
+GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
+FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+
+MMA_M, MMA_K = 64, 32  # rows and k of the tile that one instruction multiplies; its columns are BLOCK_N
+MAPS = Maps()
+if BLOCK_M != 2 * MMA_M or BLOCK_N % 16 or not 16 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 16 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
+CONSUMERS = BLOCK_M // MMA_M  # warpgroups
+THREADS = (1 + CONSUMERS) * 128
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values, and bytes, of a tile of A, of a pair
+SHARED_BYTES = STAGES * STAGE
+EIGHT_ROWS = 8 * BLOCK_K  # bytes that a pattern of the swizzle takes
+K_STEPS = BLOCK_K // MMA_K
+K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
+ACC = BLOCK_N // 2  # sums of a thread
+EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
+
+
+class Kind(NamedTuple):
+    """What the kernel has to know of its values: the type of a sum, shared memory of such values, the instruction."""
+
+    sum: Any
+    tiles: Any
+    wgmma: Any
+
+
+S8 = Kind(int32, hopper.byte_tiles, hopper.wgmma_s8)
+
+
+@inlined
+def locate(tile, blocks_m, blocks_n):
+    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
+    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
+    m = group * uint32(GROUP_M)
+    rows = min(blocks_m - m, uint32(GROUP_M))
+    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+
+
+@inlined
+def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
+    """Ask for the pair of tiles from k0 on, a box each; what lies outside A or B counts as zero."""
+    start = stage * uint32(STAGE)
+    hopper.barrier_expect(bars, stage, STAGE)
+    hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    hopper.tma_load2(tiles, start + uint32(A_SIZE), b_map, bars, stage, n0, k0)
+
+
+@lru_cache
+def specialise(kind):
+    """Build the kernel for values of this kind."""
+    value, all_tiles, wgmma = kind
+
+    @jit(THREADS)
+    @unroll
+    def igemm_wgmma(a_map, b_map, c, K, paired):
+        tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
+        acc = cuda.local.array(ACC, value)
+        M, N = c.shape
+        blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
+        first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
+        steps = int32((K + BLOCK_K - 1) // BLOCK_K)
+        thread = uint32(cuda.threadIdx.x)
+        warpgroup = thread // uint32(128)
+        if thread == 0:
+            hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
+            hopper.publish_barriers()
+        cuda.syncthreads()
+
+        stage, parity = uint32(0), uint32(0)
+        if warpgroup == uint32(CONSUMERS):
+            # stage: one thread, whenever a stage is empty
+            hopper.give_registers(FEW)
+            if thread == uint32(CONSUMERS * 128):
+                for tile in range(int32(first), int32(end), int32(blocks)):
+                    m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
+                    for step in range(steps):
+                        hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                        load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
+                        stage, parity = hopper.next_stage(stage, parity, STAGES)
+        else:
+            hopper.take_registers(MANY)
+            # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
+            a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * BLOCK_K), 0, EIGHT_ROWS)
+            b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
+            leads, lane = thread % uint32(128) == uint32(0), thread % uint32(32)
+            for tile in range(int32(first), int32(end), int32(blocks)):
+                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
+                for j in range(ACC):
+                    acc[j] = value(0)
+                before = stage
+                for step in range(steps):
+                    hopper.barrier_wait(filled, stage, parity)
+
+                    # multiply: started here; the one before it has ended, and its stage may be filled again
+                    hopper.wgmma_fence()
+                    moved = uint64(stage * uint32(STAGE >> 4))
+                    for k in unrolled(K_STEPS):
+                        along = moved + uint64(k * K_STEP)
+                        wgmma(acc, 0, tiles, a_at + along, b_at + along, BLOCK_N)
+                    hopper.wgmma_commit()
+                    hopper.wgmma_wait(1)
+                    if leads and step > 0:
+                        hopper.barrier_arrive(emptied, before)
+                    before = stage
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+                hopper.wgmma_wait(0)
+                if leads:
+                    hopper.barrier_arrive(emptied, before)
+
+                # store
+                m = int64(m0 + thread // uint32(32) * uint32(16) + lane // uint32(4))
+                n = int64(n0 + lane % uint32(4) * uint32(2))
+                for j in unrolled(EIGHTS):
+                    unaligned.store_pair(c, m, n + j * 8, acc, 4 * j, paired)
+                    unaligned.store_pair(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+
+    return igemm_wgmma
+
+
+prepare = unaligned.prepare  # the transpose of B
+
+
+def multiply(a, b_t, c, kind):
+    """Launch the kernel for values of this kind: c = a @ b_t transposed."""
+    M, N = c.shape
+    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b_t, (BLOCK_N, BLOCK_K))
+    blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
+    specialise(kind)[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=8))
+
+
+def launch(a, b_t, c):
+    if not aligned(a):
+        return unaligned.launch(a, b_t, c)
+    multiply(a, b_t, c, S8)
