@@ -69,9 +69,9 @@ def test_only_what_the_card_has_is_measured(capability, has):
 
 MEASURED = ceilings.Ceilings(
     copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
-    wgmma_tf32_gflops=400e3,
+    wgmma_tf32_gflops=400e3, mma_s8_gflops=1200e3, wgmma_s8_gflops=1600e3,
 )  # fmt: skip
-AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None)
+AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None, wgmma_s8_gflops=None)
 
 
 def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
@@ -79,6 +79,7 @@ def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
     assert [ceilings.peak(MEASURED, gemm, one) for one in ("fp32", "tf32")] == [60e3, 400e3]
     assert [ceilings.peak(card, half) for card in (MEASURED, AMPERE)] == [800e3, 600e3]
     assert ceilings.peak(MEASURED, half, instructions=["mma"]) == 600e3
+    assert ceilings.peak(MEASURED, problems.PRESETS["igemm-4096"]) == 1600e3
     # three products for one
     assert ceilings.peak(AMPERE, gemm, "tf32x3") == pytest.approx(100e3)
     assert ceilings.peak(AMPERE, half, instructions=["wgmma"]) is None
