@@ -60,7 +60,7 @@ def load_fragments(frag, first, tiles, at):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
 
 
-def consuming(start, release, STAGES, SETS=SETS, following=following):
+def consuming(start, release, STAGES, SETS=SETS, following=hopper.next_stage):
     """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity.
 
     start(acc, frag, s, tiles, stage, step, a_at, b_at): start a stage's products, with set s of the registers;
@@ -84,7 +84,7 @@ def consuming(start, release, STAGES, SETS=SETS, following=following):
                     if begin + s > 0:
                         release(emptied, before, lane)
                     before = stage
-                    stage, parity = following(stage, parity, STAGES)
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
         hopper.wgmma_wait(0)
         cuda.syncwarp()
         release(emptied, before, lane)
@@ -136,7 +136,7 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
                 for step in range(steps):
                     hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = following(stage, parity, STAGES)
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
