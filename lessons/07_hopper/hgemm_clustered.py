@@ -126,7 +126,7 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                 for step in range(steps):
                     hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
@@ -157,7 +157,7 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                 if step > 0:
                     pairs.release(emptied, before, tells)
                 before = stage
-                stage, parity = hopper.next_stage(stage, parity, STAGES)
+                stage, parity = following(stage, parity, STAGES)
             hopper.wgmma_wait(0)
             pairs.release(emptied, before, tells)
 

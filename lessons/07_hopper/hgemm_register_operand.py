@@ -35,7 +35,7 @@ GROUP_M = 8  # rows of pairs of tiles that are computed together and share colum
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-MMA_K, ROW, BYTES = clustered.MMA_K, clustered.ROW, clustered.BYTES
+MMA_M, MMA_K, ROW, BYTES = clustered.MMA_M, clustered.MMA_K, clustered.ROW, clustered.BYTES
 MAPS = Maps()
 if (BLOCK_M, BLOCK_N, BLOCK_K) != (clustered.BLOCK_M, clustered.BLOCK_N, clustered.BLOCK_K) or STAGES < 2:
     raise ValueError(f"{BLOCK_M=}, {BLOCK_N=}, {BLOCK_K=} must be those of hgemm_clustered, {STAGES=} 2 or more")
@@ -60,7 +60,7 @@ def load_fragments(frag, first, tiles, at):
         ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
 
 
-def consuming(start, release, STAGES, SETS=SETS, following=hopper.next_stage):
+def consuming(start, release, STAGES, SETS=SETS, following=following):
     """Build a consumer's loop over the `steps` stages of a tile; it returns the next stage, and its parity.
 
     start(acc, frag, s, tiles, stage, step, a_at, b_at): start a stage's products, with set s of the registers;
@@ -84,7 +84,7 @@ def consuming(start, release, STAGES, SETS=SETS, following=hopper.next_stage):
                     if begin + s > 0:
                         release(emptied, before, lane)
                     before = stage
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+                    stage, parity = following(stage, parity, STAGES)
         hopper.wgmma_wait(0)
         cuda.syncwarp()
         release(emptied, before, lane)
@@ -136,7 +136,7 @@ def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
                 for step in range(steps):
                     hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
         # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave

@@ -89,7 +89,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
                 for step in range(steps):
                     hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
                     load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+                    stage, parity = following(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
@@ -118,7 +118,7 @@ def hgemm_specialised(a_map, b_map, c, K, paired):
                 if leads and step > 0:
                     hopper.barrier_arrive(emptied, before)
                 before = stage
-                stage, parity = hopper.next_stage(stage, parity, STAGES)
+                stage, parity = following(stage, parity, STAGES)
             hopper.wgmma_wait(0)
             if leads:
                 hopper.barrier_arrive(emptied, before)

@@ -119,7 +119,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         if thread == 0 and k0 + AHEAD < K:
             load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
         write = read
-        read, parity = hopper.next_stage(read, parity, STAGES)
+        read, parity = following(read, parity, STAGES)
         hopper.wgmma_wait(0)
 
     # store
