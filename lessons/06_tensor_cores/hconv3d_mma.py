@@ -49,7 +49,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
     begin_window, name_rows = windows(WORDS), fragments.reading(BLOCK_M)
 
     @inlined
-    def copy_pieces(tiles, start, source, filt_from, gemm_k, k0):
+    def copy_tiles(tiles, start, source, filt_from, gemm_k):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
         x, filt, _, starts, masks, entry, following, _, _, GEMM_K = source
         thread = uint32(cuda.threadIdx.x)
@@ -65,7 +65,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             inside = gemm_k < GEMM_K and int32(i) < following
             copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
 
-    copy_tiles = copy_pieces if wide else one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
+    copy_one_by_one = one_by_one.copying(WORDS, BLOCK_M, BLOCK_N, THREADS)
 
     @pasted
     def read_entry(entry, table, gemm_k):
@@ -115,7 +115,9 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         for stage in range(STAGES - 1):
             if wide:
                 read_entry(entry, table, gemm_k)
-            copy_tiles(tiles, uint32(stage * STAGE), source, filt_from, gemm_k, stage * BLOCK_K)
+                copy_tiles(tiles, uint32(stage * STAGE), source, filt_from, gemm_k)
+            else:
+                copy_one_by_one(tiles, uint32(stage * STAGE), source, stage * BLOCK_K)
             commit_group()
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
@@ -129,8 +131,11 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
             # group in either case: a branch of their own keeps the compiler from strewing copies among the products
-            if k0 + AHEAD < GEMM_K:
-                copy_tiles(tiles, write, source, filt_from, gemm_k, k0 + AHEAD)
+            if wide and k0 + AHEAD < GEMM_K:
+                copy_tiles(tiles, write, source, filt_from, gemm_k)
+                commit_group()
+            elif k0 + AHEAD < GEMM_K:
+                copy_one_by_one(tiles, write, source, k0 + AHEAD)
                 commit_group()
             else:
                 commit_group()

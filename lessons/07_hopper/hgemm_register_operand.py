@@ -35,7 +35,7 @@ GROUP_M = 8  # rows of pairs of tiles that are computed together and share colum
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
 TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
-MMA_K, ROW, BYTES = clustered.MMA_K, clustered.ROW, clustered.BYTES
+MMA_M, MMA_K, ROW, BYTES = clustered.MMA_M, clustered.MMA_K, clustered.ROW, clustered.BYTES
 MAPS = Maps()
 if (BLOCK_M, BLOCK_N, BLOCK_K) != (clustered.BLOCK_M, clustered.BLOCK_N, clustered.BLOCK_K) or STAGES < 2:
     raise ValueError(f"{BLOCK_M=}, {BLOCK_N=}, {BLOCK_K=} must be those of hgemm_clustered, {STAGES=} 2 or more")

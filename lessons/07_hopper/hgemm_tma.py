@@ -18,6 +18,7 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
+from lessons.toolkit.pasted import walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
@@ -77,10 +78,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
 
     # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
     blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
-    group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
-    rows = min(blocks_m - group * GROUP_M, GROUP_M)
-    m0 = (group * GROUP_M + turn % rows) * BLOCK_M
-    n0 = turn // rows * BLOCK_N
+    m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
     # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
     thread = uint32(cuda.threadIdx.x)

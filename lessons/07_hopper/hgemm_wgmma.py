@@ -22,6 +22,7 @@ from lessons.toolkit.memory import (
     copy8_guarded,
     wait_group,
 )
+from lessons.toolkit.pasted import walk
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 REQUIRES = "9.0a"
@@ -96,10 +97,7 @@ def specialise(full):
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
-        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
-        rows = min(blocks_m - group * GROUP_M, GROUP_M)
-        m0 = (group * GROUP_M + turn % rows) * BLOCK_M
-        n0 = turn // rows * BLOCK_N
+        m0, n0 = walk(cuda.blockIdx.x, blocks_m, blocks_n, GROUP_M, BLOCK_M, BLOCK_N)
 
         # locate: what the thread copies, as flat offsets for k0 = 0
         thread = uint32(cuda.threadIdx.x)

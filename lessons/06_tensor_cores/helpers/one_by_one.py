@@ -18,7 +18,7 @@ def copying(WORDS, BLOCK_M, BLOCK_N, THREADS):
     ALL_ROWS, ENTRY = BLOCK_M + BLOCK_N, 1 + WORDS
 
     @inlined
-    def copy_one_by_one(tiles, start, source, filt_from, first_k, k0):
+    def copy_one_by_one(tiles, start, source, k0):
         x, filt, table, starts, masks, _, _, n0, GEMM_N, GEMM_K = source
         for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
             row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
