@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from common.catalog import lessontext, reference, store
-from common.catalog.problems import DEFAULT_PRESET, FLOAT16, INT8, LADDERS, Problem, presets_of
+from common.catalog.problems import DEFAULT_PRESET, FLOAT32, LADDERS, Problem, presets_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -88,8 +88,8 @@ class Step:
 
 
 def on_tensor_cores(step: Step, problem: Problem) -> bool:
-    """Does the step multiply on tensor cores: arrays of float16 or int8, or float32 ones rounded to less?"""
-    return step.precision != PRECISIONS[0] or problem.input_dtype in (FLOAT16, INT8)
+    """Does the step multiply on tensor cores: arrays of 16 or 8 bits, or float32 ones rounded to less?"""
+    return step.precision != PRECISIONS[0] or problem.input_dtype != FLOAT32
 
 
 def runs_on(requires: str | None, capability: str) -> bool:

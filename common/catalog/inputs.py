@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import reference
-from common.catalog.problems import FLOAT16, INT8, Problem
+from common.catalog import e4m3, reference
+from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
 
 Array = NDArray[Any]
 
@@ -23,6 +23,7 @@ Array = NDArray[Any]
 FLOAT16_LIMIT = 64_000
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
+_E4M3_LIMIT = 16  # the same of e4m3
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
 
@@ -44,7 +45,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
         values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
-        return values.astype(np.float32)
+        return e4m3.held(values.astype(np.float32), problem.input_dtype)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
 
@@ -107,8 +108,21 @@ SPECIAL_INT8 = SPECIAL | {
 }
 
 
+# The same where they are e4m3: numbers of four significant bits, and sums of 14.
+SPECIAL_E4M3 = SPECIAL | {
+    "large": "inputs of up to 16, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, weights of up to 16",
+    "sums": "sums up to 2^13, which 14 bits hold",
+    "tiny": "inputs down to 2^-9, the least that e4m3 holds",
+    "mixed": "magnitudes from 2^-8 to 2^6",
+    "apart": "products in one sum up to 256 times as large as others",
+}
+
+
 def said(kind: str, problem: Problem) -> str:
     """What is special about operands of a kind of :data:`SPECIAL`."""
+    if problem.input_dtype == UINT8:
+        return SPECIAL_E4M3[kind]
     if problem.input_dtype == INT8:
         return SPECIAL_INT8[kind]
     return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
@@ -124,9 +138,11 @@ def special(
     rng = np.random.default_rng(seed)
     if problem.input_dtype == INT8 and kind in SPECIAL:
         return _special_bytes(kind, problem, rng)
-    x, weight = (array.astype(np.float32) for array in integers(problem, seed, algorithm))
+    x, weight = (e4m3.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     half = problem.output_dtype == FLOAT16
     limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (reference.exact_below(problem, algorithm), 1 << 14)
+    if problem.input_dtype == UINT8:
+        half, largest = True, _E4M3_LIMIT  # exponents as for float16, but for the least
     if precision == "tf32":
         largest = _TF32_LIMIT
     if kind == "zeros":
@@ -145,11 +161,14 @@ def special(
         most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
-        x, weight = np.ldexp(x, -24 if half else -22), np.ldexp(weight, 0 if half else -22)
+        least = {FLOAT16: -24, UINT8: -9}.get(problem.input_dtype, -22)
+        x, weight = np.ldexp(x, least), np.ldexp(weight, 0 if half else -22)
     elif kind == "mixed":
         # what one output sums has one power of two, so the sum stays exact
         x_axis, weight_axis = _reduced_axes(problem)
         (low, high), reach = ((-8, 0), 4) if half else ((-10, 10), 8)
+        if problem.input_dtype == UINT8:
+            (low, high), reach = (-4, 2), 4
         row_axis = _row_axis(problem)
         rows = rng.integers(low, high + 1, size=(x.shape[row_axis],))
         outputs = rng.integers(low, high + 1, size=(weight.shape[_output_axis(problem)],))
@@ -163,7 +182,7 @@ def special(
         x, weight = _apart(rng, problem, x, weight, limit)
     else:
         raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
-    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
+    return e4m3.held(x, problem.input_dtype), e4m3.held(weight, problem.weight_dtype)
 
 
 def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -196,6 +215,8 @@ def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, 
     The products of two large ones make half of ``limit`` at most, and so do all others.
     """
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
+    if problem.input_dtype == UINT8:
+        far = min(far, _E4M3_LIMIT)
     x, weight = np.sign(x), np.sign(weight)
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
     large = min(_FEW_FAR, -(-problem.reduction // 4))
@@ -242,7 +263,6 @@ def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
         )
         return x, weight
     x, weight = (
-        rng.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
-        for shape, dtype in problem.operands[:2]
+        e4m3.held(rng.standard_normal(shape, dtype=np.float32), dtype) for shape, dtype in problem.operands[:2]
     )
     return x, weight

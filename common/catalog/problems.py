@@ -17,7 +17,7 @@ import numpy as np
 from common.catalog import store
 
 FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
-INT8, INT32 = np.dtype(np.int8), np.dtype(np.int32)
+INT8, INT32, UINT8 = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.uint8)
 Extents = tuple[int, ...]
 
 
@@ -331,9 +331,16 @@ class Igemm(Gemm):
     output_dtype = INT32
 
 
+class Fp8gemm(Gemm):
+    """As :class:`Gemm`, on arrays of e4m3 (:mod:`common.catalog.e4m3`); sums and output are float32."""
+
+    ladder = "fp8gemm"
+    input_dtype = weight_dtype = UINT8
+
+
 LADDERS: dict[str, type[Problem]] = {
     "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad, "igemm": Igemm,
+    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm,
 }  # fmt: skip
 
 

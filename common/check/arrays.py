@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import device, reference
-from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, Problem
+from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, Problem
 from common.run import stages
 
 Array = NDArray[Any]
@@ -19,9 +19,10 @@ Float64 = NDArray[np.float64]
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 # Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of
-# int32 a number that no sum comes to, of int8 one that is far from zero.
+# int32 a number that no sum comes to, of int8 one that is far from zero, of e4m3 NaN.
 _PATTERNS: dict[np.dtype[Any], Any] = {
     FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF), INT32: np.uint32(0x7FC0BEEF), INT8: np.uint8(0x6D),
+    UINT8: np.uint8(0x7F),
 }  # fmt: skip
 # All ones in infinities and in every NaN, the patterns among them. An integer is missing if it is the pattern.
 _EXPONENTS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00)}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import inputs
+from common.catalog import e4m3, inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
@@ -205,7 +205,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
     drawn = int(np.random.default_rng(seed).integers(values.size))
     for place in dict.fromkeys((0, half, min(half | 1, last), last)):
         values = values.copy()
-        values.flat[place] *= -1
+        values.flat[place] = e4m3.held(-e4m3.values(values.flat[place : place + 1]), values.dtype)[0]
         yield values
     values = values.copy()
     values.flat[drawn] += np.sign(values.flat[drawn])  # as its magnitude may be all that is looked at

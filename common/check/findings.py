@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import catalog, reference
-from common.catalog.problems import FLOAT16, Problem
+from common.catalog import catalog, e4m3, reference
+from common.catalog.problems import FLOAT16, UINT8, Problem
 from common.check import arrays
 from common.explain import diagnose, letters
 from common.run.messages import Finding
@@ -41,6 +41,10 @@ _BOUNDS = {
     "float16": (
         "float16", "sums in float16, a sum rounded twice or cut off",
         "sums rounded once to float16", "a sum rounded twice",
+    ),
+    "e4m3": (
+        "e4m3", "sums in float16",
+        "sums that keep 14 bits", "sums in float16",
     ),
 }  # fmt: skip
 _ADDED = (
@@ -187,14 +191,15 @@ def precision(
     if missing:
         return missing
     expected = arrays.full(problem, x, weight)
-    magnitude = arrays.full(problem, np.abs(x), np.abs(weight))
+    magnitude = arrays.full(problem, e4m3.magnitudes(x), e4m3.magnitudes(weight))
     transformed = (
         reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
     )
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound
-    name, usual, typical, cause = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
+    bounded = {FLOAT16: "float16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
+    name, usual, typical, cause = _BOUNDS[bounded]
     if not beyond.any():
         allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
         found = reference.root_mean_square(error)

@@ -21,7 +21,7 @@ import numpy as np
 from numba import cuda, uint64
 from numpy.typing import NDArray
 
-from common.catalog import inputs, reference
+from common.catalog import e4m3, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
 from common.check import arrays, findings
 from common.check.arrays import Guarded
@@ -168,7 +168,7 @@ def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None 
     Raises the driver's error where the GPU has no room for the operands.
     """
     kernel = _KERNELS[problem.form]
-    operands = [cuda.to_device(array) if isinstance(array, np.ndarray) else array for array in (x, weight)]
+    operands = [_on_device(array) for array in (x, weight)]
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
     result = np.empty(size)
     each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
@@ -183,6 +183,25 @@ def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None 
             kernel[grid, block](*operands, sums, places, *_geometry(problem))
         result[first:last] = sums.copy_to_host()
     return result
+
+
+@cuda.jit
+def decode(codes: Any, numbers: Any, decoded: Any) -> None:
+    """The numbers that codes of e4m3 stand for."""
+    for i in range(cuda.grid(1), codes.size, cuda.gridsize(1)):
+        decoded[i] = numbers[codes[i]]
+
+
+def _on_device(array: Any) -> Any:
+    """An operand of the right answers on the device, as numbers."""
+    if isinstance(array, np.ndarray):
+        return cuda.to_device(e4m3.values(array).astype(np.float32) if array.dtype == e4m3.CODES else array)
+    if array.dtype != e4m3.CODES:
+        return array
+    decoded = cuda.device_array(array.size, np.float32)
+    numbers = cuda.to_device(e4m3.NUMBERS.astype(np.float32))
+    decode[grid(array.size)](array.reshape(array.size), numbers, decoded)
+    return decoded.reshape(array.shape)
 
 
 def _geometry(problem: Problem) -> tuple[tuple[int, ...], ...]:
@@ -252,7 +271,7 @@ def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
 
 def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int) -> None:
     """Each element becomes one of ``numbers``, by the hash of its offset (:func:`check_large`)."""
-    table = cuda.to_device(arrays.bits(numbers.astype(array.dtype)))
+    table = cuda.to_device(arrays.bits(e4m3.held(numbers, array.dtype)))
     words = arrays.words(array.array)
     hash_offsets[grid(array.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
 
@@ -306,13 +325,14 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
 
 
 def numbers(problem: Problem) -> NDArray[np.float64]:
-    """The eight numbers that elements are of: integers from -4 to 4 without zero, or nearer ones if sums are float16.
+    """The eight numbers that elements are of: integers from -4 to 4 without zero, nearer ones if sums have few bits.
 
     Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
     """
-    if problem.output_dtype != FLOAT16:
+    if problem.output_dtype != FLOAT16 and problem.input_dtype != e4m3.CODES:
         return _INTEGERS
-    largest = math.isqrt(inputs.FLOAT16_LIMIT // problem.reduction) or 0.5
+    limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
+    largest = math.isqrt(limit // problem.reduction) or 0.5
     nearer: NDArray[np.float64] = np.clip(_INTEGERS, -largest, largest)
     return nearer
 

@@ -16,7 +16,7 @@ from common.catalog.limits import WARP
 
 # What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
 # as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four; of
-# int8 IMMA and IGMMA.
+# int8 IMMA and IGMMA, of e4m3 QGMMA.
 CLASSES = (
     "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
     "float", "control", "other",
@@ -32,7 +32,7 @@ GROUPS = {
 }
 
 _MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA",
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA",
     "shared load": "LDS LDSM",
     "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
     "local load": "LDL",
@@ -65,8 +65,8 @@ _INSTRUCTION = re.compile(
 # asynchronous copies.
 _NEVER = re.compile(r"@!U?PT\s")
 # rows, columns and depth; by how many threads
-_MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HI]GMMA\.(64)x(\d+)x(\d+)")
-_TOGETHER = {"HMMA": WARP, "IMMA": WARP, "HGMMA": 4 * WARP, "IGMMA": 4 * WARP}
+_MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
+_TOGETHER = {"HMMA": WARP, "IMMA": WARP, "HGMMA": 4 * WARP, "IGMMA": 4 * WARP, "QGMMA": 4 * WARP}
 _BOXES = ("UTMALDG", "UTMASTG")  # move as much as their tensor map says
 _LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from common.catalog.problems import FLOAT16, INT8, Problem
+from common.catalog import e4m3
+from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
 from common.catalog.schema import Count, Positive
 from common.run.messages import Timing
 from common.timing.timing import Stopwatch
@@ -64,6 +65,8 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     mma_s8: Timing | None = None
     wgmma_s8_gflops: Positive | None = None
     wgmma_s8: Timing | None = None
+    wgmma_e4m3_gflops: Positive | None = None
+    wgmma_e4m3: Timing | None = None
 
 
 def _toolkit(name: str) -> Any:
@@ -109,7 +112,7 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-_KIND_OF = {FLOAT16: "f16", INT8: "s8"}
+_KIND_OF = {FLOAT16: "f16", INT8: "s8", UINT8: "e4m3"}
 # By precision: with what a step multiplies, and how many products it takes for one.
 _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 
@@ -119,7 +122,7 @@ def peak(
 ) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
-    That of the FP32 units; for arrays of float16 or int8 and for ``precision`` tf32 that of tensor cores, by the
+    That of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the
     fastest of these instructions that the card has, a third of it for tf32x3. It is None if it was not measured.
     """
     kind, products = _PRODUCTS[precision]
@@ -127,13 +130,13 @@ def peak(
         kind, products = _KIND_OF[problem.input_dtype], 1
     if kind == "fp32":
         return ceilings.fma_gflops
-    measured = [getattr(ceilings, f"{one}_{kind}_gflops") for one in instructions]
+    measured = [getattr(ceilings, f"{one}_{kind}_gflops", None) for one in instructions]
     return max((rate / products for rate in measured if rate is not None), default=None)
 
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}" for one in instructions(capability) for kind in KINDS]
+    names = [f"{one}_{kind.name}" for one in instructions(capability) for kind in KINDS if one in kind.instructions]
     return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
 
 
@@ -186,13 +189,14 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of multiplication; ``depth`` is along k of one instruction of ``mma.sync`` or ``wgmma``."""
+    """A kind of multiplication; ``depth`` is along k of one of its ``instructions``."""
 
     name: str
     depth: int
+    instructions: tuple[str, ...] = INSTRUCTIONS
 
 
-KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32))
+KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32), Kind("e4m3", 32, ("wgmma",)))
 
 
 def instructions(capability: str) -> tuple[str, ...]:
@@ -224,12 +228,15 @@ def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
 
 
 def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
-    """``count`` words of normal numbers: two of float16, one that TF32 has, or four of int8, 32 times as large."""
+    """``count`` words of normal numbers: two of float16, one that TF32 has, four of e4m3, or of int8, 32 times as
+    large."""
     rng = np.random.default_rng(0)
     if kind.name == "f16":
         return rng.standard_normal(2 * count).astype(np.float16).view(np.uint32)
     if kind.name == "s8":
         return np.clip(np.rint(32 * rng.standard_normal(4 * count)), -128, 127).astype(np.int8).view(np.uint32)
+    if kind.name == "e4m3":
+        return e4m3.encoded(rng.standard_normal(4 * count)).view(np.uint32)
     return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
@@ -242,7 +249,7 @@ def _tensor_cores(stopwatch: Stopwatch, multiprocessors: int, capability: str) -
         blocks, threads = grid(instruction, multiprocessors)
         out = cuda.device_array(blocks * threads, np.float32)
         rounds = MMA_ROUNDS if instruction == "mma" else WGMMA_ROUNDS
-        for kind in KINDS:
+        for kind in (one for one in KINDS if instruction in one.instructions):
             words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
             run = _launch(kernel(instruction, kind)[blocks, threads], words, rounds, out)
             run()
@@ -298,7 +305,9 @@ def _wgmma(kind: Kind) -> Any:
     unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
-    multiply = {"f16": hopper.wgmma_f16, "tf32": hopper.wgmma_tf32, "s8": hopper.wgmma_s8}[kind.name]
+    multiply = {"f16": hopper.wgmma_f16, "tf32": hopper.wgmma_tf32, "s8": hopper.wgmma_s8, "e4m3": hopper.wgmma_e4m3}[
+        kind.name
+    ]
     value = int32 if kind.name == "s8" else float32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))

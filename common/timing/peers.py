@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
-from common.catalog.problems import FLOAT16, INT8, Conv2d, Convolution, Gemm, Hgemm, Problem
+from common.catalog.problems import FLOAT16, INT8, UINT8, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -67,6 +67,8 @@ def precisions(problem: Problem) -> tuple[str, ...]:
         return ("FP16",)
     if problem.input_dtype == INT8:
         return ("INT8",)
+    if problem.input_dtype == UINT8:
+        return ("FP8",)
     capability = device.compute_capability()
     return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
 
@@ -212,6 +214,8 @@ def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
         values = torch.randn(shape, generator=generator, device="cuda")
         if dtype == INT8:
             values = values.mul_(32).round_().clamp_(-128, 127)
+        if dtype == UINT8:
+            return values.to(torch.float8_e4m3fn).view(torch.uint8)
         return values.to(getattr(torch, dtype.name))
 
     first, second = (drawn(*operand) for operand in problem.operands[:2])
@@ -257,6 +261,12 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
 
     if isinstance(problem, Gemm) and problem.input_dtype == INT8:
         yield "B K-major", partial(torch._int_mm, first, second.t().contiguous().t()), same
+    elif isinstance(problem, Gemm) and problem.input_dtype == UINT8:
+        a, b = (part.view(torch.float8_e4m3fn) for part in (first, second.t().contiguous()))
+        one = torch.ones((), device=first.device)
+        scaled = partial(torch._scaled_mm, a, b.t(), one, one, out_dtype=torch.float32)
+        yield "B K-major, fast accumulation", partial(scaled, use_fast_accum=True), same
+        yield "B K-major", partial(scaled, use_fast_accum=False), same
     elif isinstance(problem, Gemm):
         yield "row-major", partial(torch.matmul, first, second), same
     elif isinstance(problem, Conv2d):
@@ -322,7 +332,7 @@ class _Oracle:
         x, weight = map(cuda.as_cuda_array, tensors)
         self._expected = arrays.at(problem, x, weight, self._positions)
         for tensor in tensors:
-            tensor.abs_()
+            _ = tensor.bitwise_and_(0x7F) if problem.input_dtype == UINT8 else tensor.abs_()
         magnitude = arrays.at(problem, x, weight, self._positions)
         self._bound = reference.error_bound(problem, magnitude, self._expected)
 

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple, get_type_hints
 from msgspec import Struct
 
 from common.catalog import schema
-from common.catalog.problems import FLOAT16, INT8, Problem
+from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
 from common.catalog.schema import Name, Number, Positive, Tally
 
 STALLS = {
@@ -179,7 +179,7 @@ def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
-    depth = {FLOAT16: 16, INT8: 32}.get(problem.input_dtype, 8)
+    depth = {FLOAT16: 16, INT8: 32, UINT8: 32}.get(problem.input_dtype, 8)
     return ffma + (hmma or 0) * 16 * 8 * depth * tensor
 
 

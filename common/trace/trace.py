@@ -50,6 +50,7 @@ SHAPES |= {
     for base, ladder in (
         ("gemm", "hgemm"),
         ("gemm", "igemm"),
+        ("gemm", "fp8gemm"),
         ("conv3d", "hconv3d"),
         ("conv3d", "dgrad"),
         ("conv3d", "wgrad"),

@@ -21,6 +21,7 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
+from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
@@ -48,14 +49,13 @@ EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, shared memory of such values, the instruction."""
+    """What the kernel has to know of its values: the type of a sum, shared memory of such values, and a consumer's
+    loop over the stages of a tile of C.
+    """
 
     sum: Any
     tiles: Any
-    wgmma: Any
-
-
-S8 = Kind(int32, hopper.byte_tiles, hopper.wgmma_s8)
+    consume: Any
 
 
 @inlined
@@ -76,10 +76,43 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     hopper.tma_load2(tiles, start + uint32(A_SIZE), b_map, bars, stage, n0, k0)
 
 
+def consuming(wgmma):
+    """Build a consumer's loop over the `steps` stages of a tile of C; it returns the next stage, and its parity."""
+
+    @pasted
+    @unroll
+    def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads):
+        before = stage
+        for step in range(steps):
+            hopper.barrier_wait(filled, stage, parity)
+
+            # multiply: started here; the one before it has ended, and its stage may be filled again
+            hopper.wgmma_fence()
+            moved = uint64(stage * uint32(STAGE >> 4))
+            for k in unrolled(K_STEPS):
+                along = moved + uint64(k * K_STEP)
+                wgmma(acc, 0, tiles, a_at + along, b_at + along, BLOCK_N)
+            hopper.wgmma_commit()
+            hopper.wgmma_wait(1)
+            if leads and step > 0:
+                hopper.barrier_arrive(emptied, before)
+            before = stage
+            stage, parity = hopper.next_stage(stage, parity, STAGES)
+        hopper.wgmma_wait(0)
+        if leads:
+            hopper.barrier_arrive(emptied, before)
+        return stage, parity
+
+    return consume
+
+
+S8 = Kind(int32, hopper.byte_tiles, consuming(hopper.wgmma_s8))
+
+
 @lru_cache
 def specialise(kind):
     """Build the kernel for values of this kind."""
-    value, all_tiles, wgmma = kind
+    value, all_tiles, consume = kind
 
     @jit(THREADS)
     @unroll
@@ -119,25 +152,7 @@ def specialise(kind):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for j in range(ACC):
                     acc[j] = value(0)
-                before = stage
-                for step in range(steps):
-                    hopper.barrier_wait(filled, stage, parity)
-
-                    # multiply: started here; the one before it has ended, and its stage may be filled again
-                    hopper.wgmma_fence()
-                    moved = uint64(stage * uint32(STAGE >> 4))
-                    for k in unrolled(K_STEPS):
-                        along = moved + uint64(k * K_STEP)
-                        wgmma(acc, 0, tiles, a_at + along, b_at + along, BLOCK_N)
-                    hopper.wgmma_commit()
-                    hopper.wgmma_wait(1)
-                    if leads and step > 0:
-                        hopper.barrier_arrive(emptied, before)
-                    before = stage
-                    stage, parity = hopper.next_stage(stage, parity, STAGES)
-                hopper.wgmma_wait(0)
-                if leads:
-                    hopper.barrier_arrive(emptied, before)
+                stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
                 # store
                 m = int64(m0 + thread // uint32(32) * uint32(16) + lane // uint32(4))

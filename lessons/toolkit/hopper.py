@@ -13,7 +13,7 @@ elements. Compute capability 9.0 alone, "9.0a".
 """
 
 from llvmlite import ir
-from numba import cuda, float32, int8, int64, types, uint32
+from numba import cuda, float32, int8, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
@@ -46,6 +46,12 @@ def float_tiles():
 def byte_tiles():
     """All of the dynamic shared memory as int8, from a 1024-byte boundary on."""
     return cuda.shared.array(0, int8, alignment=1024)
+
+
+@cuda.jit(device=True, inline="always")
+def code_tiles():
+    """All of the dynamic shared memory as codes of e4m3, uint8, from a 1024-byte boundary on."""
+    return cuda.shared.array(0, uint8, alignment=1024)
 
 
 @intrinsic
@@ -286,6 +292,15 @@ def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     then both again 16 columns to the right: what ldmatrix4 gives for 16 x 32 values.
     """
     return _wgmma("m64n{N}k32.s32.s8.s8", "", registers=4, sums_of=WORD)(add, acc, i, frag, j, tiles, b, N)
+
+
+@intrinsic
+def wgmma_e4m3(typing_context, acc, i, tiles, a, b, N, add=True):
+    """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), codes of e4m3, K-major; the sums float32, as wgmma_f16's lie.
+
+    Sums keep about 14 bits: 32 products and the sum so far are brought to the exponent of the largest, and cut off.
+    """
+    return _wgmma("m64n{N}k32.f32.e4m3.e4m3", "")(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic

@@ -27,7 +27,7 @@ class Maps:
         self._made = {}
 
     def tiled(self, array, box, tf32=False):
-        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16, float32 or int8; zeros lie
+        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16, float32 or of 8 bits; zeros lie
         around it.
 
         The address and the bytes of a row are multiples of 16; a row of the box has 128, 64 or 32 bytes, the box at
@@ -108,7 +108,7 @@ def _require(name, value, holds, allowed):
 
 def _require_array(array, dimensions):
     dtype, shape = dtype_of(array), tuple(array.shape)
-    _require("dtype", dtype, dtype in (np.float16, np.float32, np.int8), "float16, float32, int8")
+    _require("dtype", dtype, dtype in (np.float16, np.float32, np.int8, np.uint8), "float16, float32, int8, uint8")
     _require("shape", shape, len(shape) == dimensions and min(shape) > 0, f"{dimensions} positive extents")
     _require("address", address(array), address(array) % ROW_STEP == 0, f"a multiple of {ROW_STEP}")
     row = shape[-1] * dtype.itemsize
@@ -122,7 +122,7 @@ def _encoded(one, address):
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
     kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-    if one.dtype == np.int8:
+    if one.dtype.itemsize == 1:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8  # the copy engine looks at no value
     if one.dtype == np.float32:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32

@@ -17,6 +17,7 @@ from common.trace.cost import Ints
 ROW = 128  # bytes of a row of a tile with the widest swizzle
 UNIT = 16  # bytes that stay together
 ATOM = 8 * ROW  # after so many bytes the swizzle repeats
+KEPT = 14  # bits of the largest addend that a sum of e4m3 keeps
 OFFSETS = 32  # that a tap may have in im2col, from 0 on
 SEEN_SWIZZLE = 64  # bytes, the least with which an operand was seen to begin at any row
 _SPANS = {1: 128, 2: 64, 3: 32}  # bytes of a row, by the field's value
@@ -36,6 +37,19 @@ def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
     even = bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))
     rounded: NDArray[Any] = even & np.uint32(0xFFFFE000)
     return np.where(np.isnan(values), values, rounded.view(np.float32))
+
+
+def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Sums, and products of e4m3 added to them, as one instruction adds: each brought to the exponent of the largest,
+    and cut off where the largest has 14 bits."""
+    finest = np.min(np.abs(left[left != 0]), initial=1.0) * np.min(np.abs(right[right != 0]), initial=1.0)
+    bound = np.abs(sums).max() + left.shape[1] * np.abs(left).max() * np.abs(right).max()
+    if bound < 2**13 * finest and all((part == np.rint(part)).all() for part in (sums, left, right)):
+        return np.asarray(sums + left @ right)
+    products = left[:, :, None] * right[None]
+    largest = np.maximum(np.abs(sums), np.abs(products).max(axis=1))
+    last = np.ldexp(1.0, np.frexp(largest)[1] - KEPT)
+    return np.asarray((np.trunc(products / last[:, None]).sum(axis=1) + np.trunc(sums / last)) * last)
 
 
 def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], taps: tuple[int, ...]) -> list[Ints]:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.catalog import e4m3
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
+from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import Agent, Tiles
@@ -61,6 +63,7 @@ class Form(NamedTuple):
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
+E4M3 = Form("wgmma_e4m3", 32, e4m3.CODES)
 S8 = Form("wgmma_s8", 32, np.dtype(np.int8), sums=np.dtype(np.int32))
 
 
@@ -138,12 +141,17 @@ class Product:
         if not self.add:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
-        product = np.matmul(left.astype(np.float64), right.astype(np.float64))
-        matrix[:] = helpers.summed(matrix + product, self.form.sums)
+        left, right = e4m3.values(left), e4m3.values(right)
+        added = layouts.cut_sums if self.form is E4M3 else _exact
+        matrix[:] = helpers.summed(added(matrix, left, right), self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
             self.sums.land(state)
         state.engines.pipeline.multiplied(self.stages)
+
+
+def _exact(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(sums + np.matmul(left, right))
 
 
 class _Fragment:
@@ -370,6 +378,7 @@ def _register(form: Form) -> None:
     intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
 
 
+_register(E4M3)
 for _form in (F16, F16_ROWS, TF32, S8):
     _register(_form)
     _register(_form._replace(name=f"{_form.name}_registers", registers=True))
