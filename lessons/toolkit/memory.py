@@ -18,7 +18,8 @@ from lessons.toolkit.mma import to_half
 from lessons.toolkit.ptx import FLOAT, LONG, SHARED, WORD
 
 VECTOR, HALVES, INT8S = 4, 8, 16  # float32, float16 and int8 values in one 128-bit access
-FLOAT2, FLOAT4, WORD4 = ir.VectorType(FLOAT, 2), ir.VectorType(FLOAT, VECTOR), ir.VectorType(WORD, 4)
+FLOAT2, FLOAT4 = ir.VectorType(FLOAT, 2), ir.VectorType(FLOAT, VECTOR)
+WORD2, WORD4 = ir.VectorType(WORD, 2), ir.VectorType(WORD, 4)
 
 
 # --- arrays, as the host sees them ---
@@ -91,7 +92,9 @@ def load2(typing_context, registers, i, array, offset):
 @intrinsic
 def store2(typing_context, array, offset, registers, i):
     """array[offset:offset+2] = registers[i:i+2], float32 or int32, to an 8-byte boundary."""
-    return types.void(array, offset, registers, i), _moved(FLOAT2, source_align=4, target_align=8)
+    # sums that wgmma adds to stay what they are: if LLVM made floats of integers, ptxas would wait after each wgmma
+    pair = WORD2 if isinstance(registers.dtype, types.Integer) else FLOAT2
+    return types.void(array, offset, registers, i), _moved(pair, source_align=4, target_align=8)
 
 
 @intrinsic

@@ -84,6 +84,7 @@ def test_right_at_any_small_shape(step, data, seed):
 MAPPABLE = {
     "gemm": Gemm(M=5, N=36, K=100),
     "hgemm": problems.RAGGED["hgemm"][-1],
+    "igemm": problems.RAGGED["igemm"][-1],
     "conv3d": problems.RAGGED["conv3d"][3],
     "hconv3d": replace(problems.RAGGED["hconv3d"][3], K=16),
 }
