@@ -163,7 +163,7 @@ def test_without_git_an_exercise_that_was_edited_before_any_copy_is_not_judged(c
         call("grade", "01.5", "--sim")[1].split()
     )
     path.write_bytes(original)
-    shipped.keep_copies()
+    call("hint")
     edit(path, "@cuda.jit\n", "@cuda.jit()\n")
     assert "@cuda.jit\n" in exercises.find("01.5").solution
 
