@@ -96,7 +96,8 @@ class Exercise(Entry, frozen=True, kw_only=True):
             return patched((text or b"").decode("utf-8"), store.read_text(diff))
         except ValueError:
             raise ExerciseError(
-                f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: put that back"
+                f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: move yours to "
+                "another folder, unpack the original, and grade yours there"
             ) from None
 
     def write_solution(self) -> Path:
