@@ -49,7 +49,7 @@ def test_shipped_steps_form_a_chain_per_ladder():
 def test_shipped_steps_grow_from_what_readers_have_met_and_names_are_of_one_file():
     steps, varied = catalog.steps(), catalog.experiments()
     for number, step in enumerate(steps):
-        met = [one.name for one in steps[:number] if one.ladder == step.ladder or one.lesson < step.lesson]
+        met = [one.name for one in steps[:number] if one.ladder == step.ladder or one.lesson <= step.lesson]
         assert step.builds_on in [None, *met], step.name
     assert {one.predecessor for one in varied} <= {one.name for one in steps}
     names = [one.name for one in (*steps, *varied)]
