@@ -16,13 +16,14 @@ from functools import lru_cache
 from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, store4, wait_async
+from lessons.toolkit.memory import VECTOR, aligned, copy1_async, copy4_async, load4, shared_array, wait_async
 from lessons.toolkit.narrow import narrow
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_plan")
+storing = importlib.import_module("lessons.05_implicit_gemm.helpers.fused_store")
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
 THREADS = 64
@@ -106,19 +107,8 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
             for j in range(THREAD_N):
                 acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
 
-    @inlined
-    @narrow
-    @unroll
-    def store_filters(y, column_tile, first_k, first_n, thread, width):
-        """What the threads have left in shared memory: a filter of each row of threads, neighbouring pixels."""
-        for j in unrolled(MINE):
-            gemm_n = first_n + j * THREADS
-            n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
-            for row in unrolled(THREADS_Y):
-                k = first_k + row * VECTOR
-                if gemm_n < width and k < K:
-                    out = n * MAPS + k * PIXELS + pixel
-                    y[out] = column_tile[thread + row * BLOCK_N + j * THREADS]
+    place = PIXELS, MAPS, THREADS, THREADS_X, THREADS_Y, THREAD_M, THREAD_N, BLOCK_N
+    store = storing.storing(flat, K, *place)
 
     @jit(THREADS, BLOCKS)
     @narrow
@@ -178,24 +168,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
             cuda.syncthreads()
 
         # store
-        if flat:  # maps are multiples of 4 pixels, so a piece lies in one map and on a 16-byte boundary
-            for j in unrolled(THREAD_N // VECTOR):
-                gemm_n = gemm_n0 + tx + j * VECTOR * THREADS_X
-                n, pixel = gemm_n // PIXELS, gemm_n % PIXELS
-                out = int64(n) * MAPS + int64(pixel)
-                for i in range(THREAD_M):
-                    k = k0 + ty + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
-                    if gemm_n < width and k < K:
-                        store4(y, out + int64(k) * PIXELS, acc, i * THREAD_N + j * VECTOR)
-        else:  # through shared memory, so that neighbouring threads write neighbouring pixels
-            for i in unrolled(THREAD_M):
-                for j in unrolled(THREAD_N // VECTOR):
-                    at = int64(ty // VECTOR * BLOCK_N + tx)
-                    store4(column_tile, at + j * VECTOR * THREADS_X, acc, i * THREAD_N + j * VECTOR)
-                cuda.syncthreads()
-                k = k0 + i // VECTOR * VECTOR * THREADS_Y + i % VECTOR
-                store_filters(y, column_tile, k, gemm_n0 + thread, thread, width)
-                cuda.syncthreads()
+        store(y, column_tile, acc, k0, gemm_n0, tx, ty, thread, width)
 
     return conv2d_fused_unroll_gemm, BLOCK_N, FILTER_BLOCKS
 
