@@ -89,7 +89,7 @@ class Step:
 
 def on_tensor_cores(step: Step, problem: Problem) -> bool:
     """Does the step multiply on tensor cores: arrays of 16 or 8 bits, or float32 ones rounded to less?"""
-    return step.precision != PRECISIONS[0] or problem.input_dtype != FLOAT32
+    return step.precision != PRECISIONS[0] or (problem.input_dtype != FLOAT32 and step.requires is not None)
 
 
 def runs_on(requires: str | None, capability: str) -> bool:

@@ -331,6 +331,14 @@ class Igemm(Gemm):
     output_dtype = INT32
 
 
+class Iconv3d(Conv3d):
+    """As :class:`Conv3d`, on int8 arrays; the sums are int32, and exact."""
+
+    ladder = "iconv3d"
+    input_dtype = weight_dtype = INT8
+    output_dtype = INT32
+
+
 class Fp8gemm(Gemm):
     """As :class:`Gemm`, on arrays of e4m3 (:mod:`common.catalog.e4m3`); sums and output are float32."""
 
@@ -340,7 +348,7 @@ class Fp8gemm(Gemm):
 
 LADDERS: dict[str, type[Problem]] = {
     "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm,
+    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm, "iconv3d": Iconv3d,
 }  # fmt: skip
 
 

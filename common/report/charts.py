@@ -47,8 +47,14 @@ CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
 USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instructions are for
 MARKERS = "osD^vPX<>*ph8dH"
-PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
-SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, SKY), strict=True))
+PEER_STYLES = {
+    "FP32": (VERMILION, "-"),
+    "TF32": (PURPLE, "--"),
+    "FP16": (VERMILION, "-"),
+    "INT8": (VERMILION, "-"),
+    "FP8": (VERMILION, "-"),
+}
+SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {

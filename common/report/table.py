@@ -23,6 +23,7 @@ from common.catalog import catalog, problems
 SIGNS = {
     "†": "Rounds its inputs to TF32, for tensor cores.",
     "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
+    "#": "8 bits in (int8, or e4m3), sums of 32 bits out.",
     "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
 }
 OLDER = "¶"
@@ -64,10 +65,12 @@ class Table:
 
 def signs() -> dict[str, str]:
     """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half, split = SIGNS
+    rounded, half, eighth, split = SIGNS
     by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
     return {
-        step.name: by_precision.get(step.precision, half)
+        step.name: by_precision.get(
+            step.precision, eighth if problems.FIRST[step.ladder].input_dtype.itemsize == 1 else half
+        )
         for step in catalog.everything()
         if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
     }

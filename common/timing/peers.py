@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
-from common.catalog.problems import FLOAT16, INT8, UINT8, Conv2d, Convolution, Gemm, Hgemm, Problem
+from common.catalog.problems import FLOAT16, INT8, UINT8, Conv2d, Convolution, Gemm, Hgemm, Problem, on_ladder
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -60,11 +60,17 @@ BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
+def _theirs(problem: Problem) -> Problem:
+    """What the library computes in its place: PyTorch has no convolution of int8 on a GPU, so that of float16."""
+    return on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
+
+
 def precisions(problem: Problem) -> tuple[str, ...]:
     """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
     FP32; or INT8."""
     if problem.input_dtype == FLOAT16:
         return ("FP16",)
+    problem = _theirs(problem)
     if problem.input_dtype == INT8:
         return ("INT8",)
     if problem.input_dtype == UINT8:
@@ -88,6 +94,7 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: in
     """
     import torch
 
+    problem = _theirs(problem)
     oracle = _Oracle(problem, seed)
     x, weight = _normals(problem, seed)
     rows = []
@@ -165,6 +172,7 @@ def fastest(
     problem's precisions unless another is asked for."""
     import torch
 
+    problem = _theirs(problem)
     x, weight = _normals(problem, seed)
     _choose(precision or precisions(problem)[0])
     best: tuple[float, str, Callable[..., Any]] | None = None

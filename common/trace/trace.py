@@ -52,6 +52,7 @@ SHAPES |= {
         ("gemm", "igemm"),
         ("gemm", "fp8gemm"),
         ("conv3d", "hconv3d"),
+        ("conv3d", "iconv3d"),
         ("conv3d", "dgrad"),
         ("conv3d", "wgrad"),
     )

@@ -17,7 +17,7 @@ Run: python -m lessons.07_hopper hconv3d_im2col
 import importlib
 from functools import lru_cache
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, int32, uint32
 from numba.types import float16
 
 from lessons.toolkit import hopper
@@ -53,7 +53,7 @@ def shipped(problem, kind=FP16):
 @lru_cache
 def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     """Build the kernel; RESIDENT: all the tiles of filters there are, which stay in shared memory; 0: they travel."""
-    BYTES, _, value, all_tiles, _, _, leave_part, _ = kind
+    BYTES, _, value, all_tiles, _, _, leave_part, _, sum_type = kind
     layout = planning.layout(kind, BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT)
     STAGES, THREADS, MANY, A_SIZE, B_SIZE, STAGE, STAYING, LEAVING, TOTAL = layout
     BANDS = BLOCK_M // CONSUMERS // MMA_M  # instructions that tile a consumer's rows
@@ -77,7 +77,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         stayed = hopper.barrier_array(1)
-        acc = cuda.local.array(ACC, float32)
+        acc = cuda.local.array(ACC, sum_type)
         frag = cuda.local.array(FRAG, value)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
@@ -133,7 +133,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
             for tile in range(first, turns, blocks):
                 m0, n0 = locate(tile, blocks_n)
                 for j in range(ACC):
-                    acc[j] = float32(0.0)
+                    acc[j] = sum_type(0)
                 stage, parity = consume(acc, frag, tiles, filled, emptied, stage, parity, steps, a_at, b_at, lane)
 
                 # store

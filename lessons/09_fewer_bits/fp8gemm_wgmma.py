@@ -22,7 +22,7 @@ eight_bits = importlib.import_module("lessons.09_fewer_bits.igemm_wgmma")
 k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
 
 REQUIRES = "9.0a"
-E4M3 = eight_bits.Kind(float32, hopper.code_tiles, eight_bits.consuming(hopper.wgmma_e4m3))
+E4M3 = eight_bits.Kind(float32, hopper.float_tiles, eight_bits.consuming(hopper.wgmma_e4m3))
 
 prepare = eight_bits.prepare  # the transpose of B
 

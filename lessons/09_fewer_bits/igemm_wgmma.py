@@ -5,8 +5,8 @@ Builds on: hgemm_specialised
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8, in the time that it takes for half as many k of float16. Of
     8-bit values it takes both operands K-major alone, so a tile of B is one box of the transpose, 256 rows of 128
     bytes, where float16 needed four panels. What a kernel has to know of its values is a `Kind`; the rest, producer,
-    consumers, stages, barriers, is hgemm_specialised. Sums are stored from registers: four lanes write the 32 bytes
-    of a sector. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+    consumers, stages, barriers, is hgemm_specialised; sums leave through the copy engine, as in hgemm_clustered. To
+    the engine and in shared memory four values are a word, and so is each sum that leaves. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -15,6 +15,7 @@ import importlib
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import cuda, int32, int64, uint32, uint64
 
 from lessons.toolkit import hopper
@@ -25,6 +26,8 @@ from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
+clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 128
@@ -35,22 +38,26 @@ TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_K = 64, 32  # rows and k of the tile that one instruction multiplies; its columns are BLOCK_N
 MAPS = Maps()
-if BLOCK_M != 2 * MMA_M or BLOCK_N % 16 or not 16 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 16 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
+if BLOCK_M != 2 * MMA_M or BLOCK_N % 64 or not 64 <= BLOCK_N <= 256 or BLOCK_K != 128 or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} of 64 up to 256, {BLOCK_K=} 128, {STAGES=} 2 or more")
 CONSUMERS = BLOCK_M // MMA_M  # warpgroups
 THREADS = (1 + CONSUMERS) * 128
-A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values, and bytes, of a tile of A, of a pair
-SHARED_BYTES = STAGES * STAGE
+ROW = BLOCK_K // 4  # words of a row of a tile
+A_SIZE = BLOCK_M * ROW  # words of a tile of A
+STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # bytes of a pair
+WARP_M, SLABS = clustered.WARP_M, clustered.SLABS
+SLAB, LEAVING = WARP_M * ROW, STAGES * STAGE // 4  # words of a box of results on its way; where these lie
+SHARED_BYTES = 4 * (LEAVING + CONSUMERS * 4 * SLABS * SLAB)
 EIGHT_ROWS = 8 * BLOCK_K  # bytes that a pattern of the swizzle takes
 K_STEPS = BLOCK_K // MMA_K
 K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
-EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
+leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, shared memory of such values, and a consumer's
-    loop over the stages of a tile of C.
+    """What the kernel has to know of its values: the type of a sum, which words have, too; shared memory of words; and
+    a consumer's loop over the stages of a tile of C.
     """
 
     sum: Any
@@ -70,7 +77,7 @@ def locate(tile, blocks_m, blocks_n):
 @inlined
 def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
     """Ask for the pair of tiles from k0 on, a box each; what lies outside A or B counts as zero."""
-    start = stage * uint32(STAGE)
+    start = stage * uint32(STAGE // 4)
     hopper.barrier_expect(bars, stage, STAGE)
     hopper.tma_load2(tiles, start, a_map, bars, stage, m0, k0)
     hopper.tma_load2(tiles, start + uint32(A_SIZE), b_map, bars, stage, n0, k0)
@@ -106,21 +113,20 @@ def consuming(wgmma):
     return consume
 
 
-S8 = Kind(int32, hopper.byte_tiles, consuming(hopper.wgmma_s8))
+S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
 
 
 @lru_cache
-def specialise(kind):
-    """Build the kernel for values of this kind."""
+def specialise(kind, boxes):
+    """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, c is a map of C."""
     value, all_tiles, consume = kind
 
     @jit(THREADS)
     @unroll
-    def igemm_wgmma(a_map, b_map, c, K, paired):
+    def igemm_wgmma(a_map, b_map, c, M, N, K):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         acc = cuda.local.array(ACC, value)
-        M, N = c.shape
         blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
         first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
         steps = int32((K + BLOCK_K - 1) // BLOCK_K)
@@ -140,14 +146,15 @@ def specialise(kind):
                     m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                     for step in range(steps):
                         hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                        load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
+                        load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(ROW))
                         stage, parity = hopper.next_stage(stage, parity, STAGES)
         else:
             hopper.take_registers(MANY)
-            # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
-            a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * BLOCK_K), 0, EIGHT_ROWS)
+            # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, where the warp's sums leave
+            a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
             b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
-            leads, lane = thread % uint32(128) == uint32(0), thread % uint32(32)
+            leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
+            own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
             for tile in range(int32(first), int32(end), int32(blocks)):
                 m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for j in range(ACC):
@@ -155,11 +162,16 @@ def specialise(kind):
                 stage, parity = consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads)
 
                 # store
-                m = int64(m0 + thread // uint32(32) * uint32(16) + lane // uint32(4))
-                n = int64(n0 + lane % uint32(4) * uint32(2))
-                for j in unrolled(EIGHTS):
-                    unaligned.store_pair(c, m, n + j * 8, acc, 4 * j, paired)
-                    unaligned.store_pair(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+                if boxes:
+                    leave(c, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
+                else:
+                    m = int64(m0 + warp * uint32(WARP_M) + lane // uint32(4))
+                    n = int64(n0 + lane % uint32(4) * uint32(2))
+                    for j in unrolled(BLOCK_N // 8):
+                        unaligned.store_pair(c, m, n + j * 8, acc, 4 * j, False)
+                        unaligned.store_pair(c, m + 8, n + j * 8, acc, 4 * j + 2, False)
+            if lane == 0:
+                hopper.tma_wait_read(0)
 
     return igemm_wgmma
 
@@ -168,11 +180,14 @@ prepare = unaligned.prepare  # the transpose of B
 
 
 def multiply(a, b_t, c, kind):
-    """Launch the kernel for values of this kind: c = a @ b_t transposed."""
+    """Launch the kernel for values of this kind: c = a @ b_t transposed; rows of a and b_t are whole 16 bytes."""
     M, N = c.shape
-    a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b_t, (BLOCK_N, BLOCK_K))
+    boxes = aligned(c)
+    word = np.dtype(str(kind.sum))
+    a_map, b_map = (MAPS.tiled(part.view(word), (rows, ROW)) for part, rows in ((a, BLOCK_M), (b_t, BLOCK_N)))
     blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
-    specialise(kind)[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=8))
+    to = MAPS.tiled(c, (WARP_M, ROW)) if boxes else c
+    specialise(kind, boxes)[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, to, M, N, a.shape[1])
 
 
 def launch(a, b_t, c):

@@ -11,6 +11,7 @@ from numba import cuda, types
 from lessons.toolkit.card import asked
 from lessons.toolkit.memory import address, dtype_of
 
+TYPES = "float16", "float32", "int32", "int8", "uint8"
 SWIZZLES = 128, 64, 32  # bytes that a row of a tile may have
 BOX_ROWS = 256  # that a box has at most
 ROW_STEP = 16  # bytes: what addresses and rows are multiples of
@@ -108,7 +109,7 @@ def _require(name, value, holds, allowed):
 
 def _require_array(array, dimensions):
     dtype, shape = dtype_of(array), tuple(array.shape)
-    _require("dtype", dtype, dtype in (np.float16, np.float32, np.int8, np.uint8), "float16, float32, int8, uint8")
+    _require("dtype", dtype, dtype.name in TYPES, ", ".join(TYPES))
     _require("shape", shape, len(shape) == dimensions and min(shape) > 0, f"{dimensions} positive extents")
     _require("address", address(array), address(array) % ROW_STEP == 0, f"a multiple of {ROW_STEP}")
     row = shape[-1] * dtype.itemsize
@@ -122,6 +123,8 @@ def _encoded(one, address):
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
     kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+    if one.dtype == np.int32:
+        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_INT32
     if one.dtype.itemsize == 1:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8  # the copy engine looks at no value
     if one.dtype == np.float32:

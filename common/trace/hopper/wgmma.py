@@ -53,6 +53,7 @@ class Form(NamedTuple):
     rows: bool = False
     registers: bool = False
     sums: Any = FLOAT32
+    packed: Any = None  # tiles are of words, of the sums' type: what a word holds four of
 
     @property
     def held(self) -> int:
@@ -135,14 +136,16 @@ class Product:
         """Read the operands now, as late as wgmma may, and add."""
         left = self.fragment.matrix(state) if self.fragment else self.tiles.data[self.a]
         right = self.tiles.data[self.b]
-        if self.form.dtype == FLOAT32:
+        if self.form.packed:
+            left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
+        elif self.form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         matrix = self.sums.matrix
         if not self.add:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = e4m3.values(left), e4m3.values(right)
-        added = layouts.cut_sums if self.form is E4M3 else _exact
+        added = layouts.cut_sums if E4M3.dtype in (self.form.dtype, self.form.packed) else _exact
         matrix[:] = helpers.summed(added(matrix, left, right), self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
@@ -247,6 +250,8 @@ def _start(
     Where not ``add``, the product takes the sums' place.
     """
     columns, first, count = int(columns), as_offset(i), int(columns) // 2
+    if form.dtype.itemsize == 1 and tiles.dtype == form.sums:
+        form = form._replace(depth=form.depth // 4, dtype=form.sums, packed=form.dtype)
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
         raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
@@ -323,7 +328,7 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
     ledger = state.ledger
     if not ledger.recording or not groups:
         return
-    ledger.fma[line] += groups * ROWS * columns * form.depth
+    ledger.fma[line] += groups * ROWS * columns * form.depth * (4 if form.packed else 1)
     held = (0 if form.registers else ROWS) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank

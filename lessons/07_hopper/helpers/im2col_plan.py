@@ -4,6 +4,8 @@ layers the copy engine can walk along the windows."""
 from functools import lru_cache
 from typing import NamedTuple
 
+from numba import float32
+
 from lessons.toolkit.grid import multiprocessors
 from lessons.toolkit.memory import aligned
 from lessons.toolkit.tiles import REGISTERS, ceil_div
@@ -36,7 +38,8 @@ class Kind(NamedTuple):
     wgmma: object
     wgmma_registers: object
     leave_part: object
-    tf32: bool  # the engine rounds to TF32 what it copies
+    tf32: bool = False  # the engine rounds to TF32 what it copies
+    sum_type: object = float32
 
     @property
     def row(self):

@@ -32,7 +32,7 @@ class Products(NamedTuple):
 
 def products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT):
     """For consumers that have BANDS times 64 rows each."""
-    BYTES, MMA_K, _, _, wgmma, wgmma_registers, _, _ = kind
+    BYTES, MMA_K, _, _, wgmma, wgmma_registers, *_ = kind
     STAGE, B_SIZE, STAGE_BYTES = layout.STAGE, layout.B_SIZE, BYTES * layout.STAGE
     BAND_ROWS, SUMS = BANDS * MMA_M, BLOCK_N // 2  # sums of an instruction, of a thread
     PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one

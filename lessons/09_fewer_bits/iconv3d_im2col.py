@@ -1,0 +1,40 @@
+"""iconv3d_im2col: lesson 07's convolution on int8: four channels are a word.
+
+Previous step: iconv3d_direct
+New idea: hconv3d_im2col's kernel as it is, with values of another kind. What it copies are words of four channels, so
+    a pixel of 64 channels takes 64 bytes, half of what float16 takes; what it multiplies are the bytes in them; what
+    leaves are words again, one for each int32 sum.
+Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads; a value is one byte.
+Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
+    taps that reach more than 31 pixels, strides above 8), iconv3d_direct computes.
+Run: python -m lessons.09_fewer_bits iconv3d_im2col
+"""
+
+import importlib
+
+import numpy as np
+from numba import int32
+
+from lessons.toolkit import hopper
+
+direct = importlib.import_module("lessons.09_fewer_bits.iconv3d_direct")
+im2col = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
+leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
+
+REQUIRES = "9.0a"
+TUNABLES = im2col.TUNABLES
+INT8 = im2col.planning.Kind(
+    4, 8, int32, hopper.word_tiles, hopper.wgmma_s8, hopper.wgmma_s8_registers, leave_part, sum_type=int32
+)
+
+
+def shipped(problem):
+    """The tile that the problem runs with unless another is asked for."""
+    taps = problem.T * problem.R * problem.S
+    return im2col.planning.plan(INT8, problem.N * problem.O * problem.P * problem.Q, problem.C // 4, problem.K, taps)
+
+
+def launch(x, filt, y, geometry, **tile):
+    if not im2col.planning.describable(x, filt, y, geometry):
+        return direct.launch(x, filt, y, geometry)
+    im2col.convolve(x.view(np.int32), filt.view(np.int32), y, geometry, INT8, **tile)

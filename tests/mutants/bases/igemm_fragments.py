@@ -1,0 +1,59 @@
+"""igemm_mma: one warp computes one 16 x 8 tile of C from int8, thirty-two k at a time, with one instruction.
+
+Previous step: none
+New idea: fewer bits. A word that held two float16 holds four int8, so an instruction of the same size multiplies
+    twice as many: `mma.sync` of 16 x 32 by 32 x 8. Sums are int32 and exact: of 131,071 products at least none is
+    lost, whatever they are. It is hgemm_mma with other fragments.
+Loads per FMA: a lane loads 24 values for 128 multiply-adds, 0.19, and these are bytes.
+Run: python -m lessons.09_fewer_bits igemm_mma
+"""
+
+from numba import cuda, int8, int32
+
+from lessons.toolkit.grid import row_slices
+from lessons.toolkit.mma import mma_m16n8k32
+
+REQUIRES = "8.0"
+BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 32  # the tile that one instruction multiplies
+THREADS = 32  # a warp
+A_FRAG, B_FRAG, ACC = 16, 8, 4  # a lane's part of the tiles of A, B and C
+
+
+@cuda.jit
+def igemm_mma(a, b, c):
+    a_frag = cuda.local.array(A_FRAG, int8)
+    b_frag = cuda.local.array(B_FRAG, int8)
+    acc = cuda.local.array(ACC, int32)
+    M, N = c.shape
+    K = a.shape[1]
+
+    # locate
+    group, member = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
+    m0 = cuda.blockIdx.y * BLOCK_M
+    n0 = cuda.blockIdx.x * BLOCK_N
+
+    for i in range(ACC):
+        acc[i] = int32(0)
+    for k0 in range(0, K, BLOCK_K):
+        # stage: fours of neighbours along k; the second four of A is 8 rows below, the third 16 columns to the right
+        for i in range(A_FRAG):
+            m, k = m0 + group + i // 4 % 2 * 8, k0 + 4 * member + i % 4 + i // 8 * 16
+            a_frag[i] = a[m, k] if m < M and k < K else int8(0)
+        for i in range(B_FRAG):
+            k, n = k0 + 4 * member + i % 4 + i // 4 * 16, n0 + group
+            b_frag[i] = b[k, n] if k < K and n < N else int8(0)
+
+        # multiply
+        mma_m16n8k32(acc, 0, a_frag, 0, b_frag, 0)
+
+    # store
+    for i in range(ACC):
+        m, n = m0 + group + i // 2 * 8, n0 + 2 * member + i % 2
+        if m < M and n < N:
+            c[m, n] = acc[i]
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
+        igemm_mma[grid, THREADS](a[rows], b, c[rows])
