@@ -49,13 +49,14 @@ EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, shared memory of such values, and a consumer's
-    loop over the stages of a tile of C.
+    """What the kernel has to know of its values: the type of a sum, shared memory of such values, a consumer's loop
+    over the stages of a tile of C, and how a pair of sums is stored.
     """
 
     sum: Any
     tiles: Any
     consume: Any
+    store: Any = unaligned.store_pair
 
 
 @inlined
@@ -112,11 +113,11 @@ S8 = Kind(int32, hopper.byte_tiles, consuming(hopper.wgmma_s8))
 @lru_cache
 def specialise(kind):
     """Build the kernel for values of this kind."""
-    value, all_tiles, consume = kind
+    value, all_tiles, consume, store = kind
 
     @jit(THREADS)
     @unroll
-    def igemm_wgmma(a_map, b_map, c, K, paired):
+    def igemm_wgmma(a_map, b_map, c, K, paired, operands):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         acc = cuda.local.array(ACC, value)
@@ -158,8 +159,8 @@ def specialise(kind):
                 m = int64(m0 + thread // uint32(32) * uint32(16) + lane // uint32(4))
                 n = int64(n0 + lane % uint32(4) * uint32(2))
                 for j in unrolled(EIGHTS):
-                    unaligned.store_pair(c, m, n + j * 8, acc, 4 * j, paired)
-                    unaligned.store_pair(c, m + 8, n + j * 8, acc, 4 * j + 2, paired)
+                    store(c, m, n + j * 8, acc, 4 * j, paired, operands)
+                    store(c, m + 8, n + j * 8, acc, 4 * j + 2, paired, operands)
 
     return igemm_wgmma
 
@@ -167,15 +168,20 @@ def specialise(kind):
 prepare = unaligned.prepare  # the transpose of B
 
 
-def multiply(a, b_t, c, kind):
-    """Launch the kernel for values of this kind: c = a @ b_t transposed."""
+def multiply(a, b_t, c, kind, operands=()):
+    """Launch the kernel for values of this kind: c = a @ b_t transposed. `operands` are for the kind's `store`."""
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, BLOCK_K)), MAPS.tiled(b_t, (BLOCK_N, BLOCK_K))
     blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
-    specialise(kind)[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned(c, to=8))
+    specialise(kind)[blocks, THREADS, 0, SHARED_BYTES](
+        a_map, b_map, c, a.shape[1], aligned(c, to=2 * c.dtype.itemsize), operands
+    )  # fmt: skip
 
 
-def launch(a, b_t, c):
+def launch(a, b_t, c, finish=None):
+    """c = a @ b; a `finish` of helpers/quantised makes int8 of the sums before they are stored."""
     if not aligned(a):
-        return unaligned.launch(a, b_t, c)
-    multiply(a, b_t, c, S8)
+        return unaligned.launch(a, b_t, c, finish)
+    if finish is None:
+        return multiply(a, b_t, c, S8)
+    multiply(a, b_t, c, S8._replace(store=finish.store), finish.operands)
