@@ -418,6 +418,12 @@ def to_half(state: State, line: int, value: Value) -> Value:
 
 
 @intrinsic
+def to_int8(state: State, line: int, value: Value) -> Value:
+    whole = np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0))
+    return np.clip(whole, -128, 127).astype(np.int8)[()]
+
+
+@intrinsic
 def shared_address(state: State, line: int, tile: View, offset: Value) -> Value:
     """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))

@@ -98,7 +98,7 @@ def multiply(half, a_frag, b_frag, acc):
 
 
 @inlined
-def store_pair(c, m, n, acc, i, paired):
+def store_pair(c, m, n, acc, i, paired, operands):
     """c[m, n:n+2] = acc[i:i+2], nothing outside; one by one unless rows are even (`paired`)."""
     M, N = c.shape
     if m < M:
@@ -110,21 +110,23 @@ def store_pair(c, m, n, acc, i, paired):
                     c[m, n + v] = acc[i + v]
 
 
-@pasted
-@unroll
-def store_tile(c, acc, m, n, lane, paired):
-    """The sums to the warp's tile, from (m, n) on: four lanes write 32 bytes of a row, all of a sector."""
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
-    for i in unrolled(ROWS):
-        for j in unrolled(COLUMNS):
-            first = i * ACC_ROW + j * 4
-            store_pair(c, m + i * MMA_M, n + j * MMA_N, acc, first, paired)
-            store_pair(c, m + i * MMA_M + 8, n + j * MMA_N, acc, first + 2, paired)
-
-
 @lru_cache
-def specialise(full):
-    """Build the kernel; `full` promises whole tiles and aligned rows, so that copies need no guards."""
+def specialise(full, store=store_pair):
+    """Build the kernel; `full` promises whole tiles and aligned rows, so that copies need no guards.
+
+    `store` writes a pair of sums, and may read `operands`.
+    """
+
+    @pasted
+    @unroll
+    def store_tile(c, acc, m, n, lane, paired, operands):
+        """The sums to the warp's tile, from (m, n) on: four lanes write 32 bytes of a row, all of a sector."""
+        m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+        for i in unrolled(ROWS):
+            for j in unrolled(COLUMNS):
+                first = i * ACC_ROW + j * 4
+                store(c, m + i * MMA_M, n + j * MMA_N, acc, first, paired, operands)
+                store(c, m + i * MMA_M + 8, n + j * MMA_N, acc, first + 2, paired, operands)
 
     @inlined
     def copy_tile(tiles, start, rows, array, row0, source, k0, wide):
@@ -143,7 +145,7 @@ def specialise(full):
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def igemm_mma(a, b_t, c, K, wide, paired):
+    def igemm_mma(a, b_t, c, K, wide, paired, operands):
         tiles = byte_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         a_frag = cuda.local.array(A_FRAG, int8)
         b_frag = cuda.local.array(B_FRAG, int8)
@@ -218,7 +220,7 @@ def specialise(full):
 
         # store
         wait_group(0)
-        store_tile(c, acc, m0 + warp_m, n0 + warp_n, lane, paired)
+        store_tile(c, acc, m0 + warp_m, n0 + warp_n, lane, paired, operands)
 
     return igemm_mma
 
@@ -228,10 +230,13 @@ def prepare(b, problem):
     return k_major.transposed(b)
 
 
-def launch(a, b_t, c):
+def launch(a, b_t, c, finish=None):
+    """c = a @ b; a `finish` of helpers/quantised makes int8 of the sums before they are stored."""
     M, N = c.shape
     K = a.shape[1]
     wide = aligned(a)
     full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, wide, aligned(c, to=8))
+    kernel = specialise(full) if finish is None else specialise(full, finish.store)
+    operands = () if finish is None else finish.operands
+    kernel[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, wide, aligned(c, to=2 * c.dtype.itemsize), operands)

@@ -5,8 +5,10 @@ Builds on: hgemm_specialised
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8, in the time that it takes for half as many k of float16. Of
     8-bit values it takes both operands K-major alone, so a tile of B is one box of the transpose, 256 rows of 128
     bytes, where float16 needed four panels. What a kernel has to know of its values is a `Kind`; the rest, producer,
-    consumers, stages, barriers, is hgemm_specialised; sums leave through the copy engine, as in hgemm_clustered. To
-    the engine and in shared memory four values are a word, and so is each sum that leaves. Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
+    consumers, stages, barriers, is hgemm_specialised. Sums leave through the copy
+    engine, as in hgemm_clustered: to the engine and in shared memory four values are a word, and so is each sum. From
+    registers they are stored where rows of C are not multiples of 16 bytes, or are finished first.
+    Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of one byte from L2, none by threads.
 Run: python -m lessons.09_fewer_bits igemm_wgmma
 """
@@ -52,17 +54,19 @@ EIGHT_ROWS = 8 * BLOCK_K  # bytes that a pattern of the swizzle takes
 K_STEPS = BLOCK_K // MMA_K
 K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
+EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
 leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 class Kind(NamedTuple):
-    """What the kernel has to know of its values: the type of a sum, which words have, too; shared memory of words; and
-    a consumer's loop over the stages of a tile of C.
+    """What the kernel has to know of its values: the type of a sum, shared memory of such values, a consumer's loop
+    over the stages of a tile of C, and how a pair of sums is stored.
     """
 
     sum: Any
     tiles: Any
     consume: Any
+    store: Any = unaligned.store_pair
 
 
 @inlined
@@ -118,12 +122,12 @@ S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
 
 @lru_cache
 def specialise(kind, boxes):
-    """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, c is a map of C."""
-    value, all_tiles, consume = kind
+    """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, and c is a map of C."""
+    value, all_tiles, consume, store = kind
 
     @jit(THREADS)
     @unroll
-    def igemm_wgmma(a_map, b_map, c, M, N, K):
+    def igemm_wgmma(a_map, b_map, c, M, N, K, paired, operands):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
         acc = cuda.local.array(ACC, value)
@@ -167,9 +171,9 @@ def specialise(kind, boxes):
                 else:
                     m = int64(m0 + warp * uint32(WARP_M) + lane // uint32(4))
                     n = int64(n0 + lane % uint32(4) * uint32(2))
-                    for j in unrolled(BLOCK_N // 8):
-                        unaligned.store_pair(c, m, n + j * 8, acc, 4 * j, False)
-                        unaligned.store_pair(c, m + 8, n + j * 8, acc, 4 * j + 2, False)
+                    for j in unrolled(EIGHTS):
+                        store(c, m, n + j * 8, acc, 4 * j, paired, operands)
+                        store(c, m + 8, n + j * 8, acc, 4 * j + 2, paired, operands)
             if lane == 0:
                 hopper.tma_wait_read(0)
 
@@ -179,18 +183,23 @@ def specialise(kind, boxes):
 prepare = unaligned.prepare  # the transpose of B
 
 
-def multiply(a, b_t, c, kind):
-    """Launch the kernel for values of this kind: c = a @ b_t transposed; rows of a and b_t are whole 16 bytes."""
+def multiply(a, b_t, c, kind, operands=()):
+    """Launch the kernel for values of this kind: c = a @ b_t transposed. `operands` are for the kind's `store`."""
     M, N = c.shape
-    boxes = aligned(c)
     word = np.dtype(str(kind.sum))
     a_map, b_map = (MAPS.tiled(part.view(word), (rows, ROW)) for part, rows in ((a, BLOCK_M), (b_t, BLOCK_N)))
+    boxes = aligned(c) and kind.store is unaligned.store_pair
     blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
-    to = MAPS.tiled(c, (WARP_M, ROW)) if boxes else c
-    specialise(kind, boxes)[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, to, M, N, a.shape[1])
+    specialise(kind, boxes)[blocks, THREADS, 0, SHARED_BYTES](
+        a_map, b_map, MAPS.tiled(c, (WARP_M, ROW)) if boxes else c, M, N, a.shape[1],
+        aligned(c, to=2 * c.dtype.itemsize), operands,
+    )  # fmt: skip
 
 
-def launch(a, b_t, c):
+def launch(a, b_t, c, finish=None):
+    """c = a @ b; a `finish` of helpers/quantised makes int8 of the sums before they are stored."""
     if not aligned(a):
-        return unaligned.launch(a, b_t, c)
-    multiply(a, b_t, c, S8)
+        return unaligned.launch(a, b_t, c, finish)
+    if finish is None:
+        return multiply(a, b_t, c, S8)
+    multiply(a, b_t, c, S8._replace(store=finish.store), finish.operands)

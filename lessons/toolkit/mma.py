@@ -114,6 +114,17 @@ def to_half(typing_context, value):
 
 
 @intrinsic
+def to_int8(typing_context, value):
+    """The integer nearest to a float32, ties to even; beyond -128 and 127 these. Of NaN, 0."""
+
+    def generate(context, builder, signature, args):
+        word = ptx.assembly(builder, WORD, "cvt.rni.sat.s8.f32 $0, $1;", "=r,f", args)
+        return builder.trunc(word, ir.IntType(8))
+
+    return types.int8(types.float32), generate
+
+
+@intrinsic
 def positive(typing_context, value):
     """The value, or 0 if it is negative; NaN stays NaN, as in PyTorch, which max() would lose."""
 

@@ -72,3 +72,24 @@ def test_a_sum_beyond_float32_is_exact():
     bench.load(x, weight)
     bench.run()
     assert (bench.y.get() == 1039 * 127**2 + 126 * 127).all()
+
+
+@pytest.mark.parametrize("step", ["igemm_mma", "igemm_wgmma"])
+def test_sums_become_int8(step, traced):
+    from importlib import import_module
+
+    from numba import cuda
+
+    module = catalog.load(catalog.find(step).path, "igemm")
+    finish = import_module("lessons.09_fewer_bits.helpers.quantised").quantised
+    problem = problems.from_shape("igemm", {"M": 19, "N": 37, "K": 160})
+    x, weight = inputs.integers(problem, 1)
+    factors = np.full(37, 2.0**-9, np.float32)  # sums are halves of integers now and then, and beyond 127
+    factors[::3] = 2.0**-14
+    y = np.zeros((19, 37), np.int8)
+    a, b, c = (cuda.to_device(one) for one in (x, weight, y))
+    module.launch(a, module.prepare(b, problem), c, finish=finish(cuda.to_device(factors)))
+    sums = reference.full(problem, x, weight) * factors
+    assert (np.abs(sums) > 127.5).any()
+    assert (sums % 1 == 0.5).any()
+    np.testing.assert_array_equal(c.copy_to_host(), np.clip(np.rint(sums), -128, 127))
