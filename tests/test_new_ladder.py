@@ -107,7 +107,18 @@ def test_they_stand_where_they_belong(copy):
     listed, difference = printed(copy, ["list", "--json"], ["diff", "gemm_tuned", "gemm_added"])
     found = json.loads(listed)
     ladders = list(dict.fromkeys(step["ladder"] for step in found if not step.get("varies")))
-    assert ladders == ["gemm", "conv2d", "conv3d", "hgemm", "hconv3d", "dgrad", "wgrad", "igemm", "fp8gemm"]
+    assert ladders == [
+        "gemm",
+        "conv2d",
+        "conv3d",
+        "hgemm",
+        "hconv3d",
+        "dgrad",
+        "wgrad",
+        "igemm",
+        "fp8gemm",
+        "iconv3d",
+    ]
     names = [step["step"] for step in found if step["ladder"] == "gemm" and not step.get("varies")]
     assert names[-1] == "gemm_added"
     assert "+ acc += a[m, k] * b[k, n]" in " ".join(difference.split())

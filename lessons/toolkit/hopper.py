@@ -304,7 +304,8 @@ def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
 def wgmma_e4m3(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), codes of e4m3, K-major; the sums float32, as wgmma_f16's lie.
 
-    Tiles are codes, or words, float32, of four each. Sums keep about 14 bits: 32 products and the sum so far are brought to the exponent of the largest, and cut off.
+    Tiles are codes, or words, float32, of four each. Sums keep about 14 bits: 32 products and the sum so far are
+    brought to the exponent of the largest, and cut off.
     """
     return _wgmma("m64n{N}k32.f32.e4m3.e4m3", "")(add, acc, i, tiles, a, b, N)
 

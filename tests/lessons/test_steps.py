@@ -85,6 +85,7 @@ MAPPABLE = {
     "gemm": Gemm(M=5, N=36, K=100),
     "hgemm": problems.RAGGED["hgemm"][-1],
     "igemm": problems.RAGGED["igemm"][-1],
+    "iconv3d": replace(problems.RAGGED["iconv3d"][3], K=16, C=32),
     "conv3d": problems.RAGGED["conv3d"][3],
     "hconv3d": replace(problems.RAGGED["hconv3d"][3], K=16),
 }

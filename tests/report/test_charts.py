@@ -46,7 +46,8 @@ def bar(name, row):
 
 def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, drawn):
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
-    expected = [preset for ladder in ladders for preset in problems.timed_presets(ladder)]
+    expected = [one for ladder in ladders for one in problems.timed_presets(ladder) if shipped.rows(one)]
+    ladders = [one for one in ladders if any(map(shipped.rows, problems.timed_presets(one)))]  # not on each card
     expected += [f"sweep-{preset}-{name}" for preset, names in shipped.data.sweeps.items() for name in names]
     expected += [*(f"roofline-{ladder}" for ladder in ladders), "worth"]
     assert sorted(drawn) == sorted(expected)
@@ -60,7 +61,11 @@ def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, dr
 
 def test_charts_name_all_that_they_show_bars_in_ladder_order(shipped, drawn):
     for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-        steps, presets = [one.name for one in catalog.steps() if one.ladder == ladder], problems.timed_presets(ladder)
+        presets = [preset for preset in problems.timed_presets(ladder) if shipped.rows(preset)]
+        found = {name for preset in presets for name in shipped.rows(preset)}
+        steps = [one.name for one in catalog.steps() if one.ladder == ladder and one.name in found]
+        if not presets:  # of a lesson that was measured on another card
+            continue
         roofline = texts(drawn[f"roofline-{ladder}"])
         assert [name for name in (*steps, *presets) if name not in roofline] == []
         for preset in presets:

@@ -8,7 +8,7 @@ Grade: python -m common grade 09.2
 from numba import cuda, int8, int32
 
 from lessons.toolkit.grid import row_slices
-from lessons.toolkit.mma import mma_m16n8k32
+from lessons.toolkit.mma import mma_m16n8k32_s8
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 32  # the tile that one instruction multiplies
@@ -41,7 +41,7 @@ def igemm_as_float16(a, b, c):
             b_frag[i] = b[k, n] if k < K and n < N else int8(0)
 
         # multiply
-        mma_m16n8k32(acc, 0, a_frag, 0, b_frag, 0)
+        mma_m16n8k32_s8(acc, 0, a_frag, 0, b_frag, 0)
 
     # store
     for i in range(ACC):

@@ -1,6 +1,6 @@
 """Exercise 09.1, write: fragments of bytes.
 
-One warp computes 16 x 8 of C, 32 k at a time; mma_m16n8k32 is given. A lane holds sixteen bytes of A and eight of B.
+One warp computes 16 x 8 of C, 32 k at a time; mma_m16n8k32_s8 is given. A lane holds sixteen bytes of A and eight of B.
 Each of its words holds four neighbours along k, which begin at k = 4 * member, and 16 further on in the later half of
 its words; of A words 1 and 3 are of the row 8 below. Load them; what lies beyond M, N or K is zero.
 Grade: python -m common grade 09.1
@@ -9,7 +9,7 @@ Grade: python -m common grade 09.1
 from numba import cuda, int8, int32
 
 from lessons.toolkit.grid import row_slices
-from lessons.toolkit.mma import mma_m16n8k32
+from lessons.toolkit.mma import mma_m16n8k32_s8
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 32  # the tile that one instruction multiplies
@@ -38,7 +38,7 @@ def igemm_byte_fragments(a, b, c):
         # <<<
 
         # multiply
-        mma_m16n8k32(acc, 0, a_frag, 0, b_frag, 0)
+        mma_m16n8k32_s8(acc, 0, a_frag, 0, b_frag, 0)
 
     # store
     for i in range(ACC):

@@ -8,7 +8,7 @@ Grade: python -m common grade 09.5
 from numba import cuda, int8, int32
 
 from lessons.toolkit.grid import row_slices
-from lessons.toolkit.mma import mma_m16n8k32
+from lessons.toolkit.mma import mma_m16n8k32_s8
 from lessons.toolkit.unroll import unroll, unrolled
 
 REQUIRES = "8.0"
@@ -44,7 +44,7 @@ def igemm_tiles_of_a_warp(a, b, c):
         # multiply
         for row in unrolled(ROWS):
             for column in unrolled(COLUMNS):
-                mma_m16n8k32(acc, 4 * (row * COLUMNS + column), a_frag, 16 * row, b_frag, 8 * column)
+                mma_m16n8k32_s8(acc, 4 * (row * COLUMNS + column), a_frag, 16 * row, b_frag, 8 * column)
 
     # store
     for i in unrolled(ACC):

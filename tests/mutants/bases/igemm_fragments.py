@@ -1,17 +1,9 @@
-"""igemm_mma: one warp computes one 16 x 8 tile of C from int8, thirty-two k at a time, with one instruction.
-
-Previous step: none
-New idea: fewer bits. A word that held two float16 holds four int8, so an instruction of the same size multiplies
-    twice as many: `mma.sync` of 16 x 32 by 32 x 8. Sums are int32 and exact: of 131,071 products at least none is
-    lost, whatever they are. It is hgemm_mma with other fragments.
-Loads per FMA: a lane loads 24 values for 128 multiply-adds, 0.19, and these are bytes.
-Run: python -m lessons.09_fewer_bits igemm_mma
-"""
+"""One warp computes 16 x 8 of C, from fragments of bytes."""
 
 from numba import cuda, int8, int32
 
 from lessons.toolkit.grid import row_slices
-from lessons.toolkit.mma import mma_m16n8k32
+from lessons.toolkit.mma import mma_m16n8k32_s8
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 32  # the tile that one instruction multiplies
@@ -20,7 +12,7 @@ A_FRAG, B_FRAG, ACC = 16, 8, 4  # a lane's part of the tiles of A, B and C
 
 
 @cuda.jit
-def igemm_mma(a, b, c):
+def igemm_fragments(a, b, c):
     a_frag = cuda.local.array(A_FRAG, int8)
     b_frag = cuda.local.array(B_FRAG, int8)
     acc = cuda.local.array(ACC, int32)
@@ -44,7 +36,7 @@ def igemm_mma(a, b, c):
             b_frag[i] = b[k, n] if k < K and n < N else int8(0)
 
         # multiply
-        mma_m16n8k32(acc, 0, a_frag, 0, b_frag, 0)
+        mma_m16n8k32_s8(acc, 0, a_frag, 0, b_frag, 0)
 
     # store
     for i in range(ACC):
@@ -56,4 +48,4 @@ def igemm_mma(a, b, c):
 def launch(a, b, c):
     M, N = c.shape
     for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
-        igemm_mma[grid, THREADS](a[rows], b, c[rows])
+        igemm_fragments[grid, THREADS](a[rows], b, c[rows])
