@@ -1,6 +1,6 @@
 """Exercise 09.1, write: fragments of bytes.
 
-One warp computes 16 x 8 of C, 32 k at a time; mma_m16n8k32_s8 is given. A lane holds sixteen bytes of A and eight of B.
+One warp computes 16 x 8 of C, 32 k at a time, by mma_m16n8k32_s8. A lane holds sixteen bytes of A and eight of B.
 Each of its words holds four neighbours along k, which begin at k = 4 * member, and 16 further on in the later half of
 its words; of A words 1 and 3 are of the row 8 below. Load them; what lies beyond M, N or K is zero.
 Grade: python -m common grade 09.1
