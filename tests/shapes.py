@@ -39,5 +39,6 @@ dgrad, wgrad = (
 )
 BY_LADDER = {
     "gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "hgemm": hgemm, "hconv3d": hconv3d, "dgrad": dgrad,
-    "wgrad": wgrad, "igemm": igemm, "iconv3d": conv3d.map(lambda problem: on_ladder("iconv3d", problem)), "fp8gemm": fp8gemm,
+    "wgrad": wgrad, "igemm": igemm, "fp8gemm": fp8gemm,
+    "iconv3d": conv3d.map(lambda problem: on_ladder("iconv3d", problem)),
 }  # fmt: skip
