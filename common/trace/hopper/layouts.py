@@ -19,7 +19,6 @@ UNIT = 16  # bytes that stay together
 ATOM = 8 * ROW  # after so many bytes the swizzle repeats
 KEPT = 14  # bits of the largest addend that a sum of e4m3 keeps
 OFFSETS = 32  # that a tap may have in im2col, from 0 on
-SEEN_SWIZZLE = 64  # bytes, the least with which an operand was seen to begin at any row
 _SPANS = {1: 128, 2: 64, 3: 32}  # bytes of a row, by the field's value
 
 
@@ -90,12 +89,12 @@ class Descriptor(NamedTuple):
         """What no operand of so many groups of eight rows may have, in words; or nothing.
 
         ``any_row``: it may begin in the middle of a group, as B along k was seen to do on an H200, in rows of 128 and
-        of 64 bytes: the swizzle is of the address. Of other operands this is not known.
+        of 64 bytes, and on an H100 in rows of 32: the swizzle is of the address. Of other operands this is not known.
         """
         if not self.swizzle:
             return "names no swizzle, and tiles have one"
         whole = 8 * self.swizzle
-        if self.start % whole >= self.swizzle and not (any_row and self.swizzle >= SEEN_SWIZZLE):
+        if self.start % whole >= self.swizzle and not any_row:
             return f"begins at byte {self.start}, in row {self.start % whole // self.swizzle} of a group of eight"
         if groups > 1 and (self.stride < whole or self.stride % whole):
             return f"has a stride of {self.stride} bytes, and eight rows of {self.swizzle} bytes take {whole}"
