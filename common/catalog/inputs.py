@@ -101,7 +101,7 @@ SPECIAL_FLOAT16 = SPECIAL | {
 SPECIAL_INT8 = SPECIAL | {
     "large": "inputs of up to 127, weights of 1 and -1",
     "heavy": "inputs of 1 and -1, weights of up to 127",
-    "sums": "elements of -128 and -127: the largest sums there are",
+    "sums": "elements of -128 and -127, the largest sums there are",
     "tiny": "elements of -1, 0 and 1",
     "mixed": "elements of -128, -1, 1 and 127",
     "apart": "products in one sum up to 16,129 times as large as others",

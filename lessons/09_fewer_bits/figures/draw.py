@@ -1,36 +1,73 @@
-"""The picture of lesson 09: which bytes of A and B a lane holds."""
+"""The pictures of lesson 09: who holds what of a fragment of int8, and how far a sum of ones comes in 14 bits."""
 
 from pathlib import Path
 
-from common.report import canvas
-from common.report.canvas import GRID, MUTED, ORANGE, SKY
-from common.report.cells import box, frame, label
-from common.trace.helpers import K32
+import numpy as np
 
-LANE = 5
+from common.report import canvas
+from common.report.canvas import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.cells import box, frame, label, outline, titled
+from common.trace import helpers
+from common.trace.hopper import layouts
+
+SHADES = (SKY, ORANGE, YELLOW, GRID)  # of the four registers
+LANE = 6  # the one that is drawn in red
+TERMS = 65536
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, fragments)
+    return canvas.save_all(folder, fragment, ones)
 
 
-def fragments():
-    """A, 16 x 32, and B, 32 x 8, with the bytes that one lane holds: the number in a cell is its place."""
-    figure, axes = canvas.new_figure(9.6, 5.6)
-    sides = (("A", K32.a, (16, 32), 0, 0, SKY), ("B", K32.b, (32, 8), 35, -8, ORANGE))
-    for name, (rows, columns), (height, width), left, top, colour in sides:
-        held = {(int(r), int(c)): i for i, (r, c) in enumerate(zip(rows[LANE], columns[LANE], strict=True))}
-        for row in range(height):
-            for column in range(width):
-                place = held.get((row, column))
-                face = colour if place is not None else "none"
-                box(axes, left + column, top + row, 1, 1, face=face, edge=GRID, alpha=0.8, line=0.6)
-                if place is not None:
-                    label(axes, left + column + 0.5, top + row + 0.5, str(place), size=7)
-        box(axes, left, top, width, height, line=1.2)
-        label(axes, left + width / 2, top - 0.9, f"{name}, {height} x {width}", size=11)
-    note = f"What lane {LANE} holds, in the order of its words: group {LANE // 4}, member {LANE % 4}."
-    label(axes, 16, 20, note, size=9.5, color=MUTED)
-    frame(axes, (-1, 44), (24.6, -10), equal=True)
+def fragment():
+    """A, 16 x 32, of mma.m16n8k32: the lane that holds each group of four values, coloured by register."""
+    figure, axes = canvas.new_figure(9.6, 4.4)
+    rows, columns = helpers.K32.a
+    for lane in range(32):
+        for register in range(4):
+            row, column = int(rows[lane, 4 * register]), int(columns[lane, 4 * register])
+            mine = lane == LANE
+            box(axes, column, row, 4, 1, face=VERMILION if mine else SHADES[register], alpha=0.9 if mine else 0.5)
+            label(axes, column + 2, row + 0.5, str(lane), size=8, color="white" if mine else INK)
+    for row in (0, 8):
+        for column in (0, 16):
+            outline(axes, column, row, 16, 8, INK, 1.4)
+    for column in (0, 4, 16, 28):
+        label(axes, column + 2, -0.5, f"k = {column} to {column + 3}", size=8, color=MUTED)
+    for row in (0, 8):
+        label(axes, -1.2, row + 0.5, f"row {row}", size=8, color=MUTED)
+    titled(axes, "lanes that hold A: four registers (colours) of four values")
+    frame(axes, (-2.6, 32.3), (16.3, -1.1), equal=False)
+    return figure
+
+
+def sums(promoted):
+    """Of ones, after each instruction: in the unit alone, or moved to float32 after every fourth."""
+    left, right = np.ones((1, 32)), np.ones((32, 1))
+    part, total, found = np.zeros((1, 1)), 0.0, []
+    for step in range(1, TERMS // 32 + 1):
+        part = layouts.cut_sums(part, left, right)
+        found.append(total + part[0, 0])
+        if promoted and step % 4 == 0:
+            total, part = total + part[0, 0], np.zeros((1, 1))
+    return found
+
+
+def ones():
+    """Sums of K ones, as the unit keeps them, and promoted every 128 of k."""
+    figure, axes = canvas.new_figure(9.6, 3.4)
+    terms = np.arange(32, TERMS + 1, 32)
+    for kept, colour, said in (
+        (True, BLUE, "promoted every 128 of k"),
+        (False, VERMILION, "kept in the matrix unit"),
+    ):
+        axes.plot(terms, sums(kept), color=colour, linewidth=2, label=said)
+    axes.set_xlabel("K: products of 1 and 1")
+    axes.set_ylabel("the sum")
+    ticks = [0, 16384, 32768, 49152, 65536]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+    canvas.gridded(axes)
+    axes.legend(frameon=False)
     return figure
