@@ -51,7 +51,7 @@ def consume(acc, tiles, filled, emptied, stage, parity, steps, a_at, b_at, leads
     return stage, parity
 
 
-PROMOTED = eight_bits.Kind(float32, hopper.code_tiles, consume)
+PROMOTED = eight_bits.Kind(float32, hopper.float_tiles, consume)
 
 
 def launch(a, b_t, c, room=None):
