@@ -229,26 +229,6 @@ def instructions(code: MachineCode, *words: str) -> Table:
     )
 
 
-@kind("lines", TABLES)
-def source_lines(code: MachineCode, *words: str) -> Table:
-    """``[PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
-    preset, (name,) = with_preset(words)
-    kernel = records.main_kernel(code, name, preset)
-    if kernel is None:
-        raise UnmeasuredError(name)
-    lines = [line for line in kernel.hot.lines if line.text]
-    mix = HotLoop.recorded(kernel).mix
-    order = [group for group in mix if any(group in line.mix for line in lines)]
-    rows = [
-        [f"`{line.text}`".replace("|", "\\|"), *(str(line.mix.get(group, "")) for group in order)] for line in lines
-    ]
-    rows.append(["*in all*", *(str(mix[group]) for group in order)])
-    note = compiled(
-        f"The innermost multiply loop of `{name}`", kernel.architecture, figures.versions(code.tools), preset
-    )
-    return Table(["source line", *order], rows, note)
-
-
 def compiled(what: str, architecture: str, tools: str, preset: str | None) -> str:
     """What a table of machine code says below itself."""
     on = f" for `{preset}`," if preset else ""
@@ -330,19 +310,6 @@ def sanitizers(record: Record) -> Table:
 
 
 # --- of the lessons themselves ---
-
-
-@kind("steps", TABLES)
-def steps(lesson: str) -> Table:
-    """The lesson's steps, what each does, the step before, and what it grew from if another."""
-    rows = []
-    for s in catalog.steps():
-        if s.lesson == lesson:
-            after = f"`{s.predecessor}`" if s.predecessor else "starts the ladder"
-            grew = f", grew from `{s.builds_on}`" if s.builds_on != s.predecessor else ""
-            rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
-    header = ["step", "what it does", "after"]
-    return Table(header, rows, left=header)
 
 
 @kind("problems", TABLES)
