@@ -13,7 +13,7 @@ Module by module; each imports from itself and from those below it:
     hopper/        what works beside the threads of a Hopper kernel
     helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
     intrinsics     the registry of what kernels may call; what cuda.* does
-    records        arrays of records
+    records        arrays that kernels make; arrays of records
     shared         shared and local arrays
     memory         global and constant arrays
     races          accesses that nothing orders; barriers of a block, and of the grid

@@ -26,7 +26,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -362,14 +362,12 @@ def traffic(found: Traced) -> dict[str, dict[str, float]]:
 
 
 def _traffic(kernel: TracedKernel) -> dict[str, float]:
-    def total(key: Literal["requests", "moved", "ideal"], space: str, *ops: str) -> int:
-        return sum(getattr(access, key) for access in kernel.select(space, *ops))
-
-    figures = {}
-    if requests := total("requests", "global", "read", "copy"):
-        figures["sectors_per_request"] = round(total("moved", "global", "read", "copy") / requests, 3)
-    if ideal := total("ideal", "shared", "read", "write"):
-        figures["conflicts"] = round(total("moved", "shared", "read", "write") / ideal, 3)
+    total, figures = kernel.totals, {}
+    if requests := total["load_requests"]:
+        figures["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
+    turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
+    if ideal := turns - total["shared_conflicts"]:
+        figures["conflicts"] = round(turns / ideal, 3)
     if kernel.fma:
         moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global", *_MOVED))
         figures["bytes_per_fma"] = round(moved / kernel.fma, 4)

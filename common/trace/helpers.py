@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from common.trace import values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools, Ints
-from common.trace.intrinsics import READS, Code, intrinsic, one_number, shared_memory
+from common.trace.intrinsics import READS, Code, intrinsic, one_number
+from common.trace.records import shared_memory
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uniform

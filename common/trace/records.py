@@ -1,4 +1,5 @@
-"""Arrays of records: each field is an array of its own, and a record is the place of its fields."""
+"""Arrays that kernels make, and arrays of records: each field is an array of its own, and a record is the place of
+its fields."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from common.catalog import device, limits
 from common.trace.cost import Bools
-from common.trace.memory import Global
-from common.trace.shared import Local, Shared
+from common.trace.memory import Constant, Global, require_constants
+from common.trace.shared import Local, Names, Shared
 from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import Offsets, View
@@ -161,9 +163,83 @@ class OwnRecords(Global):
                 storage.settle(state, own, present)
 
 
-def in_shared_memory(state: State, size: int, dtype: Any, alignment: int = 0) -> OwnRecords:
+def _in_shared_memory(state: State, size: int, dtype: Any, alignment: int = 0) -> OwnRecords:
     return OwnRecords(dtype, size, lambda count, kind: Shared(state, count, kind, kind.itemsize))
 
 
-def of_a_thread(state: State, size: int, dtype: Any) -> OwnRecords:
+def _of_a_thread(state: State, size: int, dtype: Any) -> OwnRecords:
     return OwnRecords(dtype, size, lambda count, kind: Local(state, count, kind))
+
+
+# --- arrays that kernels make ---
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in shape) if type(shape) is tuple else (int(shape),)
+
+
+def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
+    extents, kind = _shape(shape), np.dtype(dtype.dtype)
+    if extents == (0,):
+        return _dynamic(state, line, kind, alignment)
+    key = state.here()
+    if key not in state.shared:
+        static = _static_bytes(state) + math.prod(extents) * kind.itemsize
+        limits.require_shared(static, state.shared_bytes, device.played())
+        made = _in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, math.prod(extents), kind, alignment or kind.itemsize)
+        state.shared[key] = View.of(storage, extents)
+    view: View = state.shared[key]
+    return view
+
+
+def _static_bytes(state: State) -> int:
+    return sum(view.size * view.dtype.itemsize for key, view in state.shared.items() if key[0] != "dynamic")
+
+
+_UNIT = 16  # bytes that a block's dynamic shared memory is a multiple of, in the tracer
+
+
+def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> View:
+    """All of a block's dynamic shared memory, as elements of one type."""
+    limits.require_shared(_static_bytes(state), state.shared_bytes, device.played())
+    key, extents = ("dynamic", kind.str), (state.shared_bytes // kind.itemsize,)
+    others = [view.storage for k, view in state.shared.items() if k[0] == "dynamic" and k != key]
+    if others and (state.has_engines or kind.names):
+        raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
+    if key not in state.shared:
+        size = max(1, -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
+        made = _in_shared_memory if kind.names else state.shared_storage
+        storage = made(state, size, kind, alignment or _UNIT)
+        if others:  # the same bytes: who has written them is known no more
+            storage.data = others[0].data.view(np.uint8).view(kind)
+            for one in (storage, *others):
+                one.written[:] = one.complete = True
+        state.shared[key] = View.of(storage, extents)
+    storage = state.shared[key].storage
+    if not state.sites:
+        state.sites[state.here()] = state.shared[key]
+    if state.here() not in state.sites:
+        state.sites[state.here()] = View.of(storage, extents)
+        names = next((one.storage.names for one in state.sites.values() if one.storage.names), None)
+        for one in () if state.has_engines or kind.names else state.sites.values():
+            one.storage.names = names = names or Names(storage.data.nbytes)
+    view: View = state.sites[state.here()]
+    return view
+
+
+def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
+    extents = _shape(shape)
+    make = _of_a_thread if dtype.dtype.names else Local
+    storage = make(state, math.prod(extents), dtype.dtype)
+    if state.has_engines:
+        state.engines.locals[state.engines.teams.now].add(storage)
+    return View.of(storage, extents)
+
+
+def constant_memory(state: State, line: int, array: Any) -> View:
+    if type(array) is not View or not isinstance(array.storage, Constant):
+        raise state.error(line, "const.array_like takes an array that stands outside the kernel")
+    require_constants(state)
+    return array

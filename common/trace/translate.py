@@ -14,6 +14,7 @@ import ast
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from common.trace.expressions import COUNTS, Expressions, UntranslatableError, names
 
@@ -67,17 +68,10 @@ def _as_item(target: ast.Attribute) -> ast.Subscript:
 class _Translator(Expressions):
     """Translates a function."""
 
-    def __init__(
-        self,
-        definition: ast.FunctionDef,
-        pure: Callable[[str], bool],
-        home: bool,
-        ints: frozenset[str],
-        narrow: bool = False,
-    ) -> None:
+    def __init__(self, definition: ast.FunctionDef, *known: Any) -> None:
         if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
             definition = _Asserted().visit(copy.deepcopy(definition))
-        super().__init__(definition, pure, home, ints, narrow)
+        super().__init__(definition, *known)
         self.definition = definition
         self.flow = analyse(definition.body)
         self.scopes: list[_Scope] = []

@@ -302,36 +302,24 @@ def rounded(value: Value, digits: Value = 0) -> Value:
     return np.where(np.isfinite(moved), back, value).astype(dtype_of(value))[()]
 
 
-# math functions by name; float32 stays float32, an integer becomes float64
-_MATH: dict[str, Callable[..., Value]] = {
-    name: getattr(np, name)
-    for name in (
-        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-        "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "fabs", "isnan", "isinf", "isfinite", "pow", "fmod",
-        "hypot", "atan2", "copysign", "degrees", "radians",
-    )
-}  # fmt: skip
-
-
 def _one_by_one(name: str) -> Callable[[Value], Value]:
     plain = np.frompyfunc(getattr(math, name), 1, 1)
     return lambda value: np.asarray(plain(value)).astype(dtype_of(value))[()]
 
 
-_MATH |= {"acosh": np.arccosh, "asinh": np.arcsinh, "atanh": np.arctanh, "phase": np.angle, "cbrt": np.cbrt}
-_MATH |= {
+# functions of math and cmath that NumPy has not, or not under this name
+_MATH: dict[str, Callable[..., Value]] = {
+    "phase": np.angle, "polar": lambda x: (np.abs(x), np.angle(x)), "remainder": lambda x, y: x - np.rint(x / y) * y,
     "ldexp": lambda x, n: np.ldexp(x, np.asarray(n).astype(np.int64)),
-    "nextafter": np.nextafter,
-    "modf": np.modf,
-    "frexp": np.frexp,
-}
-_MATH |= {"remainder": lambda x, y: x - np.rint(x / y) * y, "polar": lambda x: (np.abs(x), np.angle(x))}
-_MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
+    **{name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")},
+}  # fmt: skip
 
 
 def function(name: str) -> Callable[..., Value] | None:
-    """A function of ``math`` on lanes."""
-    known = _MATH.get(name)
+    """A function of ``math`` on lanes: float32 stays float32, an integer becomes float64."""
+    known = _MATH.get(name) or (getattr(np, name, None) if hasattr(math, name) else None)
+    if name not in _MATH and not (isinstance(known, np.ufunc) and any("d" in kinds for kinds in known.types)):
+        return None  # a constant, or one of integers alone
     return known and (lambda *values: known(*(_as_float(value) for value in values)))
 
 
@@ -353,20 +341,15 @@ def _as_float(value: Value) -> Value:
 # libdevice
 _FAST = "fast_"
 _ROUNDED = "_rn", "_rz", "_ru", "_rd"  # how a result is rounded: the difference is one bit, and is not told
-# Names without the f of float32, and what NumPy has for them.
-_OF_NUMPY: dict[str, Callable[..., Any]] = {
-    "abs": np.abs, "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
-    "atan2": np.arctan2, "atanh": np.arctanh, "cbrt": np.cbrt, "ceil": np.ceil, "copysign": np.copysign,
-    "cos": np.cos, "cosh": np.cosh, "exp": np.exp, "exp10": lambda x: np.power(x.dtype.type(10), x), "exp2": np.exp2,
-    "expm1": np.expm1, "fabs": np.fabs, "fdim": lambda x, y: np.maximum(x - y, 0), "floor": np.floor,
-    "fma": lambda x, y, z: x * y + z, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod, "hypot": np.hypot,
-    "log": np.log, "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "max": np.maximum, "min": np.minimum,
-    "mul": np.multiply, "nearbyint": np.rint, "nextafter": np.nextafter, "pow": np.power, "rint": np.rint,
+# Names without the f of float32 that NumPy has not, or has for something else.
+_LIBDEVICE: dict[str, Callable[..., Any]] = {
+    "abs": np.abs, "fmax": np.fmax, "fmin": np.fmin, "max": np.maximum, "min": np.minimum, "mul": np.multiply,
+    "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
+    "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
-    "saturate": lambda x: np.clip(x, 0, 1), "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan,
-    "tanh": np.tanh, "trunc": np.trunc, "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": np.divide,
-    "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide, "frcp": lambda x: 1 / x,
-    "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt, "powi": np.power,
+    "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,
+    "fdiv": np.divide, "fdivide": np.divide, "dadd": np.add, "dmul": np.multiply, "ddiv": np.divide,
+    "frcp": lambda x: 1 / x, "drcp": lambda x: 1 / x, "fsqrt": np.sqrt, "dsqrt": np.sqrt,
 }  # fmt: skip
 
 
@@ -375,15 +358,17 @@ def of_libdevice(name: str) -> Callable[..., Any] | None:
     plain = name.removeprefix(_FAST)
     for ending in _ROUNDED:
         plain = plain.removesuffix(ending)
-    known = _OF_NUMPY.get(plain)
+    known = _known(plain)
     single = known is None and plain.endswith("f")
-    if known is None and (known := function(plain)) is not None:
-        single = False
-    known = known or (_OF_NUMPY.get(plain[:-1]) or function(plain[:-1]) if single else None)
+    known = _known(plain[:-1]) if single else known
     if known is None:
         return None
     kind = FLOAT32 if single or plain.startswith(("fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt")) else None
     return lambda *numbers: known(*(_as(number, kind) for number in numbers))
+
+
+def _known(name: str) -> Callable[..., Any] | None:
+    return _LIBDEVICE.get(name) or function(name)
 
 
 def _as(value: Value, kind: Any) -> Any:

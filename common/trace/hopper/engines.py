@@ -22,8 +22,9 @@ from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import Groups, Tiles
 from common.trace.hopper.warps import WARPGROUP, AtBarrier, Clocks, Teams
-from common.trace.intrinsics import one_number, shared_memory
+from common.trace.intrinsics import one_number
 from common.trace.messages import TracedSpan
+from common.trace.records import shared_memory
 from common.trace.shared import Local
 from common.trace.state import BARRIER, State
 from common.trace.values import Cast, Value
