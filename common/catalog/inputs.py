@@ -101,7 +101,7 @@ SPECIAL_FLOAT16 = SPECIAL | {
 SPECIAL_INT8 = SPECIAL | {
     "large": "inputs of up to 127, weights of 1 and -1",
     "heavy": "inputs of 1 and -1, weights of up to 127",
-    "sums": "every element -128, the largest sums there are",
+    "sums": "elements of -128 and -127, the largest sums there are",
     "tiny": "elements of -1, 0 and 1",
     "mixed": "elements of -128, -1, 1 and 127",
     "apart": "products in one sum up to 16,129 times as large as others",
@@ -206,7 +206,7 @@ def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tup
     if kind == "apart":
         far = np.where(rng.integers(0, 4, x.shape) == 0, 127, 1).astype(np.int8)
         return x * far, weight * np.where(rng.integers(0, 4, weight.shape) == 0, 127, 1).astype(np.int8)
-    return {"sums": of(-128), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
+    return {"sums": of(-128, -127), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:

@@ -80,7 +80,9 @@ def plain(line):
     return re.sub(r"[\s()]", "", _TYPES.sub("(", _MODULE.sub("", line.split("#")[0])))
 
 
-@pytest.mark.parametrize(("lesson", "least"), [(IMPLICIT, 30), (TENSOR, 20), (HOPPER, 20), (TRAINING, 15)])
+@pytest.mark.parametrize(
+    ("lesson", "least"), [(IMPLICIT, 30), (TENSOR, 20), (HOPPER, 20), (TRAINING, 15), ("09_fewer_bits", 10)]
+)
 def test_excerpts_are_lines_of_the_lesson_s_files(lesson, least):
     files = sorted((catalog.LESSONS / lesson).rglob("*.py"))
     if lesson == IMPLICIT:  # its ladder begins in lesson 01
