@@ -20,7 +20,7 @@ from common.machine_code import successor
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
-from common.report import agreement, tables, traces, tracetables
+from common.report import agreement, tables, traces
 from common.trace import trace
 from common.trace.messages import Traced
 
@@ -130,7 +130,7 @@ def _trace(options: argparse.Namespace) -> int:
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = arguments.one_or_two(options)
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
-    choice: dict[str, Any] = {} if options.block is None else {"block": tracetables.block(options.block)}
+    choice: dict[str, Any] = {} if options.block is None else {"block": traces.block(options.block)}
     if options.html is not None:
         arguments.require_page(options.html)
         choice["kept"] = traces.KEPT
@@ -146,7 +146,7 @@ def _trace(options: argparse.Namespace) -> int:
         shown = [costs.Shown(step, one, options.file or step.path) for step, one in taken]
         store.write(options.html, explorer.page(shown))
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
-    compared = tracetables.comparison(named) if len(named) == 2 else None
+    compared = traces.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
         told = {"steps": entries, "comparison": compared} if compared else entries[0]
@@ -163,22 +163,22 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found.kernels:
-        for table in tracetables.traced(kernel):
+        for table in traces.traced(kernel):
             say.print(table)
-        for row in tracetables.pipeline(kernel, say.width):
+        for row in traces.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
         for line in kernel.printed:
             say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
         if more := kernel.prints - len(kernel.printed):
             say.print(f"  ... {more} more")
-        for sentence in tracetables.sentences(kernel):
+        for sentence in traces.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found.kernels for fault in kernel.faults]
     for fault in faults:
-        text = f"[bold red]{escape(tracetables.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
+        text = f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
         say.print(text, soft_wrap=True)
     if not faults:
-        say.print(f"[green]No fault[/] in what was traced: {tracetables.NO_FAULT}.", soft_wrap=True)
+        say.print(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.", soft_wrap=True)
         if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
             say.print(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"', soft_wrap=True)

@@ -21,7 +21,7 @@ from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, Fault
-from common.report import traces, tracetables
+from common.report import traces
 from common.run import isolate
 from common.trace.messages import Script, ScriptResult, Traced, TracedAccess, TracedKernel
 
@@ -156,14 +156,14 @@ def _print(path: Path, found: ScriptResult) -> None:
         _print_code(say, fault)
     for kernel in found.kernels:
         for fault in kernel.faults:
-            text = f"{_named(kernel)}{tracetables.fault_sentence(fault)}"
+            text = f"{_named(kernel)}{traces.fault_sentence(fault)}"
             say.print(f"[bold red]{escape(text)}[/]", soft_wrap=True)
             _print_code(say, fault)
     for text in _unknown(found):
         say.print(f"[yellow]Not known to the tracer:[/] {escape(text)}", soft_wrap=True)
     if _code(found) == RIGHT:
         launched = sum(kernel.launches for kernel in found.kernels)
-        text = f"in {launched:,} launches: {tracetables.NO_FAULT}" if launched else "as no kernel was launched"
+        text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         say.print(f"[green]No fault[/] {text}.", soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from common.check import loading, run
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
-from common.report import tables, tracetables
+from common.report import tables, traces
 from common.report.table import Table
 from common.run.messages import Outcome
 from common.timing import timing
@@ -122,7 +122,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     found = {}
     for name, one in list(first.items())[:_SUSPECTS]:
         told = " ".join(fault.what for fault in one.faults)
-        if suspicion := tracetables.suspicion(one.step, one.problem, file, told):
+        if suspicion := traces.suspicion(one.step, one.problem, file, told):
             found[name] = suspicion
     print_complaints(outcomes, found)
 
@@ -156,7 +156,7 @@ def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
 def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error.
 
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracetables.suspicion`).
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.traces.suspicion`).
     """
     say = console.say()
     for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):

@@ -11,14 +11,12 @@ Module by module:
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
     worth         what each step gained over the one it grew from
-    compilers     numba-cuda beside its successor, the tracer beside the simulator
     pages         tables and figures inside Markdown pages
     tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files
     cells         what pictures of cells, spans and words are made of
     charts        charts of records
-    agreement     the tracer's counts beside the hardware's
-    tracetables   a trace in tables and sentences; whether it explains a failed check
-    traces        every step's trace, as the book shows it
+    agreement     the tracer's counts beside the hardware's; the tracer beside the simulator
+    traces        a trace in tables and sentences; every step's, as the book shows it
     tasks         what is drawn, by several processes, and only if it changed
 """

@@ -1,18 +1,22 @@
 """Does the tracer count what the hardware counts? Each step at the tracer's shapes, all blocks, counter by counter.
 
 The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tracer's part runs anywhere.
+Beside it, what Numba's simulator shows of wrong programs.
 """
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
-from common.records import current
+from common.records import current, records
 from common.records.entries import Agreement, Counted
 from common.records.records import Record
 from common.report import figures, kinds
@@ -196,3 +200,39 @@ def agreed(record: Record) -> Table:
         "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
     )
     return replace(made, note="\n\n".join(filter(None, [made.note, f"{said} one {where}."])))
+
+
+@figures.kind("simulator", kinds.TABLES)
+def simulator() -> Table:
+    """What Numba's simulator shows of the programs of tests/trace/programs, and what the tracer does."""
+    path = records.RESULTS / "programs" / "simulator.json"
+    if not path.exists():
+        raise kinds.UnmeasuredError(path.name)
+    found = json.loads(path.read_text(encoding="utf-8")).values()
+    right = [one for one in found if one["kind"] == "right"]
+    wrong = [one for one in found if one["kind"] != "right"]
+    silent = [one for one in wrong if one["simulator"]["ended"] == "silent"]
+
+    def ended(these: list[dict[str, Any]], how: str) -> str:
+        return str(sum(one["simulator"]["ended"] == how for one in these))
+
+    def faulty(these: list[dict[str, Any]]) -> str:
+        return str(sum(bool(one["tracer"]["faults"]) for one in these))
+
+    def seconds(by: str) -> str:
+        return f"{statistics.median(one[by]['seconds'] for one in found):.1f}"
+
+    rows = [
+        [f"right programs, {len(right)}: run to their end", ended(right, "silent"), str(len(right))],
+        ["right programs: accused, or stopped by what is not known", ended(right, "error"), faulty(right)],
+        [f"wrong programs, {len(wrong)}: stopped or named", ended(wrong, "error"), faulty(wrong)],
+        [
+            "wrong programs: run to their end without a word",
+            ended(wrong, "silent"),
+            str(len(wrong) - int(faulty(wrong))),
+        ],
+        ["seconds a program, the median", seconds("simulator"), seconds("tracer")],
+    ]
+    unseen = ", ".join(f"`{kind}`" for kind in sorted({one["kind"] for one in silent}))
+    note = f"The simulator is silent about {unseen}."
+    return Table(["", "Numba's simulator", "the tracer"], rows, note)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
-from common.machine_code import summaries
+from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Profile
@@ -229,30 +229,39 @@ def instructions(code: MachineCode, *words: str) -> Table:
     )
 
 
-@kind("lines", TABLES)
-def source_lines(code: MachineCode, *words: str) -> Table:
-    """``[PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
-    preset, (name,) = with_preset(words)
-    kernel = records.main_kernel(code, name, preset)
-    if kernel is None:
-        raise UnmeasuredError(name)
-    lines = [line for line in kernel.hot.lines if line.text]
-    mix = HotLoop.recorded(kernel).mix
-    order = [group for group in mix if any(group in line.mix for line in lines)]
-    rows = [
-        [f"`{line.text}`".replace("|", "\\|"), *(str(line.mix.get(group, "")) for group in order)] for line in lines
-    ]
-    rows.append(["*in all*", *(str(mix[group]) for group in order)])
-    note = compiled(
-        f"The innermost multiply loop of `{name}`", kernel.architecture, figures.versions(code.tools), preset
-    )
-    return Table(["source line", *order], rows, note)
-
-
 def compiled(what: str, architecture: str, tools: str, preset: str | None) -> str:
     """What a table of machine code says below itself."""
     on = f" for `{preset}`," if preset else ""
     return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+
+
+@kind("compilers", TABLES)
+def compilers(code: MachineCode) -> Table:
+    """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records."""
+    record = successor.load(records.RESULTS)
+    if record is None or not code.steps:
+        raise UnmeasuredError(str(successor.FILE))
+    rows: list[list[str]] = []
+    reasons: dict[str, list[str]] = {}
+    for name, other in record.steps.items():
+        pair = records.main_kernel(code, name, other.preset), summaries.main_compiled(other.kernels)
+        both = [kernel for kernel in pair if kernel and kernel.occupancy]
+        if len(both) < len(pair):
+            reasons.setdefault(other.reason, []).append(f"`{name}`")
+            continue
+        loops = [HotLoop.recorded(kernel).per_multiply_add() for kernel in both]
+        pairs = (
+            [str(kernel.registers) for kernel in both],
+            [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
+            [summaries.shown(each) if each else "–" for each in loops],
+            [f"{each:.2f}" for each in other.seconds],
+        )
+        rows.append([f"`{name}`", *map(" → ".join, pairs)])
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "seconds to compile"]
+    refused = " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
+    tools = f"{record.compiler} and {figures.versions(code.tools)}"
+    what = "numba-cuda → its successor: the innermost multiply loop"
+    return Table(header, rows, f"{compiled(what, successor.ARCHITECTURE, tools, None)} {refused}")
 
 
 # --- counters, sanitizers, errors, epilogues ---
@@ -330,19 +339,6 @@ def sanitizers(record: Record) -> Table:
 
 
 # --- of the lessons themselves ---
-
-
-@kind("steps", TABLES)
-def steps(lesson: str) -> Table:
-    """The lesson's steps, what each does, the step before, and what it grew from if another."""
-    rows = []
-    for s in catalog.steps():
-        if s.lesson == lesson:
-            after = f"`{s.predecessor}`" if s.predecessor else "starts the ladder"
-            grew = f", grew from `{s.builds_on}`" if s.builds_on != s.predecessor else ""
-            rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
-    header = ["step", "what it does", "after"]
-    return Table(header, rows, left=header)
 
 
 @kind("problems", TABLES)

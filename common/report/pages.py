@@ -18,8 +18,8 @@ from common.catalog import catalog, exercises, problems, store
 from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import agreement as agreement  # its table is a kind, too
-from common.report import compilers, figures, kinds, worth
+from common.report import agreement as agreement  # its tables are kinds, too
+from common.report import figures, kinds, worth
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -34,8 +34,6 @@ def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
 
 kind("worth")(worth.figure)
 kind("worth", kinds.TABLES)(worth.table)
-kind("compilers", kinds.TABLES)(compilers.table)
-kind("simulator", kinds.TABLES)(compilers.simulator)
 
 _BLOCK = _marker(" table:", " end table ", "\n")
 _EXERCISE = _marker(" exercise:", " end exercise ", "\n")

@@ -8,7 +8,7 @@ import pytest
 from common.catalog import catalog
 from common.machine_code import successor
 from common.records import records
-from common.report import compilers
+from common.report import kinds
 
 INSTALLED = successor.find_spec("numba_cuda_mlir") is not None
 
@@ -25,7 +25,7 @@ def test_the_record_has_every_step_that_any_card_runs(record):
 
 
 def test_the_table_shows_what_compiles_and_names_the_rest(record):
-    table = compilers.table(records.load_code())
+    table = kinds.compilers(records.load_code())
     shown = {row[0].strip("`") for row in table.rows}
     assert shown == {name for name, one in record.steps.items() if one.kernels}
     assert all(f"`{name}`" in table.note for name in set(record.steps) - shown)

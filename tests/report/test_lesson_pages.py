@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.catalog import catalog, inputs, problems, reference
-from common.report import tracetables
+from common.report import traces
 from common.trace import trace
 from common.trace.hopper import layouts
 
@@ -200,7 +200,7 @@ def test_bytes_clocks_and_registers_are_the_steps():
 def test_the_pipeline_is_the_one_that_a_trace_shows():
     pattern = r'trace hgemm_specialised --shape "(.*)"\n\.\.\.\nStages of block.*?\n((?:filled.*\n)+)'
     shape, shown = re.search(pattern, pages(HOPPER)["README"]).groups()
-    assert tracetables.pipeline(traced("hgemm_specialised", shape), 80)[1:] == shown.splitlines()
+    assert traces.pipeline(traced("hgemm_specialised", shape), 80)[1:] == shown.splitlines()
 
 
 # --- lesson 08: gradients ---

@@ -80,11 +80,11 @@ def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part
 
 
 def test_only_what_is_between_the_markers_changes():
-    block, inline = "<!-- table: steps 01_naive -->\n", "<!--= ms gemm-2048 gemm_naive -->"
+    block, inline = "<!-- table: exercises 01_naive -->\n", "<!--= ms gemm-2048 gemm_naive -->"
     new = pages.rendered(
         f"before\n{block}old\n<!-- end table -->\nmiddle {inline}old<!--/-->, end\n", NOTHING, NO_CODE
     )
-    assert new.startswith(f"before\n{block}| step | what it does |")
+    assert new.startswith(f"before\n{block}| exercise | kind | what |")
     assert new.endswith(f"\n<!-- end table -->\nmiddle {inline}?<!--/-->, end\n")
     assert "old" not in new
     assert pages.rendered(new, NOTHING, NO_CODE) == new

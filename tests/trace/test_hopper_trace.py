@@ -32,7 +32,7 @@ from hopper_kernels import (
 from small_kernels import BODIES
 
 from common.catalog import catalog, problems
-from common.report import tracetables
+from common.report import traces
 from common.trace import trace
 from common.trace.hopper import engines, layouts, warps
 from lessons.toolkit.maps import Maps
@@ -464,20 +464,20 @@ def test_stages_are_filled_full_multiplied_and_free_in_turn(four_stages):
 
 
 def test_a_pipeline_is_drawn_as_text(four_stages):
-    rows = tracetables.pipeline(four_stages.kernels[0], 100)
+    rows = traces.pipeline(four_stages.kernels[0], 100)
     assert rows[0].startswith("Stages of")
     assert [row.split()[0] for row in rows[1:]] == [f"filled[{i}]" for i in range(4)]
     assert all(len(row) <= 100 for row in rows[1:])
     assert rows[1].split()[1].startswith("~")
     assert all(mark in rows[1] for mark in "~=#.")
-    narrow = tracetables.pipeline(four_stages.kernels[0], 30)
+    narrow = traces.pipeline(four_stages.kernels[0], 30)
     assert max(map(len, narrow[1:])) <= 30
 
 
 def test_a_kernel_without_stages_has_no_picture():
     found = traced(catalog.find("hgemm_wgmma").path, problems.Hgemm(M=64, N=64, K=64))
     assert found.main.pipeline == []
-    assert tracetables.pipeline(found.kernels[0], 80) == []
+    assert traces.pipeline(found.kernels[0], 80) == []
 
 
 def test_a_block_is_traced_with_its_cluster():
@@ -493,7 +493,7 @@ def test_a_block_is_traced_with_its_cluster():
     moved = {one.array: one.moved for one in kernel.select("global", "tma")}
     assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
     assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
-    (table, *_) = tracetables.traced(kernel)
+    (table, *_) = traces.traced(kernel)
     assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 
 
