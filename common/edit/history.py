@@ -61,11 +61,6 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
     helpers: dict[Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z")], Digest] = field(default_factory=dict)
     number: int = 0
 
-    @property
-    def ratio(self) -> float | None:
-        """The shipped version's time over this one's; None if it was not measured."""
-        return self.figures.ratio
-
 
 def sha(source: bytes) -> str:
     return hashlib.sha256(source).hexdigest()
@@ -124,8 +119,8 @@ def events(step: str | None = None) -> list[Event]:
 def best(step: str, preset: str, shipped: str = "") -> Event | None:
     """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
     known = [event for event in events(step) if event.source != shipped or event.helpers]
-    timed = [event for event in known if event.figures.preset == preset and event.ratio]
-    return max(timed, key=lambda one: one.ratio or 0.0, default=None)
+    timed = [event for event in known if event.figures.preset == preset and event.figures.ratio]
+    return max(timed, key=lambda one: one.figures.ratio or 0.0, default=None)
 
 
 def save(path: Path) -> Path:

@@ -206,9 +206,9 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
 
 def _figure(event: Event) -> str:
     """What was measured, in a few words."""
-    if event.ratio is not None:
+    if event.figures.ratio is not None:
         where = filter(None, (event.figures.preset, event.figures.device))
-        return ", ".join([f"{event.ratio:.2f}x the shipped version", *where])
+        return ", ".join([f"{event.figures.ratio:.2f}x the shipped version", *where])
     if event.figures.median_ms is not None:
         return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
     if event.figures.loop_per_fma is not None:

@@ -230,11 +230,7 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 """What comes of a task."""
 
 
-class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task, or a part of one."""
-
-
-class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
+class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
     ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
@@ -298,10 +294,8 @@ class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
 
 def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
     """The fields of a :class:`ShapeTask`: a step, or ``file`` in its place, at one shape."""
-    return {
-        "path": str(file or step.path), "ladder": step.ladder, "step": step.name, "home": None, "helpers": {},
-        "shape": problem.shape(),
-    }  # fmt: skip
+    path = str(file or step.path)
+    return {"path": path, "ladder": step.ladder, "step": step.name, "shape": problem.shape()}
 
 
 def typed(task: Task[Found], result: object) -> Found:
@@ -362,7 +356,7 @@ class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
     device: Gpu
 
 
-class Rival(Message, frozen=True, kw_only=True):
+class Rival(Struct, frozen=True, kw_only=True):
     """A file that another one is timed against: ``path`` and ``helpers`` as in a :class:`FileTask`."""
 
     path: str

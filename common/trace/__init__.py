@@ -3,9 +3,8 @@
 Module by module; each imports from itself and from those below it:
 
     script         runs a program of anybody's, as it is
-    trace          runs a step's blocks, or all launches of a program
     host           what a program finds in numba.cuda: arrays, streams, events, devices
-    device_arrays  device arrays of the tracer, and arguments of launches
+    trace          runs a step's blocks, or all launches of a program; device arrays of the tracer
     executor       runs a translated kernel: masks, branches, loads and stores, products
     functions      what a kernel's names stand for: functions, modules, types, constants
     translate      turns a kernel's AST into code that runs all threads at once; which variables live on

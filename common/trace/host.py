@@ -21,7 +21,7 @@ import numpy as np
 from common.catalog import limits
 from common.machine_code import capture
 from common.machine_code.capture import replaced
-from common.trace.device_arrays import DeviceArray, allocate
+from common.trace.trace import DeviceArray, allocate
 
 NOT_TIMED = "no kernel was timed: cuda.event_elapsed_time gives nan here"
 

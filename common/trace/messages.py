@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from common.catalog.problems import Problem, from_shape
 from common.explain.faults import Fault
-from common.run.messages import FileTask, Message, Result, ShapeTask
+from common.run.messages import FileTask, Result, ShapeTask
 
 Point = tuple[int, int, int]
 
 
-class TraceOptions(Message, frozen=True, kw_only=True):
+class TraceOptions(Struct, frozen=True, kw_only=True):
     """Those of :func:`common.trace.trace.run`, with its defaults."""
 
     block: Point | None = None

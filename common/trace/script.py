@@ -274,33 +274,17 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     given = tuple(typeof(one, Purpose.argument) for one in arguments)
     if kernel.specialized:  # then Numba does not look at the types
         return tuple(next(iter(kernel.overloads)))
-    fitting = [types for types in kernel.overloads if len(types) == len(given) and all(map(_suits, given, types))]
+    convert = kernel.typingctx.can_convert  # how far one type is from another, None if it does not become that
+    fitting = {
+        types: sum(found)
+        for types in kernel.overloads
+        if len(types) == len(given) and None not in (found := [*map(convert, given, types)])
+    }
     if not fitting:
         known = "; ".join(str(types) for types in kernel.overloads)
         raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
                         f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return min(fitting, key=lambda types: sum(map(_distance, given, types)))
-
-
-def _distance(given: Any, wanted: Any) -> int:
-    """How far is a number's type from the one that it becomes: 0 the same, 1 all its values, 2 some."""
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import as_dtype
-
-    if given == wanted or not isinstance(wanted, types.Number):
-        return 0
-    return 1 if np.can_cast(as_dtype(given), as_dtype(wanted)) else 2
-
-
-def _suits(given: Any, wanted: Any) -> bool:
-    from numba.cuda import types
-
-    if isinstance(wanted, types.Array):
-        same = isinstance(given, types.Array) and (given.dtype, given.ndim) == (wanted.dtype, wanted.ndim)
-        return same and wanted.layout in ("A", given.layout)
-    if isinstance(wanted, types.Number | types.Boolean):
-        return isinstance(given, types.Number | types.Boolean)
-    return True
+    return min(fitting, key=fitting.__getitem__)
 
 
 def _as_type(argument: Any, kind: Any) -> Any:

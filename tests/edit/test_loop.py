@@ -181,7 +181,7 @@ def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
         "[bold]1.23x the shipped version (paired, p20–p80 1.21–1.25)[/]: 2.00 ms against 2.46 ms on gemm-4096" in line
     )
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.ratio, event.figures.device) == ("right", 1.23, "NVIDIA Test 9")
+    assert (event.verdict, event.figures.ratio, event.figures.device) == ("right", 1.23, "NVIDIA Test 9")
 
 
 def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
