@@ -23,7 +23,7 @@ GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
     "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
-TENSOR_CORES = ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
+TENSOR_CORES = ("mma_f16", "mma_tf32", "mma_s8", "wgmma_f16", "wgmma_tf32", "wgmma_s8", "wgmma_e4m3")
 CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, **{f"{name}_gflops": 2.0 for name in TENSOR_CORES})
 ROOM = 1 << 35
 TIMES = timing.Timing(2.0, 2.0, 2.0, 0.0, 10)
