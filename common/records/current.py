@@ -1,9 +1,8 @@
-"""What of a card's record is as new as its code, and need not be measured again.
+"""Which entries of a GPU's record still hold, so that they need not be measured again.
 
-A row holds as long as its source and helpers (or the machine code that they become), the card, its driver, the
-packages that compile it, the shape that would run, and the way a time is taken are the same; on tensor cores, its
-time in turn with the library too.
-A sweep, which compares its own tiles, holds as long as the code.
+A row holds while these are as they were: source and helpers, or the machine code that they compile to; GPU, driver
+and compiling packages; the shape that would run; how times are taken. On tensor cores, its time in turn with the
+library must hold, too. A sweep compares its own tiles: it holds while the code does.
 """
 
 from __future__ import annotations
@@ -92,21 +91,16 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
 
 
 def _same_imports(found: StepRow, step: Step) -> bool:
-    """Are the steps that the step imports, and data files beside it, those that ran, or did they become the same?
+    """Have the steps and data files that the step imported then, and still does, the same code or machine code?
 
-    What it did not import then, or does not now, changed its own code, which became the same machine code.
+    An import that came or went since changed the step's own file, which :func:`is_current` sees.
     """
     now, then = sources.imported_steps(step.path), found.imports or {}
-    return all(
-        then[name] == code or (isinstance(one := then[name], Code) and is_current(one, _path_of(name)))
-        for name, code in now.items()
-        if name in then
-    )
-
-
-def _path_of(name: str) -> Path:
-    """The file of ``LESSON.STEP``."""
-    return catalog.LESSONS / f"{name.replace('.', '/')}.py"
+    for name in now.keys() & then.keys():
+        before, path = then[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"  # of LESSON.STEP
+        if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
+            return False
+    return True
 
 
 def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:

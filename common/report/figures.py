@@ -15,7 +15,7 @@ from common.machine_code import sass
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, Row, StepRow
-from common.records.records import Derived, Record
+from common.records.records import Record
 from common.timing import tools
 
 
@@ -134,7 +134,7 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
     """Percent of the floor's rate."""
     row = _row(record, preset, name)
     derived = record.derive(preset, row) if row else None
-    return _share(derived) if derived else None
+    return of(derived.percent_of_floor, ".1f") if derived else None
 
 
 @kind("floor")
@@ -270,7 +270,3 @@ def of(value: float, form: str) -> Figure:
 
 def _ms(value: float) -> Figure:
     return Figure(value, milliseconds(value))
-
-
-def _share(derived: Derived) -> Figure:
-    return of(derived.percent_of_floor, ".1f")

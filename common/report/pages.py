@@ -19,7 +19,8 @@ from common.records import records
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import agreement as agreement  # its tables are kinds, too
-from common.report import figures, kinds, worth
+from common.report import figures, kinds
+from common.report import worth as worth
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown
@@ -31,9 +32,6 @@ def _marker(opening: str, end: str, newline: str) -> re.Pattern[str]:
         rf"(<!--{opening} (\w+)((?: [\w.-]+)*) -->{newline})((?:(?!<!--{opening}).)*?)(<!--{end}-->)", re.DOTALL
     )
 
-
-kind("worth")(worth.figure)
-kind("worth", kinds.TABLES)(worth.table)
 
 _BLOCK = _marker(" table:", " end table ", "\n")
 _EXERCISE = _marker(" exercise:", " end exercise ", "\n")

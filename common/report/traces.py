@@ -39,10 +39,9 @@ _PIPELINE = ", ".join(f"{mark} {state}" for state, mark in engines.MARKS.items()
 
 
 class Request(Struct, array_like=True, omit_defaults=True):
-    """One warp's request. ``runs``: lanes one after another, as how many, the first one's place in bytes, and the
-    step from lane to lane; a place of None: these lanes ask for nothing.
-
-    Of shared memory alone: how many lanes are served ``together``, and the wavefronts that it takes.
+    """One warp's request. ``runs`` of neighbouring lanes: how many, the first one's byte offset (None: these lanes
+    ask for nothing), and the stride in bytes. For shared memory also the number of lanes served ``together`` and the
+    ``wavefronts``.
     """
 
     warp: Count

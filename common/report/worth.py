@@ -67,6 +67,7 @@ def everything(record: Record) -> list[Worth]:
     return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
 
 
+@figures.kind("worth")
 def figure(record: Record, preset: str, step: str) -> Figure | None:
     """How many times as fast as the step it grew from a step is."""
     found = catalog.find(step)
@@ -74,6 +75,7 @@ def figure(record: Record, preset: str, step: str) -> Figure | None:
     return measured(record, found, before, preset).gain if before else None
 
 
+@figures.kind("worth", kinds.TABLES)
 def table(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: every step beside the one it grew from, by its worth; further cards by their record's name.
 

@@ -7,8 +7,9 @@ that stay in shared memory, on 9.0 alone. Both instructions are those of the les
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -251,16 +252,12 @@ def _tensor_cores(stopwatch: Stopwatch, multiprocessors: int, capability: str) -
         rounds = MMA_ROUNDS if instruction == "mma" else WGMMA_ROUNDS
         for kind in (one for one in KINDS if instruction in one.instructions):
             words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
-            run = _launch(kernel(instruction, kind)[blocks, threads], words, rounds, out)
+            run = partial(kernel(instruction, kind)[blocks, threads], words, rounds, out)
             run()
             time = stopwatch.measure(run)
             rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
             found |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
     return found
-
-
-def _launch(configured: Any, *arguments: Any) -> Callable[[], None]:
-    return lambda: configured(*arguments)
 
 
 def _mma(kind: Kind) -> Any:
