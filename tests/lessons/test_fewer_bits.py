@@ -74,22 +74,46 @@ def test_a_sum_beyond_float32_is_exact():
     assert (bench.y.get() == 1039 * 127**2 + 126 * 127).all()
 
 
-@pytest.mark.parametrize("step", ["igemm_mma", "igemm_wgmma"])
-def test_sums_become_int8(step, traced):
-    from importlib import import_module
+QUANTISED = catalog.LESSONS / "09_fewer_bits" / "helpers" / "quantised.py"
+RIGHT = "to_int8(float32(acc[i + v]) * factors[n + v])"
+WRONG = {
+    "limits missing": "int8(int32(round(float32(acc[i + v]) * factors[n + v])))",
+    "cut off, not rounded": "to_int8(float32(int32(float32(acc[i + v]) * factors[n + v])))",
+    "halves rounded up": "to_int8(float32(math.floor(float32(acc[i + v]) * factors[n + v] + float32(0.5))))",
+    "scaled before the sum": "to_int8(float32(int32(float32(acc[i + v]) * factors[n + v] / K) * K))",
+    "limited before the scale": "to_int8(float32(to_int8(float32(acc[i + v]))) * factors[n + v])",
+    "another column's factor": "to_int8(float32(acc[i + v]) * factors[n])",
+}
 
+
+def finished(step, finish):
+    """What a step leaves of int8, and what it is to leave: many sums are halves of integers, some beyond 127."""
     from numba import cuda
 
     module = catalog.load(catalog.find(step).path, "igemm")
-    finish = import_module("lessons.09_fewer_bits.helpers.quantised").quantised
     problem = problems.from_shape("igemm", {"M": 19, "N": 37, "K": 160})
-    x, weight = inputs.integers(problem, 1)
-    factors = np.full(37, 2.0**-9, np.float32)  # sums are halves of integers now and then, and beyond 127
-    factors[::3] = 2.0**-14
-    y = np.zeros((19, 37), np.int8)
-    a, b, c = (cuda.to_device(one) for one in (x, weight, y))
+    x, weight = inputs.special("tiny", problem, 1)
+    weight[:, ::3] = inputs.integers(problem, 1)[1][:, ::3]
+    factors = np.where(np.arange(37) % 2, np.float32(0.5), np.float32(0.25))
+    a, b, c = (cuda.to_device(one) for one in (x, weight, np.zeros((19, 37), np.int8)))
     module.launch(a, module.prepare(b, problem), c, finish=finish(cuda.to_device(factors)))
     sums = reference.full(problem, x, weight) * factors
     assert (np.abs(sums) > 127.5).any()
-    assert (sums % 1 == 0.5).any()
-    np.testing.assert_array_equal(c.copy_to_host(), np.clip(np.rint(sums), -128, 127))
+    assert ((sums % 1 == 0.5) & (np.abs(sums) < 127)).any()
+    return c.copy_to_host(), np.clip(np.rint(sums), -128, 127)
+
+
+@pytest.mark.parametrize("step", ["igemm_mma", "igemm_wgmma"])
+def test_sums_become_int8(step, traced):
+    np.testing.assert_array_equal(*finished(step, catalog.load_file(QUANTISED).quantised))
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_other_finishes_leave_something_else(mistake, traced, tmp_path):
+    text = QUANTISED.read_text(encoding="utf-8")
+    assert RIGHT in text
+    header = "import math\n\nfrom numba import int8, int32\n\nK = float32(160.0)\n"
+    text = text.replace(RIGHT, WRONG[mistake]).replace("\n\n@inlined", f"\n{header}\n\n@inlined", 1)
+    (tmp_path / "quantised_own.py").write_text(text, encoding="utf-8")
+    found, wanted = finished("igemm_mma", catalog.load_file(tmp_path / "quantised_own.py").quantised)
+    assert (found != wanted).any()
