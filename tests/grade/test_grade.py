@@ -522,7 +522,7 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["grade", "09"], "exercise '09' is unknown: there are 01.1"),
+        (["grade", "99"], "exercise '99' is unknown: there are 01.1"),
         (["grade", "nowhere/gemm_double.py"], "no such file"),
         (["grade", "01", "tests"], "tests: a folder of files to grade must be named alone"),
         (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0, and less than a million"),
