@@ -32,7 +32,7 @@ GROUPS = {
 }
 
 _MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA",
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA IDP",
     "shared load": "LDS LDSM",
     "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
     "local load": "LDL",
@@ -200,15 +200,15 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 
 
 def multiply_adds(counts: dict[str, int]) -> int:
-    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, HMMA.16816 does 64,
-    HGMMA.64x256x16 does 2048."""
+    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, IDP four, HMMA.16816 64,
+    HGMMA.64x256x16 2048."""
     return sum(count * _each(name) for name, count in counts.items() if classify(name) == "multiply-add")
 
 
 def _each(name: str) -> int:
     matrix = _MATRIX.fullmatch(name)
     if matrix is None:
-        return 2 if name == "FFMA2" else 1
+        return {"FFMA2": 2, "IDP": 4}.get(name, 1)
     extents = (int(extent) for extent in matrix.groups() if extent)
     return math.prod(extents) // _TOGETHER[name.partition(".")[0]]
 

@@ -315,7 +315,7 @@ def run(
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
     a, b = (allocate(one.shape, one.dtype, one) for one in inputs.integers(problem, 0))
-    output = allocate(problem.output_shape, a.dtype)
+    output = allocate(problem.output_shape, problem.output_dtype)
     if every:
         with tracer:
             BoundStep(module, problem, tile).run(a, b, output)
