@@ -109,7 +109,7 @@ class Bench:
     """What of a card's record, its own or the ``shipped`` one, is to be measured, and doing it.
 
     ``pairs``  steps and presets; with ``fresh`` also those whose rows are current
-    ``quick``  only half a second of launches for each, and no library
+    ``quick``  only a second of launches for each, and no library
     ``libraries``  also the vendor's libraries; without them the ceilings are measured only if they are not current
     ``outcomes``, ``failed``  what came of the steps, and what has no row since it was tried, with the reason
     """

@@ -21,7 +21,7 @@ from common.timing import tasks as timetasks
 from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
 
-QUICK_SECONDS = 0.5
+QUICK_SECONDS = 1.0
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
 WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 

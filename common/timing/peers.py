@@ -66,11 +66,11 @@ def _theirs(problem: Problem) -> Problem:
 
 
 def precisions(problem: Problem) -> tuple[str, ...]:
-    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
-    FP32; or INT8."""
+    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; FP16, its sums in
+    FP32; INT8, or FP8."""
+    problem = _theirs(problem)
     if problem.input_dtype == FLOAT16:
         return ("FP16",)
-    problem = _theirs(problem)
     if problem.input_dtype == INT8:
         return ("INT8",)
     if problem.input_dtype == UINT8:

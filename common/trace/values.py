@@ -345,6 +345,7 @@ _ROUNDED = "_rn", "_rz", "_ru", "_rd"  # how a result is rounded: the difference
 _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "abs": np.abs, "fmax": np.fmax, "fmin": np.fmin, "max": np.maximum, "min": np.minimum, "mul": np.multiply,
     "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
+    "cbrt": np.cbrt, "exp2": np.exp2,  # math has these from Python 3.11 on
     "exp10": lambda x: np.power(x.dtype.type(10), x), "fdim": lambda x, y: np.maximum(x - y, 0),
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x).astype(x.dtype), "rsqrt": lambda x: 1 / np.sqrt(x),
     "saturate": lambda x: np.clip(x, 0, 1), "fadd": np.add, "fsub": np.subtract, "fmul": np.multiply,

@@ -13,7 +13,7 @@ elements. Compute capability 9.0 alone, "9.0a".
 """
 
 from llvmlite import ir
-from numba import cuda, float32, int8, int32, int64, types, uint8, uint32
+from numba import cuda, float32, int32, int64, types, uint32
 from numba.cuda.extending import intrinsic
 from numba.types import float16
 
@@ -43,21 +43,9 @@ def float_tiles():
 
 
 @cuda.jit(device=True, inline="always")
-def byte_tiles():
-    """All of the dynamic shared memory as int8, from a 1024-byte boundary on."""
-    return cuda.shared.array(0, int8, alignment=1024)
-
-
-@cuda.jit(device=True, inline="always")
 def word_tiles():
     """All of the dynamic shared memory as int32, from a 1024-byte boundary on; a word holds four int8, too."""
     return cuda.shared.array(0, int32, alignment=1024)
-
-
-@cuda.jit(device=True, inline="always")
-def code_tiles():
-    """All of the dynamic shared memory as codes of e4m3, uint8, from a 1024-byte boundary on."""
-    return cuda.shared.array(0, uint8, alignment=1024)
 
 
 @intrinsic
@@ -285,17 +273,17 @@ def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=T
 def wgmma_s8(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), int8, K-major; the sums int32, exact, as wgmma_f16's lie.
 
-    Tiles are int8, or words, int32, of four each. N is 8, 16, 24, 32, or a multiple of 16 up to 256.
+    Tiles are words, int32, of four values each. N is 8, 16, 24, 32, or a multiple of 16 up to 256.
     """
     return _wgmma("m64n{N}k32.s32.s8.s8", "", sums_of=WORD)(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic
 def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
-    """wgmma_s8 with A in registers, frag[j:j+16] of each thread, or four words, untouched until wgmma_wait.
+    """wgmma_s8 with A in registers, the words frag[j:j+4] of each thread, untouched until wgmma_wait.
 
     Thread t, warp w, lane l as in wgmma_f16: four values from A[16 w + l // 4, 4 (l % 4)] on, the same of row + 8,
-    then both again 16 columns to the right: what ldmatrix4 gives for 16 x 32 values.
+    then both again 16 columns to the right, four in a word: what ldmatrix4 gives for 16 x 8 words.
     """
     return _wgmma("m64n{N}k32.s32.s8.s8", "", registers=4, sums_of=WORD)(add, acc, i, frag, j, tiles, b, N)
 
@@ -304,7 +292,7 @@ def wgmma_s8_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
 def wgmma_e4m3(typing_context, acc, i, tiles, a, b, N, add=True):
     """Start acc[i:i+N/2] += A (64 x 32) @ B (32 x N), codes of e4m3, K-major; the sums float32, as wgmma_f16's lie.
 
-    Tiles are codes, or words, float32, of four each. Sums keep about 14 bits: 32 products and the sum so far are
+    Tiles are words, float32, of four codes each. Sums keep about 14 bits: 32 products and the sum so far are
     brought to the exponent of the largest, and cut off.
     """
     return _wgmma("m64n{N}k32.f32.e4m3.e4m3", "")(add, acc, i, tiles, a, b, N)

@@ -11,7 +11,7 @@ from numba import cuda, types
 from lessons.toolkit.card import asked
 from lessons.toolkit.memory import address, dtype_of
 
-TYPES = "float16", "float32", "int32", "int8", "uint8"
+TYPES = "float16", "float32", "int32"
 SWIZZLES = 128, 64, 32  # bytes that a row of a tile may have
 BOX_ROWS = 256  # that a box has at most
 ROW_STEP = 16  # bytes: what addresses and rows are multiples of
@@ -28,8 +28,7 @@ class Maps:
         self._made = {}
 
     def tiled(self, array, box, tf32=False):
-        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16, float32 or of 8 bits; zeros lie
-        around it.
+        """Boxes of `box` = (rows, columns) of a 2D row-major array, float16, float32 or int32; zeros lie around it.
 
         The address and the bytes of a row are multiples of 16; a row of the box has 128, 64 or 32 bytes, the box at
         most 256 rows. `tf32`: float32 values are rounded to TF32 on their way. Raises ValueError.
@@ -125,8 +124,6 @@ def _encoded(one, address):
     kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
     if one.dtype == np.int32:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_INT32
-    if one.dtype.itemsize == 1:
-        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8  # the copy engine looks at no value
     if one.dtype == np.float32:
         kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
     extents = one.shape[::-1]  # the driver names the innermost dimension first

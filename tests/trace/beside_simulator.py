@@ -32,7 +32,10 @@ def simulated(path):
     seconds = round(time.monotonic() - start, 1)
     if done.returncode == 0:
         return {"ended": "silent", "seconds": seconds}
-    return {"ended": "error", "said": done.stderr.strip().splitlines()[-1][:200], "seconds": seconds}
+    said = re.sub(
+        r" \([^()]*/site-packages/([^()]*)\)", r" (\1)", done.stderr.strip().splitlines()[-1]
+    )  # no own paths
+    return {"ended": "error", "said": said[:200], "seconds": seconds}
 
 
 def traced(path):

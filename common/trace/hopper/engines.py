@@ -256,8 +256,6 @@ def _tiles(name: str, dtype: Any) -> None:
 
 _tiles("half_tiles", np.float16)
 _tiles("float_tiles", np.float32)
-_tiles("byte_tiles", np.int8)
-_tiles("code_tiles", np.uint8)
 _tiles("word_tiles", np.int32)
 
 

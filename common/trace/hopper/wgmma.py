@@ -53,7 +53,7 @@ class Form(NamedTuple):
     rows: bool = False
     registers: bool = False
     sums: Any = FLOAT32
-    packed: Any = None  # tiles are of words, of the sums' type: what a word holds four of
+    packed: Any = None  # tiles are of words: what a word holds four of; depth counts words
 
     @property
     def held(self) -> int:
@@ -64,8 +64,9 @@ class Form(NamedTuple):
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
-E4M3 = Form("wgmma_e4m3", 32, e4m3.CODES)
-S8 = Form("wgmma_s8", 32, np.dtype(np.int8), sums=np.dtype(np.int32))
+E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=e4m3.CODES)
+INT32 = np.dtype(np.int32)
+S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
 
 
 class Sums:
@@ -145,7 +146,7 @@ class Product:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = e4m3.values(left), e4m3.values(right)
-        added = layouts.cut_sums if E4M3.dtype in (self.form.dtype, self.form.packed) else _exact
+        added = layouts.cut_sums if self.form is E4M3 else _exact
         matrix[:] = helpers.summed(added(matrix, left, right), self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
@@ -250,8 +251,6 @@ def _start(
     Where not ``add``, the product takes the sums' place.
     """
     columns, first, count = int(columns), as_offset(i), int(columns) // 2
-    if form.dtype.itemsize == 1 and tiles.dtype == form.sums:
-        form = form._replace(depth=form.depth // 4, dtype=form.sums, packed=form.dtype)
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
         raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
@@ -344,7 +343,7 @@ def wgmma_fence(state: State, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
     warpgroups(state, line, "wgmma_fence")
     for storage in list(state.engines.locals[state.engines.teams.now]):
-        if storage.dtype in (FLOAT32, F16.dtype, S8.dtype, S8.sums):
+        if storage.dtype in (FLOAT32, F16.dtype, INT32):
             storage.fenced = list(storage.values)
 
 
