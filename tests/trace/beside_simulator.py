@@ -1,4 +1,4 @@
-"""python tests/trace/beside_simulator.py: what Numba's simulator shows of the programs beside this file.
+"""PYTHONPATH=. python tests/trace/beside_simulator.py: what Numba's simulator shows of the programs beside this file.
 
 Each of them runs in a process of its own with NUMBA_ENABLE_CUDASIM=1, and in the tracer. Writes
 results/programs/simulator.json, which lessons/microscope/programs.md shows.
