@@ -50,6 +50,7 @@ class Problem:
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     weight_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
+    operation: ClassVar[str] = "FLOP"  # what a rate counts
     batch_key: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]]
 
@@ -327,6 +328,7 @@ class Igemm(Gemm):
     """As :class:`Gemm`, on int8 arrays; the sums are int32, and exact."""
 
     ladder = "igemm"
+    operation = "OP"
     input_dtype = weight_dtype = INT8
     output_dtype = INT32
 
@@ -335,6 +337,7 @@ class Iconv3d(Conv3d):
     """As :class:`Conv3d`, on int8 arrays; the sums are int32, and exact."""
 
     ladder = "iconv3d"
+    operation = "OP"
     input_dtype = weight_dtype = INT8
     output_dtype = INT32
 

@@ -249,18 +249,19 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_ylim(bottom, top)
     plain_log_ticks(axes.xaxis, axes.get_xlim())
     plain_log_ticks(axes.yaxis, axes.get_ylim())
-    _roof(axes, bandwidth, peak, others)
+    unit = problems.LADDERS[ladder].operation
+    _roof(axes, bandwidth, peak, others, unit)
     gridded(axes)
     aside = "(points that would hide one another stand side by side)"
-    said = f"arithmetic intensity, FLOP per byte of least traffic\n{aside}"
+    said = f"arithmetic intensity, {unit} per byte of least traffic\n{aside}"
     axes.set_xlabel(labelled(said, names, bool(older)))
-    axes.set_ylabel("GFLOP/s")
+    axes.set_ylabel(f"G{unit}/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}")
     return figure
 
 
-def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float]) -> None:
+def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float], unit: str) -> None:
     """The bound of bandwidth and peak, and further peaks by name, each with what it is."""
     low, high = axes.get_xlim()
     ridge = peak / bandwidth
@@ -268,14 +269,14 @@ def _roof(axes: Any, bandwidth: float, peak: float, others: dict[str, float]) ->
     axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
     beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
     at = beside | {"xytext": (-4, 6), "ha": "right"}
-    axes.annotate(f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), **at)
+    axes.annotate(f"multiply-adds: {peak / 1e3:.1f} T{unit}/s", (high, peak), **at)
     for said, other in others.items():
         reach = np.array([min(ridge, other / bandwidth), other / bandwidth, high])
         (line,) = axes.plot(reach, np.minimum(reach * bandwidth, other), "--", color=MUTED, linewidth=1.6, zorder=2)
         if other > peak:
-            axes.annotate(f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), color=MUTED, **at)
+            axes.annotate(f"{said}: {other / 1e3:.0f} T{unit}/s", (high, other), color=MUTED, **at)
         else:  # points lie about a lower roof: the legend names it
-            line.set_label(f"{said}: {other / 1e3:.0f} TFLOP/s")
+            line.set_label(f"{said}: {other / 1e3:.0f} T{unit}/s")
     axes.annotate(f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), **beside)
 
 

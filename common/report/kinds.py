@@ -76,7 +76,7 @@ def rows_of(
             said = f"*{speeds.spoken(name, row)}* ({row.layout})"
             found.append((said, False, speeds.timed(record, preset, name, first)))
     shown = [[aged(said, older), *(cells.get(title, "") for title in header[1:])] for said, older, cells in found]
-    return Table(header, shown)
+    return Table(speeds.titled(header, steps[0].ladder) if steps else header, shown)
 
 
 @kind("experiments", TABLES)
@@ -350,7 +350,7 @@ def presets() -> Table:
         for name, p in problems.PRESETS.items()
         if p.ladder in ladders and not name.startswith("tiny-")
     ]
-    return Table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
+    return Table(["preset", "shape", "GFLOP or GOP", "least MB", "operations per byte"], rows)
 
 
 # --- cells and notes ---

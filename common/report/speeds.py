@@ -118,6 +118,11 @@ def further(rows: Iterable[dict[str, str]]) -> list[str]:
     return [title for title in titles if title.startswith("× ") and title not in HEADER]
 
 
+def titled(header: list[str], ladder: str) -> list[str]:
+    """The header with the ladder's unit: a multiply-add of integers is no FLOP."""
+    return [title.replace("FLOP", problems.LADDERS[ladder].operation) for title in header]
+
+
 def befores(step: Step, preset: str | None) -> list[str]:
     """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
     earlier = catalog.predecessors(step) if step.predecessor else []

@@ -117,6 +117,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
     notes = [f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size."] if apart else []
     notes += [f"Shipped: the record of {shipped.gpu_name}."] if shipped else []
     title = f"{outcomes[0].preset}: {usual} on {gpu}"
+    header = speeds.titled(header, usual.ladder)
     return Table(header, body, "\n".join(notes), title, optional=_OPTIONAL)
 
 

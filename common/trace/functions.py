@@ -345,7 +345,10 @@ def _number_type(value: Any) -> Cast | None:
     if isinstance(value, type):
         return Cast(value) if issubclass(value, np.generic) else None
     if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
-        return Cast(getattr(value, "dtype", value))
+        try:
+            return Cast(getattr(value, "dtype", value))
+        except ValueError:  # a type that a kernel has no numbers of
+            return None
     if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
         return None
     try:

@@ -40,7 +40,7 @@ class Array(DeviceArray):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None}
+        return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None, "held": self}
 
     def split(self, section: int, stream: Any = 0) -> Iterator[Array]:
         for begin in range(0, self.size, section):
@@ -101,9 +101,13 @@ def _shared_with_host(shape: Any, dtype: Any = np.float64, strides: Any = None, 
     return make(shape, dtype, np.zeros(shape, dtype), order)
 
 
-def _as_cuda_array(obj: Any, sync: bool = True) -> Any:
+def as_cuda_array(obj: Any, sync: bool = True) -> Any:
+    """The array whose interface an object gives, if it is one of the tracer's; raises HostError for any other."""
     if isinstance(obj, Array):
         return obj
+    given = getattr(obj, "__cuda_array_interface__", {})
+    if isinstance(given.get("held"), Array):
+        return given["held"]
     raise HostError(f"a {type(obj).__name__} lies in no memory that the tracer knows")
 
 
@@ -325,7 +329,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_like(ary)),
         "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
         "pinned_array_like": np.zeros_like, "mapped": _mapped,
-        "as_cuda_array": _as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
+        "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
         "stream": lambda: Stream(), "external_stream": lambda ptr: Stream(), "default_stream": lambda: stream,
         "legacy_default_stream": lambda: stream, "per_thread_default_stream": lambda: stream,
         "event": lambda timing=True: Event(said), "event_elapsed_time": lambda start, end: start.elapsed_time(end),

@@ -201,11 +201,13 @@ class Shadow:
         stamps = now.stamps[chosen] if isinstance(now.stamps, np.ndarray) else now.stamps
         then = self.log.stamps(events, other), self.log.stamps(events, who)
         blocks, threads = apart(self.log.lanes_per_block, other, who, then, (now.others(other), stamps))
-        if blocks.any() and self.log.released:
+        if self.log.released:
             own = np.broadcast_to(np.asarray(stamps), who.shape)
-            blocks[blocks] = ~self.log.handed_over(
-                other[blocks], then[0][blocks], events[blocks], who[blocks], own[blocks]
-            )
+            for found in (blocks, threads):
+                if found.any():
+                    found[found] = ~self.log.handed_over(
+                        other[found], then[0][found], events[found], who[found], own[found]
+                    )
         for kind, found in (("overlap", blocks), ("race", threads)):
             if found.any():
                 plainer = found & (who // WARP != other // WARP)

@@ -261,10 +261,12 @@ def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
 
 
 def _plain(argument: Any) -> Any:
-    """An argument without the words that say which way it is copied."""
+    """An argument without the words for which way it is copied; another library's array as one of Numba's."""
     from numba.cuda.args import ArgHint
 
-    return argument.value if isinstance(argument, ArgHint) else argument
+    argument = argument.value if isinstance(argument, ArgHint) else argument
+    foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
+    return host.as_cuda_array(argument) if foreign else argument
 
 
 def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -306,12 +308,23 @@ def _as_type(argument: Any, kind: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _waits(function: Callable[..., Any]) -> bool:
-    """May its blocks wait for each other in a loop? Then they run one after the other."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):
-        return False
-    return any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While))
+    """May its blocks wait for each other in a loop, its own or a device function's? Then they run one after the
+    other."""
+    seen, left = set(), [function]
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
+        except (OSError, SyntaxError):
+            continue
+        if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
+            return True
+        called = (one.__globals__.get(name) for name in one.__code__.co_names)
+        left += [code for value in called if inspect.isfunction(code := getattr(value, "py_func", value))]
+    return False
 
 
 def _meant(fault: Fault, file: str) -> bool:

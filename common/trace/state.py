@@ -145,10 +145,11 @@ class Log:
         return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
-        """Did threads of a block let another block see what they did in events, and have its threads looked since?
+        """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
 
         ``then`` and ``now`` are their stamps. The pattern of a sum's last block: write, threadfence, atomic add;
-        atomic add, read. Where two of these are not of one thread, a barrier stands between them.
+        atomic add, read. Where two of these are not of one thread, a barrier stands between them. Within a block it
+        is the pattern of a lock: it is given back before another thread takes it.
         """
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block
@@ -159,7 +160,8 @@ class Log:
                 looked[_preceded(second[own], now[own], met.who, met.stamps)] = met.event
             for met in self.released.get(one, ()):
                 assert met.fence is not None
-                told = (met.event <= looked) & (events[own] <= met.fence.event)
+                told = (met.event < looked) if one == other else (met.event <= looked)
+                told &= events[own] <= met.fence.event
                 if told.any():
                     found[own] |= told & _followed(first[own], then[own], met.fence.who, met.fence.stamps)
         return found

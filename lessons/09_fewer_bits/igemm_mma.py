@@ -202,9 +202,8 @@ def specialise(full, store=store_pair):
                     wait_group(PENDING)
                     cuda.syncthreads()
                     write = read
-                    if (
-                        k0 + BLOCK_K < K
-                    ):  # behind the last pair there is none: its fragments are read again, for nobody
+                    # behind the last pair there is none: its fragments are read again, for nobody
+                    if k0 + BLOCK_K < K:
                         read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
                 # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was

@@ -80,6 +80,11 @@ def cells(words, record, code=NO_CODE):
 # --- times ---
 
 
+def test_a_rate_of_integers_is_no_flop():
+    assert speeds.titled(speeds.HEADER, "igemm")[5] == "GOP/s"
+    assert speeds.titled(speeds.HEADER, "fp8gemm") == speeds.HEADER
+
+
 def test_a_ladder_table(own):
     header, _, first, fp32, tf32 = cells("ladder gemm-2048", own)
     assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]

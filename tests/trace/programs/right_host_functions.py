@@ -48,3 +48,14 @@ x = d.copy_to_host()
 k[4, 32](cuda.In(x), cuda.Out(y := np.zeros(100)))
 assert y[5] == 10
 k[4, 32, 0, 0](x, cuda.InOut(y))
+
+
+class Tensor:
+    """Another library's array."""
+
+    def __init__(self, held):
+        self.__cuda_array_interface__ = held.__cuda_array_interface__
+
+
+d = cuda.to_device(np.arange(5, dtype=np.float32))
+assert (cuda.as_cuda_array(Tensor(d)).copy_to_host() == np.arange(5)).all()
