@@ -12,6 +12,7 @@ from common.catalog.problems import Conv3d, on_ladder
 
 epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
 columns = importlib.import_module("lessons.08_training.helpers.columns")
+moments = importlib.import_module("lessons.08_training.helpers.moments")
 separate = importlib.import_module("lessons.08_training.helpers.apart")
 
 FP32, FP16 = "conv3d_implicit_gemm_precomputed", "hconv3d_mma"
@@ -73,6 +74,17 @@ def column_sums(layer):
     return sums, epilogues.ColumnSums(sums, columns.column_workspace(layer.sums.shape))
 
 
+def column_moments(layer):
+    found = cuda.to_device(np.full((2, layer.problem.K), np.nan, np.float32))
+    return found, moments.ColumnMoments(found, moments.moment_workspace(layer.sums.shape))
+
+
+def expected_moments(y):
+    """Mean and variance of the columns of y [..., K], in float64."""
+    rows = np.asarray(y, np.float64).reshape(-1, y.shape[-1])
+    return np.stack((rows.mean(axis=0), rows.var(axis=0)))
+
+
 def wrong(name, shape, **tile):
     """By epilogue, how many elements of one kernel's are wrong, fused and in a kernel of its own."""
     layer, found = Layer(name, shape), {}
@@ -96,6 +108,15 @@ def wrong(name, shape, **tile):
     of_y = y.astype(np.float64).reshape(-1, shape.K).sum(axis=0)
     off = np.abs(sums.copy_to_host() - of_y) > 1e-4 * np.abs(y.astype(np.float64)).sum() / shape.K
     found["column_sums"] = [int((bits[0] != exact).sum() + (bits[0] != bits[1]).sum()), int(off.sum())]
+    bits = []
+    for _ in range(2):
+        fused, epilogue = column_moments(layer)
+        layer.launch(epilogue, **tile)
+        bits.append(fused.copy_to_host())
+    off = ~np.isclose(bits[0], expected_moments(layer.sums), rtol=1e-5, atol=1e-2)
+    moments.moments_of_columns(epilogues.matrix(cuda.to_device(y)), moments.moment_workspace(y.shape), fused)
+    apart = ~np.isclose(fused.copy_to_host(), expected_moments(y), rtol=1e-5, atol=1e-2)
+    found["column_moments"] = [int(off.sum() + (bits[0] != bits[1]).sum()), int(apart.sum())]
     return found
 
 

@@ -22,9 +22,12 @@ from tests.lessons.epilogue_layers import (
     SPLIT,
     WIDE,
     Layer,
+    column_moments,
     column_sums,
     columns,
     epilogues,
+    expected_moments,
+    moments,
     separate,
 )  # fmt: skip
 
@@ -67,6 +70,21 @@ def test_column_sums_come_beside_y(name, shape):
     sums, epilogue = column_sums(layer)
     np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))
     np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
+
+
+@EACH
+def test_mean_and_variance_of_columns_come_beside_y(name, shape):
+    layer = Layer(name, shape)
+    found, epilogue = column_moments(layer)
+    np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))
+    np.testing.assert_allclose(found.copy_to_host(), expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
+
+
+def test_where_blocks_share_a_tile_moments_follow_the_sum():
+    layer = Layer(FP32, DEEP)
+    found, epilogue = column_moments(layer)
+    layer.launch(epilogue, **SPLIT)
+    np.testing.assert_allclose(found.copy_to_host(), expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", [FP32, FP16])
@@ -134,6 +152,25 @@ def test_columns_are_summed(M, K, dtype):
     np.testing.assert_array_equal(sums.copy_to_host(), y.astype(np.float64).sum(axis=0))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (64, 64), (1100, 24), (9, 300)])
+def test_moments_of_columns(M, K, dtype):
+    y = np.random.default_rng(M).normal(3, 2, (M, K)).astype(dtype)
+    found = cuda.to_device(np.full((2, K), np.nan, np.float32))
+    moments.moments_of_columns(cuda.to_device(y), moments.moment_workspace((M, K)), found)
+    np.testing.assert_allclose(found.copy_to_host(), expected_moments(y), rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_mean_leaves_the_variance_its_digits():
+    y = np.random.default_rng(0).normal(1000, 1, (3000, 4)).astype(np.float32)
+    found = cuda.to_device(np.full((2, 4), np.nan, np.float32))
+    moments.moments_of_columns(cuda.to_device(y), moments.moment_workspace(y.shape), found)
+    variance = expected_moments(y)[1]
+    np.testing.assert_allclose(found.copy_to_host()[1], variance, rtol=1e-5)
+    naive = (y * y).sum(axis=0) / np.float32(3000) - (y.sum(axis=0) / np.float32(3000)) ** 2  # float32
+    assert np.abs(naive / variance - 1).max() > 0.01
+
+
 # --- what does not fit ---
 
 
@@ -152,6 +189,10 @@ def on_device(*shape, dtype=np.float32):
         ),
         (lambda y: epilogues.scale(0.5), r"scale: factor is 0\.5; allowed: a float32 number, np\.float32"),
         (lambda y: epilogues.ColumnSums(on_device(4), on_device(5)), r"sums is \(4,\) of float32; allowed: \(5,\)"),
+        (
+            lambda y: moments.ColumnMoments(on_device(5), on_device(5)),
+            r"moments is \(5,\) of float32; allowed: \(2, 5\)",
+        ),
     ],
 )
 def test_operands_that_do_not_fit_are_refused_by_name(make, message):
@@ -172,5 +213,5 @@ def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) in (2, 3, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
-        assert set(wrong) == {*KINDS, "column_sums"}
+        assert set(wrong) == {*KINDS, "column_sums", "column_moments"}
         assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

@@ -17,8 +17,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
 ]
 
+BESIDE = {"ColumnSums": "column_sums", "ColumnMoments": "column_moments"}
 WAYS = "lessons.08_training.helpers.beside"
-NAMES = ["add_bias", "bias_relu", "scale", "add_residual", "column_sums"]
+NAMES = ["add_bias", "bias_relu", "scale", "add_residual", "column_sums", "column_moments"]
 
 
 def timed(milliseconds):
@@ -64,14 +65,16 @@ def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, mo
         return made
 
     found = fusing.measure(load(name), ways, problem, watch)
-    names = [one and getattr(one, "made", SimpleNamespace(name="column_sums")).name for one in launched]
+    names = [
+        one and getattr(one, "made", SimpleNamespace(name=BESIDE.get(type(one).__name__))).name for one in launched
+    ]
     assert names == [one for name in NAMES for one in (name, None)]  # each way was run once
     alone = watch.pairs[0][1]
     assert watch.pairs == [pair for way in made.values() for pair in ((way.fused, alone), (way.separate, way.fused))]
     assert [one.epilogue for one in found] == NAMES
     y = np.prod(problem.output_shape) * problem.operands[2][1].itemsize
-    assert [one.saved_bytes for one in found] == [2 * y] * 4 + [y]
-    assert [one.eager for one in found] == [None] * 5
+    assert [one.saved_bytes for one in found] == [2 * y] * 4 + [y, y]
+    assert [one.eager for one in found] == [None] * 6
 
 
 @pytest.mark.parametrize("wrong", [np.inf, np.nan, 1.01])

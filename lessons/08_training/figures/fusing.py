@@ -104,6 +104,10 @@ def _eager(problem: Problem, watch: Stopwatch) -> tuple[dict[str, Callable[[], A
         result = run()
         return result, result.sum(dim=others, dtype=torch.float32)
 
+    def column_moments() -> Any:
+        result = run()
+        return result, torch.var_mean(result.float(), dim=others, correction=0)
+
     biased = partial(run, bias=bias)
     calls: dict[str, Callable[[], Any]] = {
         "add_bias": biased,
@@ -111,6 +115,7 @@ def _eager(problem: Problem, watch: Stopwatch) -> tuple[dict[str, Callable[[], A
         "scale": lambda: run().mul_(0.5).to(torch.float16),
         "add_residual": lambda: run().add_(residual),
         "column_sums": column_sums,
+        "column_moments": column_moments,
     }
     for call in calls.values():
         call()

@@ -8,6 +8,7 @@ from numba import cuda
 apart = import_module("lessons.08_training.helpers.apart").apart
 columns = import_module("lessons.08_training.helpers.columns")
 epilogues = import_module("lessons.08_training.helpers.epilogues")
+moments = import_module("lessons.08_training.helpers.moments")
 
 
 class Way:
@@ -44,11 +45,18 @@ def ways(launch, y, seed=5):
         launch(y, None)
         columns.sum_columns(epilogues.matrix(y), partials, sums)
 
+    def described():
+        launch(y, None)
+        moments.moments_of_columns(epilogues.matrix(y), two_partials, found)
+
     beside = epilogues.ColumnSums(sums, partials)
+    found, two_partials = cuda.device_array((2, K), np.float32), moments.moment_workspace(shape)
+    described_beside = moments.ColumnMoments(found, two_partials)
     return {
         "add_bias": elementwise(epilogues.add_bias(bias), out),
         "bias_relu": elementwise(epilogues.bias_relu(bias), out),
         "scale": elementwise(epilogues.scale(np.float32(0.5)), rounded),
         "add_residual": elementwise(epilogues.add_residual(residual), out),
         "column_sums": Way(lambda: launch(y, beside), summed, sums, y.nbytes),
+        "column_moments": Way(lambda: launch(y, described_beside), described, found, y.nbytes),
     }
