@@ -27,13 +27,14 @@ from common.commands import (
     pictures,
     scripts,
     steps,
+    times,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench)  # a learner's first
+_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench, times)  # a learner's first
 _PLAYED = f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (

@@ -4,11 +4,13 @@ Module by module:
 
     arguments     options that several commands share; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
-    verdicts      outcomes on the terminal, and exit codes
-    steps         list, check, time, diff, all
-    bench         bench: what a record lacks is measured, times and all else that it holds; sweep
+    verdicts      outcomes and traces on the terminal, and exit codes
+    steps         list, check, diff, all, ship
+    bench         bench: what a record lacks is measured
+    parts         what a record holds beside times, and how that is measured
+    times         time, sweep
     inspecting    inspect, trace
-    edits         history, restore, reset, ship; a run of an edited step, again at every save
+    edits         history, restore, reset; a run of an edited step, again at every save
     scripts       run: a program of anybody's, in the tracer
     exercising    grade, hint
     pictures      charts, book

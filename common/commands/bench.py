@@ -1,34 +1,30 @@
-"""The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
+"""The command ``bench``, which measures what this GPU's record lacks or has of older code.
 
-A record has rows, times of steps and libraries, and parts beside these: what belongs to each, whether it is current,
-and how it is measured. Either command may be interrupted at any time: what is measured is kept as it comes, and the
-next run goes on with the rest.
+A record has rows, times of steps and libraries, and parts beside these. ``bench`` may be interrupted at any time:
+what is measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, problems, sources
+from common.catalog import catalog, device, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
 from common.check import run
 from common.commands import arguments, console, verdicts
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
+from common.commands.parts import PARTS, Part, named
 from common.records import current, records
-from common.records.entries import Point, Profile, Sweep
 from common.records.records import Record
-from common.report import agreement, pages, tables
-from common.run.messages import Outcome, StepResult, Tile
+from common.report import tables
+from common.run.messages import Outcome
 from common.timing import measuring, peers, timing, tools
 from common.trace.state import TraceError
 
@@ -45,13 +41,6 @@ def commands(known: arguments.Commands) -> None:
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
     sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
-    arguments.takes_record(sub)
-
-    sub = known.add("sweep", _sweep, "time a step with other tile constants; an interrupted sweep is continued")
-    sub.add_argument("step", metavar="STEP")
-    arguments.takes_preset(sub, "the ladder's")
-    text = "sweep these constants only; the others stay as shipped"
-    sub.add_argument("--values", metavar='"NAME=1,2 ..."', help=text)
     arguments.takes_record(sub)
 
 
@@ -183,206 +172,3 @@ class Bench:
                 records.record_peers(self._record, key, preset, result)
             if result.message:
                 self.failed[f"the library {preset}"] = result.message
-
-
-# --- parts ---
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a record.
-
-    ``items``     what of these steps belongs to it, on a preset if one is named: tuples that begin with what is named
-    ``holds``     is the record's entry of an item there, and of the code as it is now?
-    ``measure``   measures items and writes them into the opened record; returns the exit code
-    ``together``  so many items at a time
-    """
-
-    items: Callable[[Record, list[Step], str | None], list[Any]]
-    holds: Callable[[Record, Any], bool]
-    measure: Callable[[list[Any], Opened], int]
-    together: int = 1
-
-    def chosen(self, record: Record, named: list[Step], preset: str | None) -> list[Any]:
-        """The items of the steps that are named; without any, those of all steps that the record lacks."""
-        if named:
-            return self.items(record, named, preset)
-        return [item for item in self.items(record, _able(record), preset) if not self.holds(record, item)]
-
-
-def _able(record: Record) -> list[Step]:
-    """Steps and experiments that the record's GPU can run."""
-    return [step for step in catalog.everything() if step.runs_on(record.data.gpu.compute_capability)]
-
-
-def named(item: tuple[Any, ...]) -> str:
-    """An item in words: ``STEP PRESET``."""
-    first, *at = item
-    return " ".join([first.name, *map(str, at)])
-
-
-def _epilogues(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step, str, str]]:
-    found = [(catalog.find(name), preset, ways) for name, preset, ways in lessontext.epilogues(catalog.LESSONS)]
-    return [entry for entry in found if entry[0] in steps]
-
-
-def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
-    step, preset, _ = item
-    found = record.data.epilogues.get(preset, {})
-    return step.name in found and current.epilogues(found[step.name], step.name)
-
-
-def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
-    """Time steps on presets with the epilogues of a module, fused and apart; record and print the times."""
-    record, key = opened
-    say = console.say()
-    for step, preset, ways in items:
-        for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
-            records.record_epilogues(record, key, step, preset, ways, result)
-            found = pages.table("epilogues", record, step.name, preset)
-            say.print(replace(found, title=f"{step.name} on {preset}"))
-    console.say_libraries()
-    return RIGHT
-
-
-def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]:
-    return [(step,) for step in map(catalog.find, lessontext.accuracy(catalog.LESSONS)) if step in steps]
-
-
-def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
-    """Of all steps or of none: they are measured on the same operands."""
-    return current.errors(record, [step for (step,) in _accuracy(record, _able(record), None)])
-
-
-def _measure_accuracy(items: list[tuple[Step]], opened: Opened) -> int:
-    """Measure the errors of the steps' products over K, record and print them."""
-    record, key = opened
-    records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
-    say = console.say()
-    title = "errors over the results' root mean square, 10⁻⁶"
-    say.print(replace(pages.table("accuracy", record), title=title))
-    say.print(replace(pages.table("unfit", record), title="operands beyond some precisions"))
-    console.say_libraries()
-    return RIGHT
-
-
-def _counters(record: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str]]:
-    """On the preset that is named, or on that which shows a single step; else on each ladder's default, and on others
-    where they were read before."""
-    preset = arguments.preset_of(steps, preset)
-    pairs = arguments.pairs(steps, preset, every_preset=False)
-    others = [(s, at) for s in steps for at in catalog.presets(s) if preset is None and record.profile(at, s.name)]
-    return list(dict.fromkeys((*pairs, *others)))
-
-
-def _has_counters(record: Record, item: tuple[Step, str]) -> bool:
-    step, preset = item
-    return current.holds(record.profile(preset, step.name), step)
-
-
-def _profile(pairs: list[tuple[Step, str]], opened: Opened) -> int:
-    """Print the hardware's counters of each pair of step and preset, and record them."""
-    record, key = opened
-    for one in measuring.profile_steps(pairs):
-        for entry in one.kernels:
-            title = f"{one.step.name} on {one.preset}: {entry.kernel}"
-            console.say().print(tables.counters(title, tools.sentences(entry)))
-        found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-        record.keep("profile", one.preset, {one.step.name: found}, key)
-    return RIGHT
-
-
-def _agreement(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step, Problem]]:
-    return agreement.cases(steps)
-
-
-def _agrees(record: Record, item: tuple[Step, Problem]) -> bool:
-    step, at = item
-    return current.holds(record.data.agreement.get(step.name, {}).get(str(at)), step)
-
-
-def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
-    record, key = opened
-    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
-        record.keep("agreement", step.name, {str(problem): entry}, key)
-    return RIGHT
-
-
-def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
-    """Has every tool of compute-sanitizer seen the step as it is?"""
-    seen = record.data.sanitizer.get(item[0].name, {})
-    return all(current.holds(seen.get(tool), item[0]) for tool in tools.TOOLS)
-
-
-def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
-    """Print what compute-sanitizer's tools find in the steps, and record it."""
-    record, key = opened
-    steps = [step for (step,) in items]
-    expected = [step for _ in tools.TOOLS for step in steps]
-    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, _sanitized_line))
-    say = console.say()
-    say.print(tables.sanitized(found))
-    for tool, step, count, report in found:
-        if count:
-            say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
-    for step in steps:
-        errors = {tool: count for tool, one, count, _ in found if one == step}
-        records.record_sanitizer(record, key, step, errors)
-    return WRONG if any(count for _, _, count, _ in found) else RIGHT
-
-
-def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
-    """``memcheck: STEP, 0 errors``."""
-    tool, step, count, _ = entry
-    return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
-
-
-PARTS = {
-    "epilogues": Part(_epilogues, _has_epilogue, _time_epilogues),
-    "accuracy": Part(_accuracy, _has_accuracy, _measure_accuracy, together=1000),
-    "counters": Part(_counters, _has_counters, _profile, together=4),  # a profiled process takes seconds to start
-    "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
-    "agreement": Part(_agreement, _agrees, _agree, together=4),
-}
-
-
-# --- sweeps ---
-
-
-def _sweep(options: argparse.Namespace) -> int:
-    step = catalog.find(options.step)
-    preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
-    problems.preset(preset, step.ladder)
-    device.require_gpu("a sweep")
-    found = measuring.tunables(step, preset)
-    record, key = arguments.open_record(options.record)
-    old = record.sweep(preset, step.name)
-    holds = current.sweep(record, preset, step.name)
-    points = old.points if old and holds else []
-    done = [point.tile for point in points]
-    values = measuring.narrowed(found.tunables, found.shipped, options.values)
-    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
-    say = console.say()
-    if old and not holds:
-        say.print("the recorded sweep was measured on an older version of the file: all of it is measured anew")
-    if points:
-        say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
-    for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
-        point = Point(tile=tile, status=result.status)
-        if result.status == "right":
-            point.median_ms = result.time.median_ms
-        else:
-            point.reason = result.message or "; ".join(one.message for one in result.findings)
-        points.append(point)
-        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
-        record.keep("sweeps", preset, {step.name: entry}, key)
-    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
-    return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
-
-
-def _swept_line(point: tuple[Tile, StepResult]) -> str:
-    """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
-    tile, result = point
-    words = " ".join(f"{name}={value}" for name, value in tile.items())
-    found = f"{result.time.median_ms:.4g} ms" if result.timing is not None else result.status.replace("_", " ")
-    return f"{words}: {found}"

@@ -34,9 +34,6 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("reset", _reset, "bring back a lesson's shipped files; edited ones are saved first")
     sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="a lesson such as 03, or one step or exercise")
 
-    what = "declare helpers and exercises, as they are now, the shipped ones (for maintainers)"
-    known.add("ship", _ship, what)
-
 
 def _history(options: argparse.Namespace) -> int:
     say = console.say()
@@ -102,11 +99,6 @@ def _reset(options: argparse.Namespace) -> int:
     if unchanged:
         say.print(f"as shipped: {', '.join(unchanged)}", soft_wrap=True)
     name_edited_helpers()
-    return RIGHT
-
-
-def _ship(_: argparse.Namespace) -> int:
-    console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
     return RIGHT
 
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def _grade(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
-    files, folder, left_out = _to_grade(options.targets)
+    files, folder, left_out = folders.to_grade(options.targets)
     if folder is None and options.out is not None:
         raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
     if not files:
@@ -163,38 +162,6 @@ def _table(found: list[grade.Grade]) -> Table:
         cells = [number, escape(one.name), one.kind, verdict, f"{one.seconds:.0f}"]
         table.add_row(*([escape(one.student)] if students else []), *cells)
     return table
-
-
-def _to_grade(targets: Sequence[str]) -> tuple[list[folders.Submission], Path | None, list[str]]:
-    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
-    if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
-        found, left_out = folders.submissions(Path(targets[0]))
-        return found, Path(targets[0]), left_out
-    files: list[folders.Submission] = []
-    for target in targets:
-        path = Path(target)
-        if path.is_dir() and not _own(path):
-            raise ValueError(f"{target}: a folder of files to grade must be named alone")
-        if path.suffix == ".py":
-            if not path.is_file():
-                raise ValueError(f"{target}: no such file")
-            files.append(folders.Submission(path))
-        else:
-            own = _own(path)
-            if not own and os.sep in target:
-                raise ValueError(f"{target}: no such folder")
-            files += [folders.Submission(one.path) for one in exercises.chosen(own or target)]
-    if not targets:
-        files = [folders.Submission(one.path) for one in exercises.everything()]
-    return list(dict.fromkeys(files)), None, []
-
-
-def _own(path: Path) -> str:
-    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
-    for lesson in catalog.lessons():
-        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
-            return lesson
-    return ""
 
 
 def _hint(options: argparse.Namespace) -> int:

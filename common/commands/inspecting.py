@@ -11,18 +11,15 @@ from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog import catalog, device, problems, store
-from common.catalog.catalog import Step
 from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
-from common.explain.faults import cut
 from common.machine_code import successor
 from common.records import records
 from common.records.entries import Agreement
 from common.records.records import Record
 from common.report import agreement, tables, traces
 from common.trace import trace
-from common.trace.messages import Traced
 
 
 def commands(known: arguments.Commands) -> None:
@@ -153,35 +150,10 @@ def _trace(options: argparse.Namespace) -> int:
         console.print_json(told)
     else:
         for (step, problem), one in zip(pairs, found, strict=True):
-            _print_trace(step, problem, one, shape is None)
+            verdicts.print_trace(step, problem, one, shape is None)
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
     return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
-
-
-def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
-    say = console.say()
-    say.print(f"{step.name} at {problem}")
-    for kernel in found.kernels:
-        for table in traces.traced(kernel):
-            say.print(table)
-        for row in traces.pipeline(kernel, say.width):
-            say.print(escape(row), soft_wrap=True, highlight=False)
-        for line in kernel.printed:
-            say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
-        if more := kernel.prints - len(kernel.printed):
-            say.print(f"  ... {more} more")
-        for sentence in traces.sentences(kernel):
-            say.print(escape(sentence), soft_wrap=True)
-    faults = [fault for kernel in found.kernels for fault in kernel.faults]
-    for fault in faults:
-        text = f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
-        say.print(text, soft_wrap=True)
-    if not faults:
-        say.print(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.", soft_wrap=True)
-        if usual:  # the shape is a multiple of the tiles
-            ragged = problems.RAGGED[step.ladder][0]
-            say.print(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"', soft_wrap=True)
 
 
 def _agree(options: argparse.Namespace) -> int:

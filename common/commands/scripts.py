@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,12 +23,10 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND, Fault
 from common.report import traces
 from common.run import isolate
-from common.trace.messages import Script, ScriptResult, Traced, TracedAccess, TracedKernel
+from common.trace.messages import Script, ScriptResult, Traced, TracedKernel
 
 _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
 _POLL_SECONDS = 0.05
-_DEAR = 1.5  # times what it had to move: an access is told from there on
-_TOLD = 8  # accesses
 
 
 def commands(known: arguments.Commands) -> None:
@@ -145,8 +143,8 @@ def _pass_on(pairs: list[tuple[Path, TextIO]], done: threading.Event) -> None:
 def _print(path: Path, found: ScriptResult) -> None:
     say = console.say()
     for kernel in found.kernels:
-        say.print(f"[dim]{escape(_summary(kernel))}[/]", soft_wrap=True)
-    for one in _dearest(found.kernels):
+        say.print(f"[dim]{escape(traces.summary(kernel))}[/]", soft_wrap=True)
+    for one in traces.dearest(found.kernels):
         say.print(escape(one), soft_wrap=True)
     for note in _notes(found):
         say.print(escape(note), soft_wrap=True)
@@ -176,33 +174,6 @@ def _print_code(say: Any, fault: Fault) -> None:
 
 def _named(kernel: TracedKernel) -> str:
     return f"{Path(kernel.file).name}, {kernel.name}, "
-
-
-def _summary(kernel: TracedKernel) -> str:
-    times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
-    grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
-    return f"{kernel.name} was launched {times}{grid} blocks of {block} threads."
-
-
-def _dearest(kernels: Sequence[TracedKernel]) -> list[str]:
-    """Accesses that move much more than they have to, the dearest first."""
-    found = [(one.moved - one.ideal, kernel, one) for kernel in kernels for one in kernel.accesses if _dear(one)]
-    found.sort(key=lambda each: -each[0])
-    lines = [_access(kernel, one) for _, kernel, one in found[:_TOLD]]
-    more = len(found) - len(lines)
-    return [*lines, f"... and {more} more such accesses"] if more else lines
-
-
-def _dear(one: TracedAccess) -> bool:
-    return one.space in ("global", "shared") and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
-
-
-def _access(kernel: TracedKernel, one: TracedAccess) -> str:
-    unit = "sectors of 32 bytes" if one.space == "global" else "wavefronts"
-    why = "not coalesced" if one.space == "global" else "bank conflicts"
-    verb = "reads" if one.op in ("read", "copy") else "writes"
-    each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
-    return f"{Path(kernel.file).name}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}"
 
 
 def _notes(found: ScriptResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, and ``all``, which does what changed."""
+"""Commands that work through steps: ``list``, ``check``, ``diff``, ``all``, which does what changed, and ``ship``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, sources
+from common.catalog import catalog, device, lessontext, shipped, sources
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits, pictures, verdicts
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.machine_code import codegen
-from common.records import records
 from common.report import tables
 from common.run.messages import Outcome
-from common.timing import measuring
-from common.timing.ceilings import Ceilings
 
 
 def commands(known: arguments.Commands) -> None:
@@ -32,10 +29,6 @@ def commands(known: arguments.Commands) -> None:
     text = "write the shipped verdicts, results/verdicts.json, as if there were no GPU (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
-    sub = known.add("time", _time, "time steps on the GPU")
-    arguments.takes_steps(sub)
-    arguments.takes_preset(sub, "one per ladder")
-
     sub = known.add("all", _all, "check, time (with a GPU) and draw charts and tables of all that has changed")
     arguments.takes_sim(sub)
     sub.add_argument("--fresh", action="store_true", help="do all of it anew, changed or not")
@@ -43,6 +36,9 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("diff", _diff, "show what differs between two steps, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment; without TO, compared with what it grew from")
     sub.add_argument("new", metavar="TO", nargs="?", help="step or experiment")
+
+    what = "declare helpers and exercises, as they are now, the shipped ones (for maintainers)"
+    known.add("ship", _ship, what)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -106,32 +102,6 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     return verdicts.exit_code(outcomes, asked=False)
 
 
-def _time(options: argparse.Namespace) -> int:
-    device.require_gpu("timing")
-    steps = arguments.chosen(options)
-    pairs = arguments.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
-    gpu, ceilings = measuring.measure_device()
-    edits.keep([] if options.file else steps)
-    times = measuring.time_steps(pairs, options.file)
-    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
-    if options.json:
-        results = [_timed_json(outcome, ceilings) for outcome in outcomes]
-        found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}
-        console.print_json(found)
-    else:
-        verdicts.print_times(outcomes, ceilings, gpu.name)
-    return verdicts.exit_code(outcomes, asked=True)
-
-
-def _timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
-    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
-    if outcome.status == "right":
-        figures = records.derive(outcome.problem, outcome.time.median_ms, ceilings, outcome.step.precision)
-        if figures:
-            entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
-    return entry
-
-
 def _diff(options: argparse.Namespace) -> int:
     first = catalog.find(options.old)
     if options.new is None and first.builds_on is None:
@@ -149,6 +119,11 @@ def _diff(options: argparse.Namespace) -> int:
     return RIGHT
 
 
+def _ship(_: argparse.Namespace) -> int:
+    console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
+    return RIGHT
+
+
 # --- all ---
 
 
@@ -157,13 +132,13 @@ def _all(options: argparse.Namespace) -> int:
     steps = catalog.everything()
     without_gpu = arguments.without_gpu(options.sim, None)
     card = None if without_gpu else run.inspect_device()
-    shipped = {} if options.fresh else run.shipped(steps)
+    recorded = {} if options.fresh else run.shipped(steps)
     if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
-        shipped.pop(steps[0].name, None)
+        recorded.pop(steps[0].name, None)
     say.rule("check every step" + (" on the CPU" if without_gpu else ""))
     engine = [card[0].name, card[0].driver] if card else "tracer"
-    checks = run.Outcomes("check", [engine, shipped], options.fresh)
-    outcomes = _check_changed(steps, checks, shipped, card[1] if card else 0, without_gpu)
+    checks = run.Outcomes("check", [engine, recorded], options.fresh)
+    outcomes = _check_changed(steps, checks, recorded, card[1] if card else 0, without_gpu)
     code = verdicts.exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not o.fine}
     for name in sorted(wrong):
@@ -190,11 +165,11 @@ def _all(options: argparse.Namespace) -> int:
 def _check_changed(
     steps: list[Step],
     checks: run.Outcomes,
-    shipped: dict[str, run.Shipped],
+    recorded: dict[str, run.Shipped],
     room_bytes: int,
     without_gpu: bool,
 ) -> list[Outcome]:
-    """Check the steps whose verdict is not known, those ``shipped`` with one at a few shapes; the outcomes of all."""
+    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all."""
     found = checks.known(steps, room_bytes)
     rest = [step for step in steps if step.name not in found]
     console.say_kept(len(found), "verdict", "verdicts")
@@ -202,7 +177,7 @@ def _check_changed(
     if rest:
         edits.keep(rest)
         timed = [] if without_gpu else arguments.pairs(rest, None, every_preset=False)
-        checking = run.check_steps(rest, without_gpu, seed=seed, brief=shipped, timed=timed)
+        checking = run.check_steps(rest, without_gpu, seed=seed, brief=recorded, timed=timed)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:
@@ -213,5 +188,5 @@ def _check_changed(
     if rest:
         verdicts.say_seed(seed)
         verdicts.print_checks(outcomes)
-    verdicts.say_shipped(shipped)
+    verdicts.say_shipped(recorded)
     return outcomes

@@ -1,4 +1,4 @@
-"""Outcomes on the terminal, and the exit codes they give."""
+"""Outcomes and traces on the terminal, and the exit codes that outcomes give."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import loading, run
 from common.commands import console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
+from common.explain.faults import cut
 from common.report import tables, traces
 from common.report.table import Table
 from common.run.messages import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
+from common.trace.messages import Traced
 
 _SUSPECTS = 3  # failed steps that are traced for the reason
 _WIDE = 110
@@ -164,3 +168,28 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
             console.complain(text)
         else:
             say.print(text, soft_wrap=True)
+
+
+def print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
+    say = console.say()
+    say.print(f"{step.name} at {problem}")
+    for kernel in found.kernels:
+        for table in traces.traced(kernel):
+            say.print(table)
+        for row in traces.pipeline(kernel, say.width):
+            say.print(escape(row), soft_wrap=True, highlight=False)
+        for line in kernel.printed:
+            say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
+        if more := kernel.prints - len(kernel.printed):
+            say.print(f"  ... {more} more")
+        for sentence in traces.sentences(kernel):
+            say.print(escape(sentence), soft_wrap=True)
+    faults = [fault for kernel in found.kernels for fault in kernel.faults]
+    for fault in faults:
+        text = f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
+        say.print(text, soft_wrap=True)
+    if not faults:
+        say.print(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.", soft_wrap=True)
+        if usual:  # the shape is a multiple of the tiles
+            ragged = problems.RAGGED[step.ladder][0]
+            say.print(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"', soft_wrap=True)

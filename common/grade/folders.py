@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -148,3 +149,35 @@ def bubblewrap(folder: Path, out: Path) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return words if tried.returncode == 0 else []
+
+
+def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, list[str]]:
+    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
+    if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
+        found, left_out = submissions(Path(targets[0]))
+        return found, Path(targets[0]), left_out
+    files: list[Submission] = []
+    for target in targets:
+        path = Path(target)
+        if path.is_dir() and not _own(path):
+            raise ValueError(f"{target}: a folder of files to grade must be named alone")
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file")
+            files.append(Submission(path))
+        else:
+            own = _own(path)
+            if not own and os.sep in target:
+                raise ValueError(f"{target}: no such folder")
+            files += [Submission(one.path) for one in exercises.chosen(own or target)]
+    if not targets:
+        files = [Submission(one.path) for one in exercises.everything()]
+    return list(dict.fromkeys(files)), None, []
+
+
+def _own(path: Path) -> str:
+    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
+    for lesson in catalog.lessons():
+        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
+            return lesson
+    return ""

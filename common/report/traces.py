@@ -376,3 +376,37 @@ def _efficiency(value: float) -> Text:
 
 def _point(point: tuple[int, ...]) -> str:
     return "(" + ", ".join(map(str, point)) + ")"
+
+
+# --- of any program ---
+
+_DEAR = 1.5  # times what it had to move: an access is told from there on
+_TOLD = 8  # accesses
+
+
+def summary(kernel: TracedKernel) -> str:
+    """How often a kernel was launched, and with what grid."""
+    times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
+    grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
+    return f"{kernel.name} was launched {times}{grid} blocks of {block} threads."
+
+
+def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
+    """Accesses that move much more than they have to, the dearest first."""
+    found = [(one.moved - one.ideal, kernel, one) for kernel in kernels for one in kernel.accesses if _dear(one)]
+    found.sort(key=lambda each: -each[0])
+    lines = [_dear_access(kernel, one) for _, kernel, one in found[:_TOLD]]
+    more = len(found) - len(lines)
+    return [*lines, f"... and {more} more such accesses"] if more else lines
+
+
+def _dear(one: TracedAccess) -> bool:
+    return one.space in ("global", "shared") and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
+
+
+def _dear_access(kernel: TracedKernel, one: TracedAccess) -> str:
+    unit = "sectors of 32 bytes" if one.space == "global" else "wavefronts"
+    why = "not coalesced" if one.space == "global" else "bank conflicts"
+    verb = "reads" if one.op in ("read", "copy") else "writes"
+    each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
+    return f"{Path(kernel.file).name}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}"
