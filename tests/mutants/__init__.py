@@ -14,7 +14,10 @@ from common.check import plan
 FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
 # Bases that are a lesson's: steps, and exercises as solved.
-STEPS = {"dgrad_direct", "fp8gemm_promoted", "hgemm_pipelined", "iconv3d_direct", "igemm_mma", "igemm_wgmma"}
+STEPS = {
+    "dgrad_direct", "fp8gemm_promoted", "gemm_tuned", "hconv3d_mma", "hgemm_pipelined", "iconv3d_direct", "igemm_mma",
+    "igemm_wgmma",
+}  # fmt: skip
 SOLVED = {
     "gemm_tf32_fragments", "hconv3d_corner_off_by_one", "hgemm_one_warpgroup", "hgemm_released_too_early",
     "hgemm_wrong_group",
