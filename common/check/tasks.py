@@ -149,7 +149,8 @@ def check_task(task: messages.Check) -> StepResult:
         return result
     names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
     known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
-    return replace(result, faults=list(dict.fromkeys(filter(None, [*faults.of_text(path), *known]))))
+    in_text = faults.of_text(path, problem.input_dtype.kind == "f")
+    return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
 
 
 def _after(

@@ -225,8 +225,8 @@ _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
 _WHOLE = re.compile(r"u?int(8|16|32|64)$")
 
 
-def of_text(path: Path) -> list[Fault]:
-    """Mistakes that stand in the text of a file that is not right."""
+def of_text(path: Path, fractions: bool) -> list[Fault]:
+    """Mistakes that stand in the text of a file that is not right; ``fractions``: do the operands have any?"""
     found = []
     for node in each(path, ast.Expr):
         if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
@@ -242,7 +242,7 @@ def of_text(path: Path) -> list[Fault]:
         parameters = {one.arg for one in function.args.args}
         for name, call, line in arrays:
             whole = len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1]))
-            if whole and _holds(function, name, parameters):
+            if whole and fractions and _holds(function, name, parameters):
                 text = f"{name} holds {kind}: what is stored in it loses its fraction"
                 found.append(fault("whole-numbers", text, path, line))
     return found
