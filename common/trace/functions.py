@@ -345,15 +345,12 @@ def _number_type(value: Any) -> Cast | None:
     if isinstance(value, type):
         return Cast(value) if issubclass(value, np.generic) else None
     if isinstance(value, np.dtype) or type(value).__name__ == "Record":  # Numba's type of records
-        try:
-            return Cast(getattr(value, "dtype", value))
-        except ValueError:  # a type that a kernel has no numbers of
-            return None
+        return Cast(getattr(value, "dtype", value))
     if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
         return None
     try:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: what has brackets and commas
         return None
 
 

@@ -40,6 +40,7 @@ class Array(DeviceArray):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As CUDA has it, and the array itself, as no address of device memory leads back to it."""
         return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None, "held": self}
 
     def split(self, section: int, stream: Any = 0) -> Iterator[Array]:

@@ -106,7 +106,7 @@ def _eager(problem: Problem, watch: Stopwatch) -> tuple[dict[str, Callable[[], A
 
     def column_moments() -> Any:
         result = run()
-        return result, torch.var_mean(result.float(), dim=others, correction=0)
+        return result, torch.var_mean(result, dim=others, correction=0)
 
     biased = partial(run, bias=bias)
     calls: dict[str, Callable[[], Any]] = {
