@@ -350,7 +350,7 @@ def _number_type(value: Any) -> Cast | None:
         return None
     try:
         return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
-    except (TypeError, ValueError):  # ValueError: what has brackets and commas
+    except (TypeError, ValueError, SyntaxError):  # the last two: what has brackets and commas
         return None
 
 
