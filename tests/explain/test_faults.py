@@ -331,3 +331,10 @@ def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     result = run.retell(fixture.task(Check, folder, engine="gpu", seconds=4.0), SHAPE, failed)
     fixture.require(result)
     assert result.faults[0].what.startswith(f"traced at {SHAPE}: ")
+
+
+def test_operands_of_whole_numbers_lose_no_fraction(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("def kernel(a, b, c):\n    held = cuda.local.array(4, int8)\n    held[0] = a[0, 0]\n")
+    assert [one.kind for one in faults.of_text(path, fractions=True)] == ["whole-numbers"]
+    assert faults.of_text(path, fractions=False) == []

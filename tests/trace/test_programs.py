@@ -10,7 +10,7 @@ import pytest
 
 from common import cli
 from common.commands import scripts
-from common.trace import script
+from common.trace import functions, script
 
 PROGRAMS = sorted(Path(__file__).parent.joinpath("programs").glob("*.py"))
 
@@ -54,6 +54,43 @@ def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
     found = script.run(program, [])
     assert found.status == "right"
     assert any("4 of 100 elements, the first at 96" in note for note in found.notes)
+
+
+HELD = """
+import numpy as np
+from numba import cuda
+
+class Held:
+    def __init__(self, array):
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+@cuda.jit
+def k(a):
+    a[cuda.grid(1)] = 7
+
+d = cuda.to_device(np.zeros(32, np.float32))
+k[1, 32](Held(d))
+assert (d.copy_to_host() == 7).all()
+"""
+
+
+@pytest.mark.parametrize("name", ["f4(3, 2", "(a, b)", "nothing"])  # ValueError, SyntaxError and TypeError of NumPy
+def test_a_callable_whose_name_is_no_number_type_is_none(name):
+    class Named:
+        def __call__(self):
+            """Anything."""
+
+        def __str__(self):
+            return name
+
+    assert functions._number_type(Named()) is None
+
+
+def test_a_kernel_takes_another_librarys_array(tmp_path):
+    program = tmp_path / "held.py"
+    program.write_text(HELD.lstrip())
+    found = script.run(program, [])
+    assert (found.status, found.unknown) == ("right", [])
 
 
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
