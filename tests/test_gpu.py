@@ -22,7 +22,7 @@ from common.timing import ceilings, measuring, peers, timing
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
 # a part of them, which lasts minutes; make check checks all
-FILES = some([*catalog.steps(), *catalog.experiments()], 14, 4)
+FILES = some([*catalog.steps(), *catalog.experiments()], 20, 4)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 CODES = np.dtype(np.uint8)
 LARGEST = 448.0
+LEAST_NORMAL = 2.0**-6  # below, numbers are multiples of 2^-9
 SIGN, NAN = 0x80, 0x7F
 
 
@@ -24,7 +25,6 @@ def _numbers() -> NDArray[np.float64]:
 
 
 NUMBERS = _numbers()
-_POSITIVE = NUMBERS[:NAN]
 
 
 def values(array: NDArray[Any]) -> NDArray[np.float64]:
@@ -39,14 +39,20 @@ def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
 
 def encoded(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """The codes of the nearest numbers, ties to even; what is beyond the largest becomes the largest."""
-    magnitude = np.minimum(np.abs(numbers).astype(np.float64), LARGEST)
-    above = np.clip(np.searchsorted(_POSITIVE, magnitude), 1, NAN - 1)
-    low, high = magnitude - _POSITIVE[above - 1], _POSITIVE[above] - magnitude
-    down = (low < high) | ((low == high) & (above % 2 == 1))
-    code = np.where(down, above - 1, above)
-    return np.asarray(np.where(np.signbit(numbers), code | SIGN, code), np.uint8)
+    exact = numbers if numbers.dtype == np.float32 else np.asarray(numbers, np.float64)
+    # bits of its fraction that go, and how much more its exponent is
+    integer, cut, more = (np.int32, 20, 120) if exact.dtype == np.float32 else (np.int64, 49, 1016)
+    magnitude = np.fmin(np.abs(exact), exact.dtype.type(LARGEST))
+    bits = magnitude.view(integer)
+    normal = ((bits + ((1 << cut - 1) - 1) + (bits >> cut & 1)) >> cut) - (more << 3)
+    code = np.where(magnitude < LEAST_NORMAL, np.rint(magnitude * 512), normal).astype(np.uint8)
+    return np.asarray(np.where(np.signbit(exact), code | SIGN, code), np.uint8)
 
 
 def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Numbers as an array of this dtype; of uint8, their codes."""
-    return encoded(numbers) if dtype == CODES else numbers.astype(dtype, copy=False)
+    if dtype != CODES:
+        return numbers.astype(dtype, copy=False)
+    if numbers.dtype == np.int8:  # of which there are as many
+        return encoded(np.arange(256, dtype=CODES).view(np.int8))[numbers.view(CODES)]
+    return encoded(numbers)

@@ -45,7 +45,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
         values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
-        return e4m3.held(values.astype(np.float32), problem.input_dtype)
+        return e4m3.held(values, problem.input_dtype)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
 

@@ -90,7 +90,7 @@ def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) ->
     if problem.flops <= QUICK_FLOPS:
         return problem
     found = list(sizes(problem))
-    at = sum(size.flops * PROBED >= problem.flops for size in found) - 1
+    at = _probe(found)
     while True:
         seconds = launch_seconds(found[at])
         lasting = [seconds * size.flops / found[at].flops for size in found]
@@ -98,6 +98,16 @@ def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) ->
         if allowed == 0 or allowed >= at:
             return found[allowed]
         at = allowed
+
+
+def probed(problem: Problem) -> list[Problem]:
+    """The sizes that are timed first of all (:func:`within_time`)."""
+    found = list(sizes(problem))
+    return [found[_probe(found)]] if problem.flops > QUICK_FLOPS else []
+
+
+def _probe(found: list[Problem]) -> int:
+    return sum(size.flops * PROBED >= found[0].flops for size in found) - 1
 
 
 def fitted(problem: Problem, room: int) -> Problem:

@@ -7,6 +7,7 @@ and what finds a verdict. ``check --record`` writes it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -65,7 +66,7 @@ def check_steps(
     those that a GPU has little room for come last, if it is right at the others. Without a GPU each step is also
     compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
     that have not been tried by then. A step that requires another GPU than this one is checked as if there were none.
-    The kernels of ``timed``, steps on presets, are compiled meanwhile, by processors that have nothing else to do.
+    The kernels of ``timed``, these steps on presets, are compiled with those of the check.
     """
     checks = []
     for step in steps:
@@ -75,13 +76,11 @@ def check_steps(
     pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
     stop = threading.Event()
     try:
-        # first, on all processors, soonest what is checked first: on the GPU one step follows the other
+        # on all processors, soonest what is checked first: on the GPU one step follows the other
+        later = _shapes(timed)
         for one in checks:
-            one.compile_ahead(pool, stop)
-        for one in checks:
+            one.compile_ahead(pool, stop, later.get(one.step, []))
             one.begin(pool, gpu, stop)
-        for prepare in _preparations(timed):
-            pool.submit(lambda task: list(isolate.run([task], False, COMPILE_SECONDS, stop)), prepare)
         for one in checks:
             yield from one.outcomes()
     finally:
@@ -97,24 +96,27 @@ def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages
     )  # fmt: skip
 
 
-def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
-    """Compile the kernels of steps on presets for this GPU, on all processors, without touching it.
+def compile_ahead(pairs: list[tuple[Step, str]], others: Iterable[messages.Ask] = ()) -> None:
+    """Compile the kernels of steps on presets for this GPU, and do ``others``, on all processors, without it.
 
     They are kept; what cannot be compiled ahead is compiled where it runs.
     """
     cache.prune(kernelcache.FOLDER)
-    groups = [[task] for task in _preparations(pairs)]
+    groups: list[list[messages.Task[Any]]] = [[one] for one in others]
+    groups += [[_ahead(step, shapes)] for step, shapes in _shapes(pairs).items()]
     for _ in isolate.run_groups(groups, False, COMPILE_SECONDS, device.workers()):
         pass
 
 
-def _preparations(pairs: Iterable[tuple[Step, str]]) -> list[messages.Prepare]:
-    """What compiles the kernels of steps on presets for this GPU, a task for each step that it can run."""
+def _shapes(pairs: Iterable[tuple[Step, str]]) -> dict[Step, list[dict[str, int]]]:
+    """The shapes of launches of steps on presets: of those that this GPU can run, also those that are timed first."""
     wanted: dict[Step, list[dict[str, int]]] = {}
     for step, preset in pairs:
-        if not beyond(step):
-            wanted.setdefault(step, []).append(problems.preset(preset).shape())
-    return [_ahead(step, shapes) for step, shapes in wanted.items()]
+        with contextlib.suppress(loading.NoRoomError):
+            if not beyond(step):
+                whole = loading.fitted(problems.preset(preset), inspect_device()[1])
+                wanted.setdefault(step, []).extend(size.shape() for size in (whole, *loading.probed(whole)))
+    return wanted
 
 
 def beyond(step: Step) -> str:
@@ -182,10 +184,11 @@ class _StepCheck:
         """Why the shape that was asked for is not traced; empty if it is."""
         return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
 
-    def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
-        """Compile what the GPU will run, without touching it; what cannot be is compiled where it runs."""
+    def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event, later: list[dict[str, int]]) -> None:
+        """Compile what the GPU will run, and the shapes that are for ``later``, without touching it; what cannot be
+        is compiled where it runs."""
         for line in [line for line in self.lines if line[0].on_gpu]:
-            shapes = [task.shape for task in line if not _is_large(task)]
+            shapes = [task.shape for task in line if not _is_large(task)] + later
             ahead = [_ahead(self.step, shapes, line[0].path)]
             self.compiled = pool.submit(lambda tasks: list(isolate.run(tasks, False, COMPILE_SECONDS, stop)), ahead)
 

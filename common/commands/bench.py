@@ -24,8 +24,9 @@ from common.commands.parts import PARTS, Part, named
 from common.records import current, records
 from common.records.records import Record
 from common.report import tables
+from common.run import messages
 from common.run.messages import Outcome
-from common.timing import measuring, peers, timing, tools
+from common.timing import ceilings, measuring, peers, timing, tools
 from common.trace.state import TraceError
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
@@ -139,20 +140,21 @@ class Bench:
         if not names:
             return RIGHT
         key = self._record.start_run()
-        if pairs:
-            say.print("[dim]compiling kernels ahead[/]")
-            run.compile_ahead(pairs)
+        say.print("[dim]compiling kernels ahead[/]")
+        known = ceilings.kernels_of(self._gpu.compute_capability) if self._ceilings else []
+        compiling = [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
+        run.compile_ahead(pairs, compiling)
         found = measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)
         with closing(found):
             for kind, one in console.progress("time", found, names, verdicts.measured_line):
                 self._keep(kind, one, key)
                 if kind == "step":
                     self.outcomes.append(one)
-        self.outcomes, ceilings = measuring.latest(self.outcomes), self._record.ceilings
-        if ceilings is not None:
-            rates = f"copy {ceilings.copy_gbs:,.0f} GB/s, FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
-            say.print(f"{escape(self._gpu.name)}: {rates}")
-            verdicts.print_times(self.outcomes, ceilings, self._gpu.name)
+        self.outcomes, rates = measuring.latest(self.outcomes), self._record.ceilings
+        if rates is not None:
+            said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
+            say.print(f"{escape(self._gpu.name)}: {said}")
+            verdicts.print_times(self.outcomes, rates, self._gpu.name)
         if self._libraries:
             console.say_libraries()
         return verdicts.exit_code(self.outcomes, asked=False)

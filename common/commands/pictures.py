@@ -63,10 +63,10 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
 
 
 def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
-    """``nvidia-h200: 58 files drawn, 9.1 s``."""
+    """``nvidia-h200 gemm: 8 files drawn, 2.1 s``."""
     unit, result = entry
-    count = len(result.files)
-    return f"{unit.name}: {count} file{'s' * (count != 1)} drawn, {result.seconds or 0.0:.1f} s"
+    count, name = len(result.files), f"{unit.name} {unit.ladder}".strip()
+    return f"{name}: {count} file{'s' * (count != 1)} drawn, {result.seconds or 0.0:.1f} s"
 
 
 def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:

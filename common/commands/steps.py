@@ -186,7 +186,7 @@ def _check_changed(
                 checks.keep(mine)
     outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
     if rest:
-        verdicts.say_seed(seed)
+        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
         verdicts.print_checks(outcomes)
     verdicts.say_shipped(recorded)
     return outcomes

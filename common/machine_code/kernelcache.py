@@ -61,22 +61,33 @@ class _Header(msgspec.Struct):
 
 
 class _Describer:
-    """Turns values into nested tuples that are equal only if the same machine code comes of them.
+    """Turns values into tuples that are equal only if the same machine code comes of them.
+
+    Whether a value is met twice, or a copy of it, as of a module that was imported again, makes no difference.
 
     ``files``  those that functions were written in
     """
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
-        self._seen: dict[int, tuple[int, Any]] = {}  # with the values: ids are unique while these live
+        self._seen: dict[int, tuple[Any, Any]] = {}  # what they are, with the values: ids are unique while these live
+        self._open: list[int] = []  # what is being described
 
     def __call__(self, value: Any) -> tuple[object, ...]:
         """Raises UncachableError for what is neither code nor a plain value."""
         if value is None or value is Ellipsis or isinstance(value, bool | int | float | complex | str | bytes):
             return type(value).__name__, repr(value)
-        if id(value) in self._seen:
-            return "again", self._seen[id(value)][0]
-        self._seen[id(value)] = len(self._seen), value
+        if id(value) in self._open:
+            return "within", len(self._open) - self._open.index(id(value))
+        if id(value) not in self._seen:
+            self._open.append(id(value))
+            text = repr(self._described(value))
+            self._open.pop()
+            self._seen[id(value)] = ("of", hashlib.sha256(text.encode()).hexdigest()), value
+        found: tuple[object, ...] = self._seen[id(value)][0]
+        return found
+
+    def _described(self, value: Any) -> tuple[object, ...]:
         match value:
             case tuple() | list():
                 return type(value).__name__, *map(self, value)

@@ -68,20 +68,21 @@ MIX_COLOURS = {
 }
 
 
-def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
-    """Draw every chart the record has rows for, beside it or in ``folder``; returns the PNG files."""
+def draw_all(record: Record, ladder: str, folder: Path | None = None) -> list[Path]:
+    """Draw a ladder's charts, or without one what each idea was worth, of what the record has, beside it or in
+    ``folder``; returns the PNG files."""
     target = (folder or record.folder / "charts") / record.slug
+    if not ladder:
+        known = any(one.gain for one in worths.everything(record))
+        return [save(worth(record), target / "worth")] if known else []
     written = []
-    for ladder in problems.LADDERS:
-        timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
-        for preset in timed:
-            written.append(save(speedups(record, preset), target / preset))
-            for name in record.data.sweeps.get(preset, {}):
-                written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
-        if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
-            written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
-    if any(one.gain for one in worths.everything(record)):
-        written.append(save(worth(record), target / "worth"))
+    timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
+    for preset in timed:
+        written.append(save(speedups(record, preset), target / preset))
+        for name in record.data.sweeps.get(preset, {}):
+            written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
+    if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
+        written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
     return written
 
 

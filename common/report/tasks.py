@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from common.catalog import cache, catalog, device
+from common.catalog import cache, catalog, device, problems
 from common.records import records
 from common.records.records import Record
 from common.run import isolate, stages
@@ -35,19 +35,25 @@ class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
     ``what``  charts of a GPU's shipped record or of the user's own, a lesson's pictures, the machine code's charts,
               or a step's trace
     ``name``  of the GPU's record, of the lesson, or of the step
+    ``ladder``  of a record's charts, those of this ladder; empty: what shows several
     """
 
     what: Literal["own", "shipped", "lesson", "code", "trace"]
     name: str
+    ladder: str = ""
 
 
 def units(shipped: bool) -> list[Draw]:
     """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first: the tasks."""
+    ladders = ("", *problems.LADDERS)
     if not shipped:
-        return [Draw(what="own", name=path.stem) for path in records.files(records.OWN)]
+        return [
+            Draw(what="own", name=path.stem, ladder=one) for path in records.files(records.OWN) for one in ladders
+        ]
     lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
+    cards = [path.stem for path in records.files(records.RESULTS)]
     return [
-        *(Draw(what="shipped", name=path.stem) for path in records.files(records.RESULTS)),
+        *(Draw(what="shipped", name=name, ladder=ladder) for name in cards for ladder in ladders),
         *(Draw(what="lesson", name=name) for name in lessons),
         Draw(what="code", name="machine code"),
         *(Draw(what="trace", name=step.name) for step in catalog.steps()),
@@ -81,8 +87,8 @@ def _drawn(unit: Draw) -> list[str]:
 
     if unit.what in ("own", "shipped"):
         record = Record.load(_record(unit))
-        written = charts.draw_all(record)
-        for script in _lessons_charts():
+        written = charts.draw_all(record, unit.ladder)
+        for script in () if unit.ladder else _lessons_charts():
             written += catalog.load_file(script).draw_card(record, record.folder / "charts" / record.slug)
     elif unit.what == "lesson":
         script = _script(unit.name)
@@ -114,7 +120,7 @@ def _key(unit: Draw) -> str:
     if unit.what in ("own", "shipped"):
         record = _record(unit)
         shown += [record, *record.parent.glob(f"*/{record.name}")]
-    return cache.key(roots, unit.what, unit.name, data=shown, text=True)
+    return cache.key(roots, unit.what, unit.name, unit.ladder, data=shown, text=True)
 
 
 def _lessons_charts() -> list[Path]:

@@ -137,7 +137,7 @@ def peak(
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}" for one in instructions(capability) for kind in KINDS if one in kind.instructions]
+    names = [f"{one}_{kind.name}" for _, one, kind in kernels_of(capability) if kind]
     return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
 
 
@@ -183,6 +183,30 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         fma=fma_time,
         **_tensor_cores(stopwatch, multiprocessors, capability),
     )
+
+
+def kernels_of(capability: str) -> list[tuple[str, str, Kind | None]]:
+    """What :func:`compile_kernels` takes for all kernels that a GPU of this compute capability is measured with."""
+    pairs = [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
+    return [(capability, "", None), *((capability, *pair) for pair in pairs)]
+
+
+def compile_kernels(capability: str, instruction: str, kind: Kind | None) -> None:
+    """Compile the kernel of an instruction and a kind, or those of the other ceilings, and keep them."""
+    from numba.cuda import types
+
+    from common.machine_code import kernelcache
+
+    floats, doubles, rounds = types.float32[::1], types.float64[::1], types.int64
+    wanted: list[tuple[Any, tuple[Any, ...]]]
+    if kind:
+        wanted = [(kernel(instruction, kind), (types.uint32[::1], rounds, floats))]
+    else:
+        copy, multiply_add = kernels()
+        wanted = [(copy, (doubles, doubles)), (multiply_add, (types.float32, types.float32, rounds, floats))]
+    major, minor = map(int, capability.split("."))
+    for one, arguments in wanted:
+        kernelcache.compile_for(one, arguments, (major, minor))
 
 
 # --- tensor cores ---

@@ -266,7 +266,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
-    monkeypatch.setattr(run, "compile_ahead", lambda _: None)
+    monkeypatch.setattr(run, "compile_ahead", lambda *_: None)
     monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):

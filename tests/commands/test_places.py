@@ -53,7 +53,7 @@ peers.available = lambda: False
 lessons.isolate.warm = lambda: None
 run.inspect_device = lambda: (gpu, 60 << 30)
 measuring.measure = measure
-run.compile_ahead = lambda pairs: None
+run.compile_ahead = lambda pairs, others: None
 compiling.summaries = lambda *_: iter([])
 run.check_steps = lambda steps, *_, **__: (right(step, "gemm-2048") for step in steps)
 measuring.tunables = lambda *_: TunablesResult(tunables={"PAD": [0, 1]}, shipped={"PAD": 1})

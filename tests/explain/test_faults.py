@@ -291,7 +291,10 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
 
 
 # what only the compiler shows is the same with a GPU and without: a few of them
-ON_GPU = some([f for f in FILES if f.by == "compiler"], 8, 2) + [f for f in FILES if f.by != "compiler"]
+BY_TRACE = ("illegal_address", "misaligned", "endless", "outside")  # what the driver cannot place
+ON_GPU = some([f for f in FILES if f.by == "compiler"], 8, 2)
+RUN = [f for f in FILES if f.by != "compiler"]  # the GPU's process starts anew after each
+ON_GPU += [f for f in RUN if f.name in BY_TRACE or f in some(RUN, 3)]
 GPU_SECONDS = 5.0  # for a kernel that may not end, its compilation included
 # what a GPU may let pass
 LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "warp-sync", "not-called")
@@ -324,7 +327,7 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@each([fixture for fixture in FILES if fixture.name in ("illegal_address", "misaligned", "endless", "outside")])
+@each([fixture for fixture in FILES if fixture.name in BY_TRACE])
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     failed = on_gpu[fixture.name]
     assert run.wants_trace(failed)

@@ -211,7 +211,7 @@ def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) in (2, 3, 7)  # a part of the seven, another one each day
+    assert len(found) in (1, 2, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
         assert set(wrong) == {*KINDS, "column_sums", "column_moments"}
         assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

@@ -17,6 +17,17 @@ def test_codes_and_numbers_of_e4m3():
     np.testing.assert_array_equal(e4m3.encoded(e4m3.values(finite)), finite)
     # halfway between two: the even one; beyond the largest: the largest
     np.testing.assert_array_equal(e4m3.values(e4m3.encoded(np.array([17.0, 19.0, -1e9]))), [16, 20, -448])
+    positive = e4m3.NUMBERS[: e4m3.NAN]
+    between = (positive[1:] + positive[:-1]) / 2  # ties: to the code that is even
+    even = np.arange(e4m3.NAN - 1) + np.arange(e4m3.NAN - 1) % 2
+    for kind in (np.float32, np.float64):
+        np.testing.assert_array_equal(e4m3.encoded(between.astype(kind)), even)
+        below, above = (np.nextafter(between.astype(kind), kind(end)) for end in (0, 1e9))
+        np.testing.assert_array_equal(e4m3.encoded(below), np.arange(e4m3.NAN - 1))
+        np.testing.assert_array_equal(e4m3.encoded(above), np.arange(1, e4m3.NAN))
+    np.testing.assert_array_equal(
+        e4m3.values(e4m3.held(np.arange(-16, 17, dtype=np.int8), e4m3.CODES)), range(-16, 17)
+    )
 
 
 @pytest.mark.parametrize("kind", inputs.SPECIAL)

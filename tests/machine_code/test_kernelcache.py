@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 
 from common.catalog import catalog, device
+from common.machine_code import kernelcache
 
 STEP = """
 from numba import cuda, float32
@@ -123,6 +125,37 @@ def test_where_the_file_lies_does_not_matter(looked):
     here, there = (looked[0][name] for name in ("gemm_mine", "copy/gemm_other"))
     assert [one["key"] for one in here] == [one["key"] for one in there]
     assert [one["known"] for one in there] == [True, True]
+
+
+def test_whether_a_helper_is_there_once_or_in_two_copies_does_not_matter():
+    """A module that is imported again makes one: what others have of it is the old one."""
+
+    def made(twice):
+        def once(value):
+            return value + 1
+
+        def copied():
+            return types.FunctionType(once.__code__, once.__globals__, "once")
+
+        first, second = copied(), copied() if twice else None
+        second = second or first
+
+        def kernel(value):
+            return first(value) + second(value)
+
+        return kernelcache._Describer()(kernel)
+
+    assert made(twice=True) == made(twice=False)
+
+
+def test_a_function_that_calls_itself_is_described():
+    def factorial(n):
+        return n * factorial(n - 1) if n else 1
+
+    def other(n):
+        return n + other(n - 1) if n else 1
+
+    assert kernelcache._Describer()(factorial) != kernelcache._Describer()(other)
 
 
 def test_what_has_no_description_is_compiled_as_ever(looked):

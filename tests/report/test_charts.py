@@ -28,7 +28,8 @@ def drawn(shipped, tmp_path_factory):
     """By name, all charts of the shipped record, without their pixels, which take as long."""
     with pytest.MonkeyPatch.context() as patch:
         without_pixels(patch)
-        written = charts.draw_all(shipped, tmp_path_factory.mktemp("drawn"))
+        folder = tmp_path_factory.mktemp("drawn")
+        written = [path for ladder in ("", *problems.LADDERS) for path in charts.draw_all(shipped, ladder, folder)]
     assert {path.parent.name for path in written} == {shipped.slug}
     return {path.stem: path.with_suffix(".svg") for path in written}
 
