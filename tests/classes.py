@@ -27,7 +27,7 @@ from common.run.messages import Check, Compile, ShapeTask, StepResult
 
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.
-SIZES = {"shapes": 107, "values": 40, "state": 12, "order": 3, "zero": 8, "sound": 52, "gpu": 18, "refusal": 9}
+SIZES = {"shapes": 108, "values": 44, "state": 12, "order": 3, "zero": 8, "sound": 55, "gpu": 18, "refusal": 9}
 PASSING = {
     # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
     # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
@@ -58,6 +58,8 @@ def own_reason(kernel: Mutant, result: StepResult) -> bool:
 
 
 def ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> StepResult:
+    if kind is Check:
+        fields = {"algorithm": kernel.algorithm, **fields}
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
         result = child.attempt(task)

@@ -32,12 +32,13 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
     ``algorithm`` of :data:`common.catalog.reference.ALGORITHMS` sums, too.
 
-    No element is zero, so a dropped term changes the sum. For an output of float16 they are as large as it allows,
-    and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
+    No element is zero, so a dropped term changes the sum, but for what is :func:`pruned`. For an output of float16
+    they are as large as it allows, and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
     """
     rng = np.random.default_rng(seed)
     if problem.output_dtype == FLOAT16:
-        return _coherent(rng, problem)
+        x, weight = _coherent(rng, problem)
+        return x, pruned(weight, algorithm)
     if problem.input_dtype == INT8:
         return _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
     largest = max(1, min(8, math.isqrt(reference.exact_below(problem, algorithm) // problem.reduction)))
@@ -48,6 +49,23 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
         return e4m3.held(values, problem.input_dtype)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
+
+
+def pruned(weight: Array, algorithm: str | None) -> Array:
+    """The weights [K, N], for a step that prunes them: of every four along k the two of the largest magnitude, of
+    equals the first, and zeros. For any other step they are as they were.
+
+    Where a product is checked that is no pruning of its own: these are the weights that the step is given.
+    """
+    if algorithm != reference.PRUNED:
+        return weight
+    K, N = weight.shape
+    fours = np.zeros((-(-K // 4) * 4, N), weight.dtype)
+    fours[:K] = weight
+    fours = fours.reshape(-1, 4, N)
+    order = np.argsort(-np.abs(fours.astype(np.float64)), axis=1, kind="stable")
+    np.put_along_axis(fours, order[:, 2:], 0, axis=1)
+    return fours.reshape(-1, N)[:K].copy()
 
 
 def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int8]:
@@ -182,7 +200,7 @@ def special(
         x, weight = _apart(rng, problem, x, weight, limit)
     else:
         raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
-    return e4m3.held(x, problem.input_dtype), e4m3.held(weight, problem.weight_dtype)
+    return e4m3.held(x, problem.input_dtype), pruned(e4m3.held(weight, problem.weight_dtype), algorithm)
 
 
 def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -252,9 +270,9 @@ def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]
     return values.reshape(shape)
 
 
-def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
+def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
     """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
-    such numbers."""
+    such numbers. ``algorithm`` as for :func:`integers`."""
     rng = np.random.default_rng(seed)
     if problem.input_dtype == INT8:
         x, weight = (
@@ -265,4 +283,4 @@ def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
     x, weight = (
         e4m3.held(rng.standard_normal(shape, dtype=np.float32), dtype) for shape, dtype in problem.operands[:2]
     )
-    return x, weight
+    return x, pruned(weight, algorithm)

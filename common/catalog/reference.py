@@ -23,7 +23,8 @@ Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
 
-ALGORITHMS = ("F(2x2,3x3)",)
+MINIMAL, PRUNED = "F(2x2,3x3)", "2:4"
+ALGORITHMS = (MINIMAL, PRUNED)
 """What a step may name as its ``ALGORITHM``."""
 
 OF_INPUTS = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]])  # B^T
@@ -242,7 +243,7 @@ def applies(problem: Problem, algorithm: str | None) -> bool:
 
     F(2x2,3x3) is for flat filters of 3 x 3 at a stride and dilation of 1.
     """
-    if algorithm is None or not isinstance(problem, Convolution):
+    if algorithm != MINIMAL or not isinstance(problem, Convolution):
         return False
     g = problem.geometry
     flat = (problem.D, problem.T, problem.R, problem.S, g.pad_d) == (1, 1, 3, 3, 0)

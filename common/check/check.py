@@ -144,7 +144,7 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
 
 def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
-    x, weight = inputs.normals(bench.problem, rules.seed)
+    x, weight = inputs.normals(bench.problem, rules.seed, rules.algorithm)
     bench.load(x, weight)
     bench.y.blank()
     y = findings.run(bench)
@@ -167,7 +167,7 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
         if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
             return verdict
     x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
-    for changed_x, changed_weight, said in _changes(x, weight, seed):
+    for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
         if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
             return verdict
     other = make()
@@ -181,13 +181,13 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
     return verdict
 
 
-def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
+def _changes(x: Array, weight: Array, seed: int, algorithm: str | None) -> Iterator[tuple[Array, Array, str]]:
     """Operands that each differ little from the ones before, with what was changed."""
     yield x, weight, "back on the first inputs"
     changed = weight
     for changed in _one_by_one(weight, seed):
         yield x, changed, "after one element of the weights was changed"
-    mirrored = changed.reshape(-1)[::-1].reshape(weight.shape).copy()
+    mirrored = inputs.pruned(changed.reshape(-1)[::-1].reshape(weight.shape).copy(), algorithm)
     yield x, mirrored, "after the weights were put in another order"
     changed = x
     for changed in _one_by_one(x, seed):

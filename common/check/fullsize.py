@@ -250,6 +250,15 @@ def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any)
         words[i] = table[(uint64(i) + seed) * multiplier >> shift]
 
 
+@cuda.jit
+def clear(weight: Any) -> None:
+    """Of every four elements of a column [K, N] two become zero."""
+    for i in range(cuda.grid(1), weight.size, cuda.gridsize(1)):
+        k, n = i // weight.shape[1], i % weight.shape[1]
+        if (k + n) % 4 > 1:
+            weight[k, n] = 0
+
+
 def blank(array: Guarded) -> None:
     """Fill with the unwritten pattern."""
     fill[grid(array.size)](arrays.words(array.array), arrays.pattern(array.dtype))
@@ -285,9 +294,10 @@ class Operands:
     They wait on the host; ``x``, ``weight`` and ``y`` are on the GPU, between margins.
     """
 
-    def __init__(self, problem: Problem, seed: int, samples: int = SAMPLES) -> None:
+    def __init__(self, problem: Problem, seed: int, algorithm: str | None = None, samples: int = SAMPLES) -> None:
         self.problem = problem
-        self.integers, self.normals = inputs.integers(problem, seed), inputs.normals(problem, seed + 2)
+        self.integers = inputs.integers(problem, seed, algorithm)
+        self.normals = inputs.normals(problem, seed + 2, algorithm)
         self.positions = findings.sample_positions(problem, samples, seed)
         self.expected = reference.stored(problem, arrays.at(problem, *self.integers, self.positions))
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
@@ -342,6 +352,8 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     bench = Bench(module, problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
         draw_hashed(guarded, numbers(problem), seed)
+    if getattr(module, "ALGORITHM", None) == reference.PRUNED:
+        clear[grid(bench.weight.size)](bench.weight.array)
     positions = findings.sample_positions(problem, samples, 0)
     # before the launch, which may change its inputs
     wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))

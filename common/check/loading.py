@@ -259,18 +259,20 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
 
 # --- operands at full size ---
 
-_held: dict[tuple[Problem, int], fullsize.Operands] = {}  # those of one problem, for one step after another
+# those of one problem, for one step after another
+_held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
 
 
-def operands(problem: Problem, seed: int) -> fullsize.Operands:
-    """Those of the problem; made anew if others are held."""
+def operands(problem: Problem, seed: int, module: Any) -> fullsize.Operands:
+    """Those of the problem, as the module's algorithm has them; made anew if others are held."""
     from common.check import fullsize
 
-    if (problem, seed) not in _held:
+    key = problem, seed, getattr(module, "ALGORITHM", None)
+    if key not in _held:
         drop()
         with stages.stage("inputs"):
-            _held[problem, seed] = fullsize.Operands(problem, seed)
-    return _held[problem, seed]
+            _held[key] = fullsize.Operands(*key)
+    return _held[key]
 
 
 def drop() -> None:

@@ -84,7 +84,7 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
     with stages.stage("full-size check"):
         problem = loading.sized(task, module, tile)
     seed = task.seed if isinstance(task, messages.Time) else 0
-    operands: Any = loading.operands(problem, seed)
+    operands: Any = loading.operands(problem, seed, module)
     with stages.stage("full-size check"):
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)

@@ -74,21 +74,38 @@ K32 = Shape(
 )
 
 
+SPARSE = Shape(32, K16.a, _places(8, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e))
+
+
 def multiplied(shape: Shape, sums: list[Value], a: list[Value], b: list[Value], lanes: int) -> list[Value]:
-    """The sums plus A times B, as the lanes hold them.
+    """The sums plus A times B, as the lanes hold them."""
+    return _added(shape, sums, _whole(a, shape.a, (16, shape.depth), lanes), b, lanes)
+
+
+def _added(shape: Shape, sums: list[Value], left: Array, b: list[Value], lanes: int) -> list[Value]:
+    """The sums plus ``left``, a matrix for each warp, times B.
 
     Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own. Sums of
     integers wrap around.
     """
-    left, right, result = (
-        _whole(elements, places, extents, lanes)
-        for elements, places, extents in (
-            (a, shape.a, (16, shape.depth)), (b, shape.b, (shape.depth, 8)), (sums, SUMS, (16, 8)),
-        )
-    )  # fmt: skip
+    right, result = _whole(b, shape.b, (shape.depth, 8), lanes), _whole(sums, SUMS, (16, 8), lanes)
     rows, columns = SUMS
     found = summed(result + left @ right, shape.sums)[:, rows, columns]
     return list(found.reshape(lanes, -1).T.copy())
+
+
+def unpacked(a: list[Value], places: Value, half: int, lanes: int) -> Array:
+    """A, 16 x 32 for each warp, of the values that lanes keep of it, and of the ``places`` that two members of each
+    group say they have; NaN where these are not in order."""
+    kept = _whole(a, SPARSE.a, (16, 16), lanes).reshape(-1, 16, 8, 2)
+    words = spread(places, (lanes,)).astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
+    below, four, which = np.ogrid[:2, :4, :2]
+    found = words[:, :, :, None, None, None] >> (16 * below + 4 * four + 2 * which) & 3  # warp, group, side, ...
+    column = found.transpose(0, 3, 1, 2, 4, 5).reshape(-1, 16, 8, 2)
+    kept[column[..., 0] >= column[..., 1]] = np.nan
+    whole = np.zeros((*column.shape[:3], 4))
+    np.put_along_axis(whole, column, kept, axis=3)
+    return whole.reshape(-1, 16, 32)
 
 
 def summed(sums: Array, dtype: Any) -> Array:
@@ -368,6 +385,25 @@ def _multiplying(name: str, shape: Shape, kind: Any) -> None:
 _multiplying("mma_m16n8k16", K16, np.float16)
 _multiplying("mma_m16n8k8", K8, np.float32)
 _multiplying("mma_m16n8k32_s8", K32, np.int8)
+
+
+@intrinsic
+def mma_sp_m16n8k32(
+    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value, places: View,
+    p: Value, half: Value,
+) -> None:  # fmt: skip
+    name, lanes = "mma_sp_m16n8k32", len(state.lane_numbers)
+    _require_warps(state, line, name)
+    which = one_number(state, line, name, half)
+    if which not in (0, 1):
+        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
+    a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
+    (words,) = _elements(state, line, places, p, 1, np.uint32)
+    sums = _elements(state, line, acc, i, 4, FLOAT32)
+    found = _added(SPARSE, sums, unpacked(a, words, which, lanes), b, lanes)
+    if state.ledger.recording:
+        state.ledger.fma[line] += state.mask.warps * SPARSE.multiply_adds
+    _give(state, line, acc, i, found)
 
 
 def _loading_matrices(name: str, transposed: bool) -> None:

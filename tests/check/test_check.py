@@ -283,7 +283,7 @@ BATCH = Conv2d(N=40, C=1, H=9, W=9, K=4, R=2, S=2)
 
 
 def sampled(module, problem, samples):
-    operands = fullsize.Operands(problem, 0, samples)
+    operands = fullsize.Operands(problem, 0, samples=samples)
     return fullsize.verify(check.Bench(module, problem, beside=operands), operands)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 
 def verdict(write, store):
     module = catalog.load(write("gemm_mine.py", kernels.gemm(store)), "gemm")
-    operands = fullsize.Operands(PROBLEM, 0, SAMPLES)
+    operands = fullsize.Operands(PROBLEM, 0, samples=SAMPLES)
     return fullsize.verify(check.Bench(module, PROBLEM, beside=operands), operands)
 
 

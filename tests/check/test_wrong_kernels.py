@@ -23,7 +23,7 @@ from common.run.messages import Check
 
 pytestmark = pytest.mark.usefixtures("traced")
 
-COUNT = 337  # so that none goes missing unnoticed
+COUNT = 345  # so that none goes missing unnoticed
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
@@ -76,7 +76,8 @@ def on_any(kernel):
 
 def task(kernel, problem, **options):
     precision = catalog.said(kernel.path, kernel.text)["precision"]
-    return Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), precision=precision, **options)
+    place = {"path": str(kernel.path), "ladder": kernel.ladder, "shape": problem.shape()}
+    return Check(**place, precision=precision, algorithm=kernel.algorithm, **options)
 
 
 def findings(kernel, problem, repeats=1):

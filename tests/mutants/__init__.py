@@ -15,8 +15,8 @@ FOLDER = Path(__file__).parent
 WHOLE = "whole"  # the table of those that are files of their own
 # Bases that are a lesson's: steps, and exercises as solved.
 STEPS = {
-    "dgrad_direct", "fp8gemm_promoted", "gemm_tuned", "hconv3d_mma", "hgemm_pipelined", "iconv3d_direct", "igemm_mma",
-    "igemm_wgmma",
+    "dgrad_direct", "fp8gemm_promoted", "gemm_tuned", "hconv3d_mma", "hgemm_pipelined", "hgemm_sparse",
+    "iconv3d_direct", "igemm_mma", "igemm_wgmma",
 }  # fmt: skip
 SOLVED = {
     "gemm_tf32_fragments", "hconv3d_corner_off_by_one", "hgemm_one_warpgroup", "hgemm_released_too_early",
@@ -56,6 +56,10 @@ class Mutant:
     @property
     def ladder(self) -> str:
         return self.name.split("_")[0]
+
+    @property
+    def algorithm(self) -> str | None:
+        return catalog.said(self.path, self.text)["algorithm"]
 
     @property
     def line(self) -> int | None:
