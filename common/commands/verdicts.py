@@ -73,7 +73,7 @@ def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'}"
     console.say().print(
         f"[dim]{verdicts} of the record (results/verdicts.json, {dates}: right at the whole plan, and compiled for "
-        "every architecture); here the code ran at a few shapes. `check STEP` runs the whole plan.[/]",
+        "every architecture); here the code ran at two shapes. `check STEP` runs the whole plan.[/]",
         soft_wrap=True,
     )
 

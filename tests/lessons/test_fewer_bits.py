@@ -1,4 +1,6 @@
-"""Lesson 09: numbers of 8 bits, what their sums keep, and products that the compiler lets run on."""
+"""Lesson 09: numbers of 8 bits, what their sums keep, products that the compiler lets run on, pruned weights."""
+
+import importlib
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from common.catalog import catalog, e4m3, inputs, problems, reference
 from common.check.tasks import TracedBench
 from common.machine_code import codegen
+from common.trace import helpers
 from common.trace.hopper import layouts
 from common.trace.trace import Tracer
 
@@ -128,3 +131,50 @@ def test_other_finishes_leave_something_else(mistake, traced, tmp_path):
     (tmp_path / "quantised_own.py").write_text(text, encoding="utf-8")
     found, wanted = finished("igemm_mma", catalog.load_file(tmp_path / "quantised_own.py").quantised)
     assert (found != wanted).any()
+
+
+# --- weights of which two of every four are kept ---
+
+
+@pytest.mark.parametrize(("K", "N"), [(1, 3), (7, 37), (72, 33)])
+def test_a_full_b_is_pruned_by_magnitude_and_of_equals_the_first_stay(K, N, traced):
+    from numba import cuda
+
+    pruned = importlib.import_module("lessons.09_fewer_bits.helpers.pruned")
+    b = np.random.default_rng(K).integers(-3, 4, (K, N)).astype(np.float16)
+    kept, places = (array.copy_to_host() for array in pruned.packed(cuda.to_device(b), 64, 64))
+    wanted = inputs.pruned(b, reference.PRUNED)
+    assert np.count_nonzero(wanted) < np.count_nonzero(b) or K == 1
+    whole = np.zeros((kept.shape[1] * 2, kept.shape[0]), np.float16)
+    for n, k in np.ndindex(whole.shape[1], whole.shape[0] // 4):
+        lane = 4 * (n % 8) + 2 * (n % 32 // 16) + k % 8 // 4
+        bits = int(places[n // 32, k // 8, lane]) >> (n % 16 // 8 * 16 + k % 4 * 4)
+        first, second = bits & 3, bits >> 2 & 3
+        assert first < second
+        whole[4 * k + first, n], whole[4 * k + second, n] = kept[n, 2 * k : 2 * k + 2]
+    np.testing.assert_array_equal(whole[:K, :N], wanted)
+    assert not whole[K:].any()
+    assert not whole[:, N:].any()
+
+
+def test_places_out_of_order_give_no_number():
+    lanes = 32
+    a = [np.full(lanes, np.float16(1 + element)) for element in range(8)]
+    straight = helpers.unpacked(a, np.full(lanes, 0x44444444, np.uint32), 0, lanes)  # 00 01 of each four
+    assert straight.shape == (1, 16, 32)
+    assert (straight[0, :, 0::4] != 0).all()
+    assert not straight[0, :, 2::4].any()
+    turned = helpers.unpacked(a, np.full(lanes, 0x11111111, np.uint32), 0, lanes)
+    assert np.isnan(turned[0, :, 0::4]).all()
+
+
+def test_operands_of_a_step_that_prunes_are_pruned():
+    problem = problems.from_shape("hgemm", {"M": 5, "N": 9, "K": 23})
+    drawn = [inputs.special(kind, problem, 1, algorithm=reference.PRUNED) for kind in inputs.SPECIAL]
+    drawn += [draw(problem, 1, reference.PRUNED) for draw in (inputs.integers, inputs.normals)]
+    for _, weight in drawn:
+        fours = np.vstack([weight, np.zeros((1, 9))]).reshape(-1, 4, 9)
+        assert (np.count_nonzero(fours, axis=1) <= 2).all()
+    assert any(np.count_nonzero(weight) for _, weight in drawn)
+    _, full = inputs.integers(problem, 1)
+    assert np.count_nonzero(full) == full.size

@@ -124,11 +124,24 @@ def epilogues(record, name, preset):
     return Table(header, rows, note)
 
 
+def _epilogue(record, preset, step, epilogue):
+    """A step's times with an epilogue; None if there are none."""
+    entry = record.data.epilogues.get(preset, {}).get(step)
+    return next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
+
+
+@kind("epilogue")
+def of_epilogue(record, preset, step, epilogue, way):
+    """Milliseconds of a step with an epilogue: ``fused``, ``separate`` (two kernels), or ``eager`` (PyTorch)."""
+    found = _epilogue(record, preset, step, epilogue)
+    pair = found and getattr(found, "alone" if way == "fused" else way)
+    return figures.Figure(pair.first.median_ms, figures.milliseconds(pair.first.median_ms)) if pair else None
+
+
 @kind("saved")
 def saved(record, preset, step, epilogue):
     """Of a step and a kernel for an epilogue, percent of their time that the bytes take which fusing saves."""
-    entry = record.data.epilogues.get(preset, {}).get(step)
-    found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
+    found = _epilogue(record, preset, step, epilogue)
     if found is None or record.ceilings is None:
         return None
     return figures.of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, ".1f")
