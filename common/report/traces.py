@@ -388,7 +388,7 @@ def summary(kernel: TracedKernel) -> str:
     """How often a kernel was launched, and with what grid."""
     times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
     grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
-    return f"{kernel.name} was launched {times}{grid} blocks of {block} threads."
+    return f"{kernel.name} was launched {times}{grid} block{'s' * (kernel.grid != (1, 1, 1))} of {block} threads."
 
 
 def dearest(kernels: Sequence[TracedKernel]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Weights of which two of every four along k are kept: those of the largest magnitude, of equals the first.
+"""Weights pruned 2:4: of every four along k, the two of largest magnitude are kept; on a tie, the first.
 
-What is kept of B lies K-major, in half as many columns. Where it belongs is said in the order in which the lanes of
-`mma_sp_m16n8k32` are asked: for 32 columns of B and 32 k a word for each lane. Lane 4 g + 2 h + s says it of columns
-g and g + 8 of the 16 from 16 h on, and of 16 k from 16 s on.
+What is kept of B lies K-major, in half as many columns. Its places are stored as the lanes of
+`mma_sp_m16n8k32` supply them: for 32 columns of B and 32 k a word per lane. Lane 4 g + 2 h + s has those of columns
+16 h + g and 16 h + g + 8, for the 16 k from 16 s on.
 """
 
 import numpy as np
