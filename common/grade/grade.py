@@ -167,7 +167,7 @@ class Grader:
         if departure:
             grade.findings.append(Finding("frame", departure))
         if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
-            grade.notes.append("the same code as the solution")
+            grade.notes.append("the same code as the solution, which is fine")
 
     def fresh(self, target: Exercise | Step) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""

@@ -38,7 +38,7 @@ def told():
         if seen:
             traced[kernel.name] = min(seen, key=telling)
     kernels = [kernel for kernel in KERNELS if kernel.name in traced]
-    asked = [Check(**place(kernel), engine="traced", depth="once") for kernel in kernels]
+    asked = [Check(**place(kernel), engine="traced", depth="once", algorithm=kernel.algorithm) for kernel in kernels]
     found = {}
     for kernel, (_, result) in zip(kernels, isolate.run(asked, True, PATIENCE), strict=True):
         step = next(one for one in catalog.steps() if one.ladder == kernel.ladder)

@@ -58,7 +58,7 @@ def require(verdict, kind, says):
 def test_a_solution_passes_and_an_unsolved_file_does_not(write, exercise):
     verdict = graded(write, exercise.name, solved(exercise.name))
     assert verdict.passed, verdict.reasons
-    assert verdict.notes[-1] == "the same code as the solution"
+    assert verdict.notes[-1] == "the same code as the solution, which is fine"
     unsolved = graded(write, exercise.name, exercise.path.read_text(encoding="utf-8"))
     assert not unsolved.passed
     assert not {one.kind for one in unsolved.findings} & {"unusable", "unjudged", "frame", "language"}
@@ -89,7 +89,7 @@ def test_a_verdict_tells_what_was_reached(write):
     assert verdict.notes == [
         "4.333 sectors for each request to global memory, at the line with the most, at most 5 allowed",
         "21,420 values read from global memory at M=17 N=35 K=18, at most 32,130 allowed",
-        "the same code as the solution",
+        "the same code as the solution, which is fine",
     ]
 
 

@@ -44,7 +44,7 @@ def sound(step, problem, seed=0):
     module, tracer = traced(step)
     tracer.forget()
     bench = TracedBench(module, problem, tracer)
-    assert complaints(check.check_bench(bench, check.Rules(seed, 1, step.precision))) == []
+    assert complaints(check.check_bench(bench, check.Rules(seed, 1, step.precision, step.algorithm))) == []
     assert tracer.faults() == []
 
 
@@ -121,7 +121,7 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
                 loaded = catalog.load(step.path, step.ladder, constants=tile)
                 assert vars(loaded).items() >= tile.items()
                 bench = TracedBench(loaded, problem, tracer)
-            verdict = check.check_once(bench, check.Rules(precision=step.precision))
+            verdict = check.check_once(bench, check.Rules(precision=step.precision, algorithm=step.algorithm))
         except ValueError:  # the step says that the tile does not fit the others
             continue
         taken += 1

@@ -2,7 +2,7 @@
 
 Here LANES threads share one element of C. Thread tx sums the products of k = tx, tx + LANES, ... and leaves its part
 in shared memory. Write how the parts become one sum in part[ty, 0], in as many rounds as LANES can be halved: in
-each round the first half of the threads adds what lies half a row further on. You need a barrier; say where.
+each round the first half of the threads adds what lies half a row further on. Place the one barrier it needs.
 Grade: python -m common grade 02.4
 """
 

@@ -1,8 +1,8 @@
 """Exercise 03.2, find the bug: right, with sums that are no registers.
 
-A thread computes the elements of its column in WPT neighbouring rows of the tile, from row ty * WPT on, and walks
-along them by range. Every name in capitals is a constant. The result is right, but the compiled kernel has a stack:
-acc went to local memory. What does the compiler not know here? Change at most 2 lines.
+A thread computes the elements of its column in WPT neighbouring rows of the tile, from row ty * WPT on. Every name
+in capitals is a constant. The result is right, but the compiled kernel has a stack: acc went to local memory. What
+does the compiler not know here? Change at most 2 lines.
 Grade: python -m common grade 03.2
 """
 

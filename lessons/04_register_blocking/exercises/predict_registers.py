@@ -1,8 +1,8 @@
 """Exercise 04.5, predict: registers, reads and warps of other tiles.
 
 Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%. A multiprocessor has
-65,536 registers, a quarter for each of its four schedulers, 233,472 bytes of shared memory (1,024 more than it asks
-for go with each block), and room for 64 warps.
+65,536 registers, a quarter for each of its four schedulers, 233,472 bytes of shared memory (each block takes 1,024
+more than it asks for), and room for 64 warps.
 Grade: python -m common grade 04.5
 """
 

@@ -9,7 +9,7 @@ Grade: python -m common grade 06.5
 BYTES = None  # of a stage with BLOCK_M = BLOCK_N = 128, BLOCK_K = 64
 STAGES = None  # that fit, if the block is alone on the multiprocessor
 STAGES_WIDE = None  # that fit with BLOCK_M = BLOCK_N = 256, BLOCK_K = 64, alone
-STAGES_OF_TWO = None  # that fit with 128 x 128 x 64, if two blocks share a multiprocessor
+STAGES_OF_TWO = None  # of each block, with 128 x 128 x 64, if two share a multiprocessor
 STAGES_OF_176 = None  # and with 176 x 128 x 64, if two blocks share it
 PAIRS_AHEAD = None  # pairs on their way while one is multiplied, with four stages
 
