@@ -29,6 +29,7 @@ class Right:
     ladder: str
     path: Path
     precision: str = catalog.PRECISIONS[0]
+    algorithm: str | None = None
 
 
 # Exercises that compute less than their ladder, as they say (conv2d_thin_halo: filters no larger than a tile); those
@@ -44,12 +45,13 @@ LESS = {
 def everything() -> list[Right]:
     """Every step, experiment and solution of an exercise that is for all shapes of its ladder."""
     kernels = [
-        Right(step.name, step.ladder, step.path, step.precision)
+        Right(step.name, step.ladder, step.path, step.precision, step.algorithm)
         for step in (*catalog.steps(), *catalog.experiments())
     ]
     solved = [one for one in exercises.everything() if one.kind != "predict" and one.name not in LESS]
     return kernels + [
-        Right(f"solutions/{one.name}", one.ladder, one.write_solution(), one.precision) for one in solved
+        Right(f"solutions/{one.name}", one.ladder, one.write_solution(), one.precision, one.algorithm)
+        for one in solved
     ]
 
 
@@ -74,6 +76,7 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
                 ladder=kernel.ladder,
                 shape=problem.shape(),
                 precision=kernel.precision,
+                algorithm=kernel.algorithm,
                 **fields,
             )
             for kernel, problem, fields in share

@@ -23,7 +23,9 @@ def test_a_step_is_traced_right_and_then_compiled(name):
     step, tracer = catalog.find(name), Tracer()
     problem = problems.FIRST[step.ladder]
     module = catalog.load(step.path, step.ladder)
-    verdict = check.check_bench(TracedBench(module, problem, tracer), check.Rules(0, 1, step.precision))
+    verdict = check.check_bench(
+        TracedBench(module, problem, tracer), check.Rules(0, 1, step.precision, step.algorithm)
+    )
     assert (verdict.findings, tracer.faults()) == ([], [])
     architecture = step.requires if step.requires and step.requires.endswith("a") else "9.0"
     for launch in codegen.distinct(codegen.launches(module, problem)):
