@@ -38,10 +38,8 @@ _NEEDED = ("matplotlib", "msgspec", "numba", "numba_cuda", "numpy", "rich")
 _BEFORE_3_11 = ("tomli",) if sys.version_info < (3, 11) else ()
 _missing = ", ".join(name for name in (*_NEEDED, *_BEFORE_3_11) if find_spec(name) is None)
 if _missing:
-    _all = (
-        "they are in .venv: `. .venv/bin/activate`, once"
-        if os.path.isdir(os.path.join(_ROOT, ".venv"))
-        else ("`make` without PYTHON=... installs all packages")
-    )
-    print(f"{sys.executable} lacks {_missing}: {_all}", file=sys.stderr)
+    _venv, _how = os.path.join(_ROOT, ".venv"), "`make` without PYTHON=... installs all packages"
+    if os.path.isdir(_venv) and os.path.dirname(os.path.dirname(os.path.abspath(sys.executable))) != _venv:
+        _how = "they are in .venv: `. .venv/bin/activate`, once"
+    print(f"{sys.executable} lacks {_missing}: {_how}", file=sys.stderr)
     raise SystemExit(2)

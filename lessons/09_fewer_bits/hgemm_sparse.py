@@ -113,7 +113,7 @@ def multiply(a_frag, b_frag, places, acc):
 @pasted
 @unroll
 def store_tile(c, tiles, warp, lane, acc, m0, n0, warp_m, warp_n, wide, full):
-    """The sums to the warp's tile, (warp_m, warp_n) within the block's, through shared memory, where they are turned.
+    """The sums, transposed through shared memory, to the warp's tile, (warp_m, warp_n) within the block's.
 
     full: all of it lies in C; wide: rows are aligned.
     """

@@ -16,7 +16,8 @@ from common.run.messages import Compile
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]
 ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search finds something
-STACK = {"conv3d_implicit_gemm_fast_division": 64}  # bytes: an experiment, with one number too many for 255 registers
+# bytes of stack, and spilled: an experiment, whose kernel has some numbers too many for 255 registers
+SPILLED = {"conv3d_implicit_gemm_fast_division": (64, 128)}
 TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
 EACH = one_of_each([step for step in FILES if step.name != ON_PURPOSE], lambda step: step.ladder)
 TRIED = [*some(EACH, len(EACH), 1), catalog.find(ON_PURPOSE)]
@@ -78,8 +79,9 @@ def test_compiles_without_float64_stack_or_spills(step):
     if "registers" not in code.kernels[0]:
         pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
     for kernel in code.kernels:
-        assert kernel["stack_bytes"] <= STACK.get(step.name, 0), kernel["kernel"]
-        assert kernel["spill_bytes"] == 0 or step.name in STACK, kernel["kernel"]
+        stack, spilled = SPILLED.get(step.name, (0, 0))
+        assert kernel["stack_bytes"] <= stack, kernel["kernel"]
+        assert kernel["spill_bytes"] <= spilled, kernel["kernel"]
         assert 8 <= kernel["registers"] <= 255
         assert sum(kernel["instructions"].values()) > 20
     if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
