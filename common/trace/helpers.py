@@ -94,11 +94,11 @@ def _added(shape: Shape, sums: list[Value], left: Array, b: list[Value], lanes: 
     return list(found.reshape(lanes, -1).T.copy())
 
 
-def unpacked(a: list[Value], places: Value, half: int, lanes: int) -> Array:
-    """A, 16 x 32 for each warp, of the values that lanes keep of it, and of the ``places`` that two members of each
-    group say they have; NaN where these are not in order."""
-    kept = _whole(a, SPARSE.a, (16, 16), lanes).reshape(-1, 16, 8, 2)
-    words = spread(places, (lanes,)).astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
+def unpacked(kept: Array, words: Array, half: int) -> Array:
+    """A, 16 x 32 for each warp, of the 16 x 16 values that are ``kept`` of it, and of the places that two members of
+    each group of lanes say these have in their ``words``; NaN where they are not in order."""
+    kept = kept.reshape(-1, 16, 8, 2).copy()
+    words = words.astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
     below, four, which = np.ogrid[:2, :4, :2]
     found = words[:, :, :, None, None, None] >> (16 * below + 4 * four + 2 * which) & 3  # warp, group, side, ...
     column = found.transpose(0, 3, 1, 2, 4, 5).reshape(-1, 16, 8, 2)
@@ -137,12 +137,13 @@ def dealt(rows: list[Value], lanes: int, transposed: bool = False) -> list[Value
     return found
 
 
-def gathered(elements: list[Value], lanes: int) -> list[Value]:
-    """The other way: each lane's row of four matrices that lanes hold as :func:`dealt` deals them, not transposed."""
+def gathered(elements: list[Value], lanes: int, transposed: bool = False) -> list[Value]:
+    """The other way: each lane's row, or column, of four matrices that lanes hold as :func:`dealt` deals them."""
     held = np.array([spread(element, (lanes,)) for element in elements])
     pairs = held.reshape(MATRICES, len(elements) // MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
-    rows = pairs.transpose(2, 0, 3, 4, 1).reshape(lanes, -1)
-    return list(rows.T.copy())
+    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, MATRICES, 8, 8)
+    rows = matrices.swapaxes(2, 3) if transposed else matrices
+    return list(rows.reshape(lanes, 8).T.copy())
 
 
 def nearest_tf32(value: Value) -> Value:
@@ -400,7 +401,8 @@ def mma_sp_m16n8k32(
     a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
     (words,) = _elements(state, line, places, p, 1, np.uint32)
     sums = _elements(state, line, acc, i, 4, FLOAT32)
-    found = _added(SPARSE, sums, unpacked(a, words, which, lanes), b, lanes)
+    left = unpacked(_whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
+    found = _added(SPARSE, sums, left, b, lanes)
     if state.ledger.recording:
         state.ledger.fma[line] += state.mask.warps * SPARSE.multiply_adds
     _give(state, line, acc, i, found)
@@ -432,15 +434,21 @@ _loading_matrices("ldmatrix4", transposed=False)
 _loading_matrices("ldmatrix4_transposed", transposed=True)
 
 
-@intrinsic
-def stmatrix4(state: State, line: int, tile: View, offset: Value, frag: View, i: Value) -> None:
-    _require_warps(state, line, "stmatrix4")
-    if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
-        raise state.error(line, f"{tile.name} is no float16 in shared memory, where stmatrix4 stores")
-    rows = gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers))
-    views.spread_taint(state)
-    place, wrong = tile.place_flat(state, offset, 8, line, "written")
-    tile.storage.write(state, tile, place, rows, wrong, line)
+def _storing_matrices(name: str, transposed: bool) -> None:
+    def store(state: State, line: int, tile: View, offset: Value, frag: View, i: Value) -> None:
+        _require_warps(state, line, name)
+        if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
+            raise state.error(line, f"{tile.name} is no float16 in shared memory, where {name} stores")
+        rows = gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
+        views.spread_taint(state)
+        place, wrong = tile.place_flat(state, offset, 8, line, "written")
+        tile.storage.write(state, tile, place, rows, wrong, line)
+
+    intrinsic(store, name)
+
+
+_storing_matrices("stmatrix4", transposed=False)
+_storing_matrices("stmatrix4_transposed", transposed=True)
 
 
 @intrinsic

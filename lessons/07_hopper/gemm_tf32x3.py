@@ -25,7 +25,7 @@ from lessons.toolkit.memory import VECTOR, aligned
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
-clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
 splitting = importlib.import_module("lessons.07_hopper.helpers.tf32_split")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part
@@ -83,7 +83,7 @@ def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
 
 
 split_a = splitting.splitting(ROW, K_STEPS)
-leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
+leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 @jit(THREADS, cluster=CLUSTER)

@@ -4,7 +4,7 @@ Previous step: hconv3d_mma
 New idea: a tensor map of the kind "im2col" knows the image, its padding and stride. One request names the first
     pixel of a tile and a tap; the engine finds the pixels that follow, past the ends of rows and images, and writes
     zeros where a window hangs over the edge. No table, no mask, no thread that works out an address. What multiplies
-    is hgemm_clustered without its clusters: multicast of filters gained nothing here. Tiles differ with the layer
+    is hgemm_tma_stores. Tiles differ with the layer
     (helpers/im2col_plan.py); where filters are few, all of them stay in shared memory. Few filters on a large layer:
     a kernel of its own (helpers/few_filters.py) makes pixels the columns, and lets the taps of a row share pixels.
 Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads;
@@ -26,7 +26,7 @@ from lessons.toolkit.maps import Maps
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
-clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 multiplying = importlib.import_module("lessons.07_hopper.helpers.im2col_products")
 planning = importlib.import_module("lessons.07_hopper.helpers.im2col_plan")
 walk = importlib.import_module("lessons.07_hopper.helpers.im2col_walk")
@@ -40,7 +40,7 @@ FEW, SLABS = planning.FEW, planning.SLABS
 MAPS = Maps()
 prepare = unaligned.prepare  # the filter, and the table that hconv3d_mma needs
 FP16 = planning.Kind(
-    2, 16, float16, hopper.half_tiles, hopper.wgmma_f16, hopper.wgmma_f16_registers, clustered.leave_part, tf32=False
+    2, 16, float16, hopper.half_tiles, hopper.wgmma_f16, hopper.wgmma_f16_registers, stores.leave_part, tf32=False
 )
 
 
@@ -62,7 +62,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     PARTS = BLOCK_N // kind.row  # boxes that a row of results leaves in
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
-    leave = clustered.leaving(leave_part, kind.row, PARTS, PENDING)
+    leave = stores.leaving(leave_part, kind.row, PARTS, PENDING)
     next_channels, stay = walk.walking(BLOCK_K), walk.staying(layout, BYTES, BLOCK_K, RESIDENT)
     ACC, FRAG, rows_at, consume = multiplying.products(kind, layout, BANDS, BLOCK_N, BLOCK_K, RESIDENT)
 

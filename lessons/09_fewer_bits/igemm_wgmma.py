@@ -5,7 +5,7 @@ Builds on: hgemm_specialised
 New idea: `wgmma` multiplies 64 x 32 by 32 x N of int8, in the time that it takes for half as many k of float16. Of
     8-bit values it takes both operands K-major alone, so a tile of B is one box of the transpose, 256 rows of 128
     bytes, where float16 needed four panels. What a kernel has to know of its values is a `Kind`; the rest, producer,
-    consumers, stages, barriers, is hgemm_specialised. Sums leave through the copy engine, as in hgemm_clustered: to
+    consumers, stages, barriers, is hgemm_specialised. Sums leave through the copy engine, as in hgemm_tma_stores: to
     the engine and in shared memory four values are a word, and so is each sum. Where rows of C are not multiples of
     16 bytes, or sums are finished first, they are stored from registers.
     Where rows of A are not multiples of 16 bytes, `launch` runs igemm_mma.
@@ -28,7 +28,7 @@ from lessons.toolkit.pasted import pasted
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.igemm_mma")
-clustered = importlib.import_module("lessons.07_hopper.hgemm_clustered")
+stores = importlib.import_module("lessons.07_hopper.hgemm_tma_stores")
 leave_part = importlib.import_module("lessons.07_hopper.conv3d_tf32_im2col").leave_part  # of values of 4 bytes
 
 REQUIRES = "9.0a"
@@ -47,7 +47,7 @@ THREADS = (1 + CONSUMERS) * 128
 ROW = BLOCK_K // 4  # words of a row of a tile
 A_SIZE = BLOCK_M * ROW  # words of a tile of A
 STAGE = (BLOCK_M + BLOCK_N) * BLOCK_K  # bytes of a pair
-WARP_M, SLABS = clustered.WARP_M, clustered.SLABS
+WARP_M, SLABS = stores.WARP_M, stores.SLABS
 SLAB, LEAVING = WARP_M * ROW, STAGES * STAGE // 4  # words of a box of results on its way; where these lie
 SHARED_BYTES = 4 * (LEAVING + CONSUMERS * 4 * SLABS * SLAB)
 EIGHT_ROWS = 8 * BLOCK_K  # bytes that a pattern of the swizzle takes
@@ -55,7 +55,7 @@ K_STEPS = BLOCK_K // MMA_K
 K_STEP = MMA_K >> 4  # from one k to the next, as descriptors count
 ACC = BLOCK_N // 2  # sums of a thread
 EIGHTS = BLOCK_N // 8  # columns of results, eight at a time
-leave = clustered.leaving(leave_part, ROW, BLOCK_N // ROW)
+leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 
 class Kind(NamedTuple):

@@ -54,6 +54,24 @@ def fence_async(typing_context):
     return types.void(), ptx.instruction("fence.proxy.async.shared::cta;", "")
 
 
+@intrinsic
+def stmatrix4_transposed(typing_context, tile, offset, frag, i):
+    """mma.stmatrix4 of matrices that are turned on their way: each lane says where a *column* of them goes, as a row.
+
+    So sums whose fragments are of C transposed come to lie as rows of C.
+    """
+
+    def generate(context, builder, signature, args):
+        address = ptx.shared_address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
+        first = ptx.pointer(context, builder, signature.args[2], args[2], args[3], WORD)
+        held = [builder.load(word, align=2) for word in ptx.words(builder, first, 4)]
+        text = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};"
+        ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", [address, *held])
+        return context.get_dummy_value()
+
+    return types.void(tile, offset, frag, i), generate
+
+
 # --- barriers that count bytes ---
 
 
@@ -167,10 +185,11 @@ def descriptor(typing_context, tiles, offset, leading, stride):
     return types.uint64(tiles, offset, leading, stride), generate
 
 
-def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT):
+def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT, half=None):
     """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
 
     `registers`: those of a thread that A is in; 0: it is in shared memory. `sums_of`: FLOAT, or WORD of integers.
+    `half`: of a sparse A, which lanes say where its values belong; the word is the argument before the last.
     """
     scales = ", 1, 1" if sums_of is FLOAT else ""  # of A and B, which integers do not have
     result = "=f" if sums_of is FLOAT else "=r"
@@ -194,16 +213,18 @@ def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT):
             else:
                 left = [args[b_at - 1]]
             flag = [] if add is True else [builder.zext(args[-1], WORD)]
-            names = [f"${n}" for n in range(count + len(left) + 1)]
-            a = names[count : count + len(left)]
-            text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
+            places = [] if half is None else [args[-2]]
+            names = [f"${n}" for n in range(count + len(left) + 1 + len(places))]
+            a, b = names[count : count + len(left)], ", ".join(names[count + len(left) :])
+            text = "wgmma.mma_async." + ("sp." if places else "") + "sync.aligned."
+            text += f"{shape.format(N=columns)} {{{', '.join(names[:count])}}}, "
             text += f"{{{', '.join(a)}}}" if registers else a[0]
-            text += f", {names[-1]}, {'add' if flag else 1}{scales}{modifiers};"
+            text += f", {b}{f', {half}' if places else ''}, {'add' if flag else 1}{scales}{modifiers};"
             if flag:
-                text = f"{{ .reg .pred add; setp.ne.u32 add, ${2 * count + len(left) + 1}, 0; {text} }}"
-            constraints = [result] * count + ["r" if registers else "l"] * len(left) + ["l"]
+                text = f"{{ .reg .pred add; setp.ne.u32 add, ${count + len(names)}, 0; {text} }}"
+            constraints = [result] * count + ["r" if registers else "l"] * len(left) + ["l"] + ["r"] * len(places)
             constraints += [*map(str, range(count)), *("r" for _ in flag), "~{memory}"]
-            operands = [*left, args[b_at], *(builder.load(one) for one in sums), *flag]
+            operands = [*left, args[b_at], *places, *(builder.load(one) for one in sums), *flag]
             found = ptx.assembly(
                 builder, ir.LiteralStructType([sums_of] * count), text, ",".join(constraints), operands
             )
@@ -213,6 +234,7 @@ def _wgmma(shape, modifiers, registers=0, sums_of=FLOAT):
 
         kinds = list(given)
         kinds[b_at if registers else b_at - 1 : b_at + 1] = [types.uint64] * (1 if registers else 2)
+        kinds += [] if half is None else [types.uint32]
         return types.void(*kinds, types.literal(True) if add is True else types.boolean), generate
 
     return typed
@@ -267,6 +289,23 @@ def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
 def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N, add=True):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(add, acc, i, frag, j, tiles, b, N)
+
+
+@intrinsic
+def wgmma_sp_f16_0(typing_context, acc, i, tiles, a, b, N, places, add=True):
+    """Start the warpgroup's acc[i:i+N/2] += A (64 x 32, of which two of every four along k are kept) @ B (32 x N),
+    float16, K-major; what is kept of A, 64 x 16, at descriptor a.
+
+    places, uint32, says where kept values belong, as for sparse.mma_sp_m16n8k32: each warp about its 16 rows; of the
+    lanes of a group members 0 and 1 are asked, here for columns 0-15 and 16-31. Sums as in wgmma_f16.
+    """
+    return _wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", half=0)(add, acc, i, tiles, a, b, N)
+
+
+@intrinsic
+def wgmma_sp_f16_1(typing_context, acc, i, tiles, a, b, N, places, add=True):
+    """wgmma_sp_f16_0 with the places that members 2 and 3 of a group have."""
+    return _wgmma("m64n{N}k32.f32.f16.f16", ", 0, 0", half=1)(add, acc, i, tiles, a, b, N)
 
 
 @intrinsic

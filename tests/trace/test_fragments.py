@@ -202,3 +202,18 @@ def test_stmatrix_stores_rows_as_ldmatrix_loads_them(write):
     line = numbered(STORED, "stmatrix4(")
     (stored,) = [one for one in found.main.select("shared", "write") if one.line == line]
     assert (stored.requests, stored.per_request) == (1, 4.0)
+
+
+def test_stmatrix_transposed_stores_columns(write):
+    text = STORED.replace("import ldmatrix4, stmatrix4", "import ldmatrix4").replace(
+        "stmatrix4(", "stmatrix4_transposed("
+    )
+    text = text.replace(
+        "from lessons.toolkit.mma",
+        "from lessons.toolkit.hopper import stmatrix4_transposed\nfrom lessons.toolkit.mma",
+    )
+    problem = problems.Hgemm(M=1, N=256, K=1)
+    found = traced(write("hgemm_stored.py", text), problem)
+    assert found.faults == []
+    matrices = inputs.integers(problem, 0)[1].reshape(4, 8, 8).swapaxes(1, 2)
+    np.testing.assert_array_equal(found.output, matrices.reshape(32, 8)[::-1].reshape(1, 256))

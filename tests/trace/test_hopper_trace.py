@@ -481,7 +481,7 @@ def test_a_kernel_without_stages_has_no_picture():
 
 
 def test_a_block_is_traced_with_its_cluster():
-    step = catalog.find("hgemm_clustered")
+    step = catalog.find("hgemm_multicast")
     found = trace.run(
         catalog.load(step.path, step.ladder), problems.Hgemm(M=512, N=512, K=128), block=(3, 0, 0), every=False
     )

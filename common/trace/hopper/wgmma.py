@@ -54,6 +54,7 @@ class Form(NamedTuple):
     registers: bool = False
     sums: Any = FLOAT32
     packed: Any = None  # tiles are of words: what a word holds four of; depth counts words
+    half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
 
     @property
     def held(self) -> int:
@@ -67,6 +68,7 @@ TF32 = Form("wgmma_tf32", 8, FLOAT32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=e4m3.CODES)
 INT32 = np.dtype(np.int32)
 S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
+SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for half in range(2)]
 
 
 class Sums:
@@ -131,6 +133,7 @@ class Product:
     fragment: _Fragment | None
     line: int
     add: bool = True  # or does it take the place of the sums?
+    words: Any = None  # of the warpgroup's lanes: where the kept values of a sparse A belong
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
     def carry_out(self, state: State) -> None:
@@ -139,6 +142,9 @@ class Product:
         right = self.tiles.data[self.b]
         if self.form.packed:
             left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
+        elif self.form.half is not None:
+            kept = left.astype(np.float64).reshape(-1, 16, 16)
+            left = helpers.unpacked(kept, self.words, self.form.half).reshape(ROWS, -1)
         elif self.form.dtype == FLOAT32:
             left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         matrix = self.sums.matrix
@@ -219,7 +225,8 @@ def _operand(
     """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
     storage: Tiles = tiles.storage
     descriptor = Descriptor.of(bits)
-    size, depth, along_n = form.dtype.itemsize, form.depth, side == "B" and form.rows
+    size, along_n = form.dtype.itemsize, side == "B" and form.rows
+    depth = form.depth // 2 if side == "A" and form.half is not None else form.depth
     groups = depth // 8 if along_n else (ROWS if side == "A" else columns) // 8
     text = descriptor.wrong(groups, any_row=side == "B" and not along_n and form is F16)
     if text:
@@ -244,7 +251,7 @@ def _operand(
 
 def _start(
     state: State, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
-    add: Value, j: Value = 0,
+    add: Value, j: Value = 0, places: Value = 0,
 ) -> None:  # fmt: skip
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on.
 
@@ -273,7 +280,8 @@ def _start(
         _fenced(state, line, acc, first, count, lead)
         adds = bool(_same(state, line, form.name, add, lead, "answers to whether it adds"))
         sums = _sums(state, acc, first, columns, lead, line, adds)
-        product = Product(form, sums, tiles.storage, left, right, fragment, line, adds)
+        words = spread(places, (len(state.lane_numbers),))[lead : lead + WARPGROUP]
+        product = Product(form, sums, tiles.storage, left, right, fragment, line, adds, words)
         _begin(state, line, tiles, product, lead)
 
 
@@ -328,7 +336,7 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
     if not ledger.recording or not groups:
         return
     ledger.fma[line] += groups * ROWS * columns * form.depth * (4 if form.packed else 1)
-    held = (0 if form.registers else ROWS) + columns
+    held = (0 if form.registers else ROWS if form.half is None else ROWS // 2) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
     tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
@@ -379,10 +387,18 @@ def _register(form: Form) -> None:
     ) -> None:  # fmt: skip
         _start(state, line, form, acc, i, tiles, frag, b, N, add, j)
 
-    intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
+    def of_sparse(
+        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int, places: Value,
+        add: Value = True,
+    ) -> None:  # fmt: skip
+        _start(state, line, form, acc, i, tiles, a, b, N, add, places=places)
+
+    taken = of_registers if form.registers else of_tiles if form.half is None else of_sparse
+    intrinsic(taken, form.name, engines=True)
 
 
-_register(E4M3)
+for _form in (E4M3, *SPARSE):
+    _register(_form)
 for _form in (F16, F16_ROWS, TF32, S8):
     _register(_form)
     _register(_form._replace(name=f"{_form.name}_registers", registers=True))

@@ -15,7 +15,8 @@ from lessons.toolkit.maps import Maps
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 tma = import_module("lessons.07_hopper.hgemm_tma")
 specialised = import_module("lessons.07_hopper.hgemm_specialised")
-clustered = import_module("lessons.07_hopper.hgemm_clustered")
+pairs = import_module("lessons.07_hopper.helpers.pairs")
+stores = import_module("lessons.07_hopper.hgemm_tma_stores")
 operand = import_module("lessons.07_hopper.hgemm_register_operand")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
@@ -191,24 +192,24 @@ def pipeline():
 
 
 def cluster():
-    """What each block of a pair of hgemm_clustered asks for, and in whose stage it arrives."""
+    """What each block of a pair of hgemm_multicast asks for, and in whose stage it arrives."""
     figure, axes = canvas.new_figure(9.6, 4.0)
     width, gap = 8.0, 3.0
-    share = clustered.PARTS // clustered.CLUSTER  # panels that one block asks for
-    for rank in range(clustered.CLUSTER):
+    share = stores.PARTS // pairs.CLUSTER  # panels that one block asks for
+    for rank in range(pairs.CLUSTER):
         left = rank * (width + gap)
         outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
-        label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {clustered.STAGE_BYTES:,} bytes", size=9.5)
+        label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {stores.STAGE_BYTES:,} bytes", size=9.5)
         box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
         label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
-        for panel in range(clustered.PARTS):
+        for panel in range(stores.PARTS):
             asker = panel // share
             box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
             label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
         box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
         label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
         axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
-        for to in range(clustered.CLUSTER):
+        for to in range(pairs.CLUSTER):
             end = to * (width + gap) + 2.8 + (rank * share + share / 2) * 1.3
             axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
     note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."

@@ -1,12 +1,12 @@
-"""hgemm_clustered: results leave through the copy engine; and two blocks share what they both read.
+"""hgemm_tma_stores: results leave through the copy engine, while the next tile is multiplied.
 
 Previous step: hgemm_specialised
-New idea: sums go to shared memory, and the copy engine writes them in whole rows, clipped at the edges, while the
-    next tile is multiplied. That is the step's gain. Its name comes from a second idea, which gained nothing: blocks
-    run in pairs, a *cluster*, and share the tile of B that both need (helpers/pairs.py).
+New idea: a lane holds pairs of neighbouring sums in many rows, and so far stored each pair by itself. Now a warp
+    writes 16 x 64 of its sums to a *slab* of shared memory, and the copy engine copies slabs to C in whole rows,
+    clipped at the edges. The warp goes on with the next tile meanwhile.
     Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
-Loads per FMA: (128 + 128) / (128 * 256) values from L2 in place of (128 + 256) / (128 * 256).
-Run: python -m lessons.07_hopper hgemm_clustered
+Loads per FMA: as in hgemm_specialised.
+Run: python -m lessons.07_hopper hgemm_tma_stores
 """
 
 import importlib
@@ -20,15 +20,15 @@ from lessons.toolkit.memory import aligned, store2_rounded
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
-following = importlib.import_module("lessons.07_hopper.hgemm_tma").following
-pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
+specialised = importlib.import_module("lessons.07_hopper.hgemm_specialised")
+following, load_tiles = specialised.following, specialised.load_tiles
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 8  # rows of pairs of tiles that are computed together and share columns of B in L2
+GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
-TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
+TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
@@ -53,9 +53,15 @@ A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to t
 N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
 ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
-CLUSTER = pairs.CLUSTER  # blocks that share tiles of B
-locate = pairs.locating(GROUP_M, BLOCK_M, BLOCK_N)
-load_tiles = pairs.loading(BLOCK_M, BLOCK_N, BLOCK_K, ROW)
+
+
+@inlined
+def locate(tile, blocks_m, blocks_n):
+    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
+    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
+    m = group * uint32(GROUP_M)
+    rows = min(blocks_m - m, uint32(GROUP_M))
+    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
 
 
 @inlined
@@ -99,44 +105,42 @@ def leaving(leave_part, ROW, PARTS, PENDING=SLABS - 1):
 leave = leaving(leave_part, ROW, PARTS)
 
 
-@jit(THREADS, cluster=CLUSTER)
+@jit(THREADS)
 @unroll
-def hgemm_clustered(a_map, b_map, c_map, M, N, K):
+def hgemm_tma_stores(a_map, b_map, c_map, M, N, K):
     tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
     filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
     acc = cuda.local.array(ACC, float32)
-    blocks_m = uint32((M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M))
-    blocks_n = uint32((N + BLOCK_N - 1) // BLOCK_N)
-    first, end, clusters = cuda.blockIdx.x // CLUSTER, blocks_m * blocks_n, cuda.gridDim.x // CLUSTER
+    blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
+    first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
     steps = int32((K + BLOCK_K - 1) // BLOCK_K)
-    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
+    thread = uint32(cuda.threadIdx.x)
     warpgroup = thread // uint32(128)
     if thread == 0:
-        hopper.open_stages(filled, emptied, STAGES, CLUSTER * CONSUMERS)
+        hopper.open_stages(filled, emptied, STAGES, CONSUMERS)
         hopper.publish_barriers()
-    hopper.cluster_sync()
+    cuda.syncthreads()
 
     stage, parity = uint32(0), uint32(0)
     if warpgroup == uint32(CONSUMERS):
         # stage: one thread, whenever a stage is empty
         hopper.give_registers(FEW)
         if thread == uint32(CONSUMERS * 128):
-            for tile in range(int32(first), int32(end), int32(clusters)):
-                m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
+            for tile in range(int32(first), int32(end), int32(blocks)):
+                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
                 for step in range(steps):
                     hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
-                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
+                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
                     stage, parity = following(stage, parity, STAGES)
     else:
         hopper.take_registers(MANY)
         # locate: the warpgroup's 64 rows of the first tile of A, the first tile of B, and where the warp's sums leave
         a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
         b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
-        tells = thread % uint32(128)  # which block this thread tells that a stage is empty
-        warp, lane = thread // uint32(32), thread % uint32(32)
+        leads, warp, lane = thread % uint32(128) == uint32(0), thread // uint32(32), thread % uint32(32)
         own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
-        for tile in range(int32(first), int32(end), int32(clusters)):
-            m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
+        for tile in range(int32(first), int32(end), int32(blocks)):
+            m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
             for part in unrolled(PARTS):
                 for j in range(PART):
                     acc[part * PART + j] = float32(0.0)
@@ -154,18 +158,18 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
                         hopper.wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
                 hopper.wgmma_commit()
                 hopper.wgmma_wait(1)
-                if step > 0:
-                    pairs.release(emptied, before, tells)
+                if leads and step > 0:
+                    hopper.barrier_arrive(emptied, before)
                 before = stage
                 stage, parity = following(stage, parity, STAGES)
             hopper.wgmma_wait(0)
-            pairs.release(emptied, before, tells)
+            if leads:
+                hopper.barrier_arrive(emptied, before)
 
             # store
             leave(c_map, m0, warp * uint32(WARP_M), n0, tiles, own, acc, 0, lane)
         if lane == 0:
             hopper.tma_wait_read(0)
-    hopper.cluster_sync()  # a block that ended would take its shared memory with it
 
 
 def launch(a, b, c):
@@ -174,5 +178,5 @@ def launch(a, b, c):
     M, N = c.shape
     a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(b, (BLOCK_K, ROW))
     c_map = MAPS.tiled(c, (WARP_M, ROW))
-    blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
-    hgemm_clustered[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])
+    blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
+    hgemm_tma_stores[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])

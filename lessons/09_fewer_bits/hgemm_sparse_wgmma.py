@@ -1,0 +1,177 @@
+"""hgemm_sparse_wgmma: sparse weights on Hopper: the whole pipeline of lesson 07, and both operands in shared memory.
+
+Previous step: hgemm_sparse
+Builds on: hgemm_tma_stores
+New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which 64 x 16 are kept, by 32 x 256, in the time of
+    a dense one of half the k. Where the kept values belong, each lane loads as a word for 64 k, two stages ahead. As
+    fast as it multiplies, it takes A from L2: so two blocks, whose weights are other ones, share tiles of A
+    (multicast). The product is the transpose of C: `stmatrix` turns sums on their way to shared memory.
+    Weights are packed as for hgemm_sparse. Where rows of A or C are not multiples of 16 bytes, `launch` runs that.
+Loads per FMA: (64 / 2 + 128 / 2) / (64 * 256) values of L2 for a block's 128 x 256 weights and rows of A.
+Run: python -m lessons.09_fewer_bits hgemm_sparse_wgmma
+"""
+
+import importlib
+
+from numba import cuda, float32, int32, uint32, uint64
+from numba.types import float16
+
+from lessons.toolkit import hopper
+from lessons.toolkit.grid import jit
+from lessons.toolkit.maps import Maps
+from lessons.toolkit.memory import aligned
+from lessons.toolkit.mma import to_half
+from lessons.toolkit.unroll import inlined, unroll, unrolled
+
+unaligned = importlib.import_module("lessons.09_fewer_bits.hgemm_sparse")
+pairs = importlib.import_module("lessons.07_hopper.helpers.pairs")
+
+REQUIRES = "9.0a"
+ALGORITHM = "2:4"
+BLOCK_N, BLOCK_M, BLOCK_K = 128, 256, 64  # columns of B, the left operand's rows; rows of A
+STAGES = 5  # pairs of tiles in shared memory
+GROUP_N = 4  # pairs of tiles along n that are computed together and share rows of A in L2
+FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+TUNABLES = {"STAGES": (3, 4, 5), "GROUP_N": (2, 4, 8, 16)}
+
+MMA_N, MMA_K = 64, 32  # rows and k of the left operand that one instruction multiplies; its columns are BLOCK_M
+KEPT = BLOCK_K // 2  # values of a row of a tile of B
+BYTES = 2  # of a value
+MAPS = Maps()
+if BLOCK_N != 2 * MMA_N or BLOCK_M != 256 or BLOCK_K != 64 or STAGES < 2:
+    raise ValueError(f"{BLOCK_N=} must be 128, {BLOCK_M=} 256, {BLOCK_K=} 64, {STAGES=} 2 or more")
+CONSUMERS = BLOCK_N // MMA_N  # warpgroups
+THREADS = (1 + CONSUMERS) * 128
+B_SIZE, STAGE = BLOCK_N * KEPT, BLOCK_N * KEPT + BLOCK_M * BLOCK_K  # values of a tile of B, of a pair
+SHARE = BLOCK_M // pairs.CLUSTER  # rows of a tile of A that one block asks for
+WARP_N, PART = 16, 32  # columns of results of a warp; rows of them that leave together
+SLAB, SLABS = PART * WARP_N, 2  # values of them; of a warp, one is written while the other one leaves
+LEAVING = STAGES * STAGE  # where slabs lie
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_N // WARP_N * SLABS * SLAB)
+B_ROWS, A_ROWS = 8 * KEPT * BYTES, 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes of a tile
+B_STEP, A_STEP = MMA_K // 2 * BYTES >> 4, MMA_K * BYTES >> 4  # from one k to the next, as descriptors count
+ACC, PARTS = BLOCK_M // 2, BLOCK_M // PART  # sums of a thread
+AHEAD = 2  # stages that words are loaded ahead
+locate = pairs.locating(GROUP_N, BLOCK_N, BLOCK_M)
+
+
+@inlined
+def load_tiles(tiles, bars, stage, b_map, a_map, n0, m0, k0, rank):
+    """Ask for the tile of B from k0 on, and for a share of A's, for both; what lies outside counts as zero."""
+    start = stage * uint32(STAGE)
+    hopper.barrier_expect(bars, stage, STAGE_BYTES)
+    hopper.tma_load2(tiles, start, b_map, bars, stage, n0, k0 // uint32(2))
+    first = rank * uint32(SHARE)
+    at = start + uint32(B_SIZE) + first * uint32(BLOCK_K)
+    hopper.tma_load2_multicast(tiles, at, a_map, bars, stage, m0 + first, k0, pairs.ALL)
+
+
+@inlined
+@unroll
+def leave(c_map, m0, n0, tiles, own, acc, half, lane):
+    """The warp's 16 columns of C from (m0, n0) on, PART rows at a time; its slabs begin at tiles[own]."""
+    row, piece = lane // uint32(16) * uint32(8) + lane % uint32(8), lane // uint32(8) % uint32(2)
+    swizzled = row * uint32(WARP_N) + (piece ^ row // uint32(4) % uint32(2)) * uint32(8)
+    for part in unrolled(PARTS):
+        slab = own + uint32(part % SLABS * SLAB)
+        if lane == 0:
+            hopper.tma_wait_read(SLABS - 1)  # what lay here has left
+        cuda.syncwarp()
+        for j in unrolled(PART // 16):
+            for i in unrolled(8):
+                half[i] = to_half(acc[part * (PART // 2) + 8 * j + i])
+            hopper.stmatrix4_transposed(tiles, slab + uint32(16 * WARP_N * j) + swizzled, half, 0)
+        hopper.fence_async()
+        cuda.syncwarp()
+        if lane == 0:
+            hopper.tma_store2(c_map, int32(m0) + int32(part * PART), int32(n0), tiles, slab)
+            hopper.tma_commit()
+
+
+@jit(THREADS, cluster=pairs.CLUSTER)
+@unroll
+def hgemm_sparse_wgmma(a_map, b_map, places, c_map, M, N, K):
+    tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    half = cuda.local.array(8, float16)
+    blocks_n = uint32((N + pairs.CLUSTER * BLOCK_N - 1) // (pairs.CLUSTER * BLOCK_N))
+    blocks_m = uint32((M + BLOCK_M - 1) // BLOCK_M)
+    first, end, clusters = cuda.blockIdx.x // pairs.CLUSTER, blocks_n * blocks_m, cuda.gridDim.x // pairs.CLUSTER
+    steps = int32((K + BLOCK_K - 1) // BLOCK_K)
+    thread, rank = uint32(cuda.threadIdx.x), hopper.cluster_rank()
+    warpgroup = thread // uint32(128)
+    if thread == 0:
+        hopper.open_stages(filled, emptied, STAGES, pairs.CLUSTER * CONSUMERS)
+        hopper.publish_barriers()
+    hopper.cluster_sync()
+
+    stage, parity = uint32(0), uint32(0)
+    if warpgroup == uint32(CONSUMERS):
+        # stage: one thread, whenever a stage is empty
+        hopper.give_registers(FEW)
+        if thread == uint32(CONSUMERS * 128):
+            for tile in range(int32(first), int32(end), int32(clusters)):
+                n0, m0 = locate(uint32(tile), blocks_n, blocks_m, rank)
+                for step in range(steps):
+                    hopper.barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    load_tiles(tiles, filled, stage, b_map, a_map, n0, m0, uint32(step) * uint32(BLOCK_K), rank)
+                    stage, parity = hopper.next_stage(stage, parity, STAGES)
+    else:
+        hopper.take_registers(MANY)
+        # locate: the warpgroup's 64 rows of the first tile of B, the first tile of A, the lane's words, and where the
+        # warp's sums leave. Members 0 and 1 of a group of lanes have the words of 32 k, the others those of the next
+        b_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_N * KEPT), 0, B_ROWS)
+        a_at = hopper.descriptor(tiles, B_SIZE, 0, A_ROWS)
+        tells = thread % uint32(128)  # which block this thread tells that a stage is empty
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
+        member = lane % uint32(4)
+        which = member // uint32(2)
+        word = lane // uint32(4) * uint32(4) + warp % uint32(2) * uint32(2) + member % uint32(2)
+        for tile in range(int32(first), int32(end), int32(clusters)):
+            n0, m0 = locate(uint32(tile), blocks_n, blocks_m, rank)
+            said = n0 // uint32(32) + warp // uint32(2)
+            for i in range(ACC):
+                acc[i] = float32(0.0)
+            now, then = places[said, which, word], places[said, uint32(min(1, steps - 1)) * uint32(2) + which, word]
+            before = stage
+            for step in range(steps):
+                following = places[said, uint32(min(step + AHEAD, steps - 1)) * uint32(2) + which, word]
+                hopper.barrier_wait(filled, stage, parity)
+
+                # multiply: started here; the one before it has ended, and its stage may be filled again
+                hopper.wgmma_fence()
+                moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+                hopper.wgmma_sp_f16_0(acc, 0, tiles, b_at + moved, a_at + moved, BLOCK_M, now)
+                b_k, a_k = b_at + moved + uint64(B_STEP), a_at + moved + uint64(A_STEP)
+                hopper.wgmma_sp_f16_1(acc, 0, tiles, b_k, a_k, BLOCK_M, now)
+                hopper.wgmma_commit()
+                hopper.wgmma_wait(1)
+                if step > 0:
+                    pairs.release(emptied, before, tells)
+                before = stage
+                stage, parity = hopper.next_stage(stage, parity, STAGES)
+                now, then = then, following
+            hopper.wgmma_wait(0)
+            pairs.release(emptied, before, tells)
+
+            # store
+            leave(c_map, m0, n0 + warp * uint32(WARP_N), tiles, own, acc, half, lane)
+        if lane == 0:
+            hopper.tma_wait_read(0)
+    hopper.cluster_sync()  # a block that ended would take its shared memory with it
+
+
+prepare = unaligned.prepare  # B, pruned: what is kept, and where it belongs
+
+
+def launch(a, weights, c):
+    kept, places = weights
+    if not aligned(a, c):
+        return unaligned.launch(a, weights, c)
+    M, N = c.shape
+    b_map, a_map = MAPS.tiled(kept, (BLOCK_N, KEPT)), MAPS.tiled(a, (SHARE, BLOCK_K))
+    c_map = MAPS.tiled(c, (PART, WARP_N))
+    blocks = hopper.persistent(-(-N // (pairs.CLUSTER * BLOCK_N)) * -(-M // BLOCK_M), pairs.CLUSTER)
+    hgemm_sparse_wgmma[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, places, c_map, M, N, a.shape[1])
