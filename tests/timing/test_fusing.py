@@ -116,9 +116,10 @@ def test_a_pair_of_convolutions_is_timed_with_its_own_first_half_and_with_two_of
         called.append(f"by {weight.shape}")
 
     torch = SimpleNamespace(
-        randn=lambda shape, device: Tensor(shape=shape), nn=SimpleNamespace(functional=SimpleNamespace(conv2d=conv2d)),
+        randn=lambda shape, device: Tensor(shape=shape),
         relu_=lambda tensor: called.append("relu") or tensor,
-    )  # fmt: skip
+        nn=SimpleNamespace(functional=SimpleNamespace(conv2d=conv2d)),
+    )
     made = {}
 
     def eager(problem, ways, watch):
