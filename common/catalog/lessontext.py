@@ -32,7 +32,7 @@ class Remark(Struct, frozen=True):
 
 
 class Epilogues(Struct, frozen=True):
-    """The module whose epilogues are timed, ``ways``, and by step the presets."""
+    """The module whose epilogues are timed, ``ways``, and by step the presets, which no other module has."""
 
     ways: str
     steps: dict[str, list[str]]

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ ACROSS = Conv3d(N=1, C=16, D=1, H=6, W=5, K=72, T=1, R=3, S=3), 300
 WIDEST = Conv3d(N=1, C=16, D=1, H=4, W=5, K=130, T=1, R=3, S=1), 530
 ONE = Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1), 1
 CASES = [RAGGED, TALL, ACROSS, WIDEST, ONE]
+MANY = Conv3d(N=5, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1), 256  # for a GPU
 
 
 class Pair:
@@ -44,14 +47,18 @@ class Pair:
         after = Conv3d(N=N, C=C, D=D, H=H, W=W, K=len(self.second), T=1, R=1, S=1)
         return reference.full(on_ladder("hconv3d", after), sums.astype(np.float16), self.second).astype(np.float16)
 
-    def found(self, finish=None, module=conv_pair):
-        """What the kernel gives, and the kinds of faults that the tracer saw."""
+    def run(self, finish=None, module=conv_pair):
+        """What the kernel gives."""
+        x, filt, second, bias = map(cuda.to_device, (self.x, self.filt, self.second, self.bias))
+        y = cuda.to_device(np.full((*self.problem.output_shape[:4], len(self.second)), np.nan, np.float16))
+        after = finish(bias) if finish else None
+        module.launch(x, step.prepare(filt, self.problem), second, y, self.problem.geometry, after)
+        return y.copy_to_host()
+
+    def found(self, *what):
+        """What the kernel gives in the tracer, and the kinds of faults that this saw."""
         with Tracer() as tracer:
-            x, filt, second, bias = map(cuda.to_device, (self.x, self.filt, self.second, self.bias))
-            y = cuda.to_device(np.full((*self.problem.output_shape[:4], len(self.second)), np.nan, np.float16))
-            after = finish(bias) if finish else None
-            module.launch(x, step.prepare(filt, self.problem), second, y, self.problem.geometry, after)
-            return y.copy_to_host(), {fault.kind for fault in tracer.faults()}
+            return self.run(*what), {fault.kind for fault in tracer.faults()}
 
 
 def relu(_):
@@ -147,3 +154,27 @@ def test_sums_stay_in_registers_and_it_takes_no_more_than_the_first_convolution_
         assert codegen.float64_arithmetic(text) == []
         assert (code.stack_bytes, code.spill_bytes) == (0, 0)
         assert code.registers * both.threads * 2 <= 65536  # two blocks on a multiprocessor
+
+
+# --- on a GPU ---
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+def test_on_a_gpu_it_is_right():
+    words = [sys.executable, "-m", "tests.lessons.test_conv_pair"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{case}: 0 wrong" for case in (*CASES, MANY)]
+
+
+def wrong_on_a_gpu():
+    capture.opt_in()
+    for case in (*CASES, MANY):
+        pair = Pair(*case)
+        wrong = pair.run(relu) != pair.expected(lambda sums: np.maximum(sums, 0))
+        print(f"{case}: {wrong.sum()} wrong", flush=True)
+
+
+if __name__ == "__main__":
+    wrong_on_a_gpu()
