@@ -32,7 +32,7 @@ class Remark(Struct, frozen=True):
 
 
 class Epilogues(Struct, frozen=True):
-    """The module whose epilogues are timed, ``ways``, and by step the presets."""
+    """The module whose epilogues are timed, ``ways``, and by step the presets, which no other module has."""
 
     ways: str
     steps: dict[str, list[str]]
@@ -52,7 +52,7 @@ class Lesson(Struct, frozen=True):
     usual: dict[str, Usual] = field(default_factory=dict)  # by step
     remark: list[Remark] = field(default_factory=list)
     accuracy: list[str] = field(default_factory=list)  # steps on matrices whose errors are measured over K
-    epilogues: Epilogues | None = None
+    epilogues: list[Epilogues] = field(default_factory=list)
     measured_by: dict[str, str] = field(default_factory=dict)  # the module that measures accuracy, and epilogues
     training: Training | None = None
     photo: str = ""  # the conv2d step that convolves the photograph, unless another is asked for
@@ -82,7 +82,7 @@ def accuracy(lessons: Path) -> list[str]:
 
 def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
     """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
-    found = (lesson.epilogues for lesson in _all(lessons) if lesson.epilogues)
+    found = (one for lesson in _all(lessons) for one in lesson.epilogues)
     return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
 
 

@@ -55,9 +55,9 @@ def named(item: tuple[Any, ...]) -> str:
     return " ".join([first.name, *map(str, at)])
 
 
-def _epilogues(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step, str, str]]:
-    found = [(catalog.find(name), preset, ways) for name, preset, ways in lessontext.epilogues(catalog.LESSONS)]
-    return [entry for entry in found if entry[0] in steps]
+def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str, str]]:
+    found = [(catalog.find(name), at, ways) for name, at, ways in lessontext.epilogues(catalog.LESSONS)]
+    return [entry for entry in found if entry[0] in steps and preset in (None, entry[1])]
 
 
 def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:

@@ -1,6 +1,8 @@
 """Epilogues timed three ways: what runs, and what is compared."""
 
 import importlib
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,3 +92,52 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     with pytest.raises(RuntimeError, match="bias: fused it differs from a kernel of its own by up to"):
         fusing._require_same("bias", way, problem)
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
+
+
+# --- two convolutions ---
+
+
+class Tensor(SimpleNamespace):
+    """As much of PyTorch's as is asked for: the shape, and what was done."""
+
+    ndim, dtype = 4, "half"
+
+    def to(self, dtype):
+        return self
+
+
+def test_a_pair_of_convolutions_is_timed_with_its_own_first_half_and_with_two_of_pytorch_s(monkeypatch):
+    called, watch, problem = [], Watch(), problems.on_ladder("hconv3d", replace(SMALL, N=33))
+
+    def fastest(problem, watch):
+        return "NDHWC", lambda: called.append(f"of {problem.N}") or Tensor(shape=(problem.N, 5, 2, 3))
+
+    def conv2d(x, weight):
+        called.append(f"by {weight.shape}")
+
+    torch = SimpleNamespace(
+        randn=lambda shape, device: Tensor(shape=shape),
+        relu_=lambda tensor: called.append("relu") or tensor,
+        nn=SimpleNamespace(functional=SimpleNamespace(conv2d=conv2d)),
+    )
+    made = {}
+
+    def eager(problem, ways, watch):
+        made.update(ways)
+        return {name: fusing._pair(way, problem, watch) for name, way in ways.items()}, "NDHWC"
+
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(peers, "available", lambda: True)
+    monkeypatch.setattr(peers, "fastest", fastest)
+    monkeypatch.setattr(fusing, "_eager", eager)
+    pairs = importlib.import_module("lessons.08_training.helpers.pair_ways")
+    found = fusing.measure(load("hconv3d_mma"), pairs.ways, problem, watch)
+    assert [one.epilogue for one in found] == ["conv1x1_n32", "relu_conv1x1_n32", "conv1x1_n33", "relu_conv1x1_n33"]
+    assert [one.saved_bytes for one in found] == [2 * 2 * images * 2 * 3 * 5 for images in (32, 32, 33, 33)]
+    for number, way in enumerate(made.values()):
+        with_first, with_two, with_theirs = watch.pairs[3 * number : 3 * number + 3]
+        assert with_first == (way.fused, way.alone)
+        assert with_two == (way.separate, way.fused)
+        called.clear()
+        with_theirs[0]()
+        assert called == [f"of {way.images}", *["relu"] * way.relu, "by (20, 5, 1, 1)"]
