@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import combinations
+from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,6 +145,8 @@ def _usual(evidence: Evidence) -> Iterator[Hypothesis]:
     yield from _terms(evidence)
     yield from _letters(problem)
     yield from _geometry(problem)
+    if isinstance(problem, Gemm) and len(evidence) > _FEW // 3:
+        yield from _orders()
 
 
 # --- what became of a right sum ---
@@ -393,6 +395,52 @@ def _expressions(u: str, others: str, extent: dict[str, int]) -> Iterator[tuple[
         yield "0", 2
     for size in (size for size in _TILES if size < extent[u]):
         yield from ((f"{u} % {size}", 3), (f"{u} // {size} * {size}", 3))
+
+
+# --- fragments of matrix instructions, in another order ---
+
+_Bits = dict[tuple[str, int], tuple[str, int]]  # by a letter and its bit: the letter and bit that stand in its place
+_LINES = (  # what is moved, a letter and how many bits of it, what is out of order, and an example
+    (OUTPUT, "m", 4, "rows", "row {} holds what belongs to row {}"),
+    (OUTPUT, "n", 4, "columns", "column {} holds what belongs to column {}"),
+    (WEIGHT, "k", 5, "k", "where a has k = {}, b has k = {}"),
+)
+_ELEMENTS = (
+    (X, "k", "m", "a", "in place of a[{}] stands a[{}]"),
+    (WEIGHT, "k", "n", "b", "in place of b[{}] stands b[{}]"),
+    (OUTPUT, "n", "m", "c", "c[{}] holds what belongs to c[{}]"),
+)
+
+
+def _orders() -> Iterator[Hypothesis]:
+    """Elements in another order within a fragment: bits of their indices have changed places."""
+    for operand, u, bits, what, example in _LINES:
+        for order in list(permutations(range(bits)))[1:]:
+            yield _order(operand, what, example, {(u, i): (u, j) for i, j in enumerate(order)})
+    for operand, u, v, what, example in _ELEMENTS:
+        for i, j in product(range(5), range(4)):
+            yield _order(operand, what, example, {(u, i): (v, j), (v, j): (u, i)})
+        for order in permutations(range(4)):  # each 8 x 8 transposed, of what is in another order along u
+            turned: _Bits = {(u, i): (v, i) for i in range(3)} | {(v, i): (u, order[i]) for i in range(3)}
+            yield _order(operand, what, example, turned | {(u, 3): (u, order[3])})
+
+
+def _order(operand: str, what: str, example: str, bits: _Bits) -> Hypothesis:
+    bits = {bit: source for bit, source in bits.items() if bit != source}
+    sizes = {u: 2 << max(i for v, i in bits if v == u) for u in "mkn" if u in {v for v, _ in bits}}
+    forms = {u: u for u in sizes}
+    for (u, i), (v, j) in bits.items():
+        forms[u] += f" + (({v} >> {j} & 1) - ({u} >> {i} & 1)) * {1 << i}"
+    at = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
+    to = np.array([eval(text, {}, dict(zip(sizes, at, strict=True))) for text in forms.values()])
+    first = int(np.argmax((to != at).any(axis=0)))
+    here, there = (", ".join(map(str, one[:, first].tolist())) for one in (at, to))
+    within = " x ".join(map(str, sizes.values()))
+    text = f"{what} in another order within each {within}: {example.format(here, there)}"
+    return Hypothesis(3 + len(bits) / 10, text, lambda e: np.nan_to_num(_changed(operand, forms, e)))
+
+
+# --- geometry ---
 
 
 def _geometry(problem: Problem) -> Iterator[Hypothesis]:

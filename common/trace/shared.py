@@ -36,8 +36,8 @@ class _Interval(Shadow):
         self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
         verbs: tuple[str, str], count: int,
     ) -> None:  # fmt: skip
-        text = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
-        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count)
+        text, look_at = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
+        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count, look_at=look_at)
 
 
 class Names:

@@ -30,6 +30,15 @@ def filled(code):
 
 
 @pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
+def test_a_blank_is_known_to_be_left(exercise):
+    given, line = exercise.path.read_text(encoding="utf-8"), ""
+    if exercise.kind == "write":
+        line = f"line {given[: given.index(exercises.BLANK)].count(chr(10)) + 1}: "
+    left = frame.unfilled(given)
+    assert (left[: len(line)], bool(left), frame.unfilled(exercise.solution)) == (line, bool(line), "")
+
+
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
 def test_exercise_and_solution_have_one_frame(exercise):
     for text in (exercise.path.read_text(encoding="utf-8"), exercise.solution):
         said = text.replace('"""Ex', '"""Another ex').replace("    # store", "")
