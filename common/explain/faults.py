@@ -273,7 +273,7 @@ def of_float64(path: Path) -> Fault:
     sums = [node.lineno for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
     made = [node.lineno for node in calls if called(node) == "device_array"]
     untyped = [line for line in made if not re.search(r"dtype|np\.", line_of(path, line))]
-    line = next(iter([*literals, *sums, *untyped]), None)
+    line = next(iter([*sorted(literals), *sorted(sums), *sorted(untyped)]), None)
     return fault("float64", "the compiled kernel computes in float64", path, line)
 
 

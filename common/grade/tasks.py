@@ -63,8 +63,8 @@ MEANING = {
 OF_INTEGERS = "float64_of_integers"  # conversions from integers: what makes the float64, and no limit of its own
 HALVES = "; beside a float16 too, and in float16(0.0): write float16(float32(0.0))"  # more, where there are any
 COMPARED = (
-    "integers were turned into float64: Numba does so where a signed one of 64 bits meets an unsigned one, "
-    "in a comparison too"
+    "integers were turned into float64: Numba does so where one meets a float32, and where a signed one of 64 bits "
+    "meets an unsigned one, in a comparison too"
 )
 # Of these a trace tells.
 TOUCHED = (

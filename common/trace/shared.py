@@ -259,9 +259,7 @@ class Local(Storage):
     """A thread's own array: registers, as long as every index is known when compiling."""
 
     space = "local"
-    unset_look_at = (
-        "whose array it is: a local array is each thread's own, and what other threads stored is in theirs"
-    )
+    unset_look_at = "set it first: a local array is each thread's own, and what other threads stored is in theirs"
 
     def __init__(self, state: State, size: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
