@@ -6,9 +6,10 @@ element by element. The simplest mistake that explains nearly all wrong elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from itertools import combinations, permutations, product
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from common.explain.letters import LAYOUTS, ROUNDS, WEIGHT, Array, Evidence, X, 
 
 OUTPUT, _ALL = "output", "gemm_k"  # in place of an operand, and of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
+_FEWER = 8  # and every order within a fragment, if no other mistake fits
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
 _SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
@@ -78,7 +80,11 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     spread = 2 * float(np.std(found)) if len(few) > 1 else float(np.abs(found).max())
     if (1 + spread) ** -len(few) > _CHANCE:
         return "", 0.0
-    return _best(few, right, _usual(few), evidence.some(max(_FEW, _PRODUCTS // evidence.problem.reduction)))
+    many = evidence.some(max(_FEW, _PRODUCTS // evidence.problem.reduction))
+    usual = _best(few, right, _usual(few), many)
+    if usual[0] or not isinstance(evidence.problem, Gemm) or len(few) < _FEWER:
+        return usual
+    return _best(few.some(_FEWER), right, _orders(), many)
 
 
 def _best(
@@ -345,7 +351,7 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
 # --- an expression in the place of a letter ---
 
 
-def _changed(operand: str, forms: dict[str, str], evidence: Evidence) -> Array:
+def _changed(operand: str, forms: Mapping[str, str | CodeType], evidence: Evidence) -> Array:
     """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
     problem, env = evidence.problem, evidence.env
     names = env | {u.upper(): n for u, n in extents(problem).items()}
@@ -418,3 +424,50 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
                 if value != geometry[name] and value >= neutral:
                     text = f"{form} stands in place of {name}"
                     yield Hypothesis(cost, text, partial(_changed, X, {name: form}))
+
+
+# --- elements of fragments in another order ---
+
+_Bits = dict[tuple[str, int], tuple[str, int]]  # by a letter and its bit: the letter and bit that stand in its place
+_ORDERED = (  # what is moved, by which letter or two; what is out of order, and an example
+    (OUTPUT, "m", "rows", "row {} holds what belongs to row {}"),
+    (OUTPUT, "n", "columns", "column {} holds what belongs to column {}"),
+    (WEIGHT, "k", "k", "where a has k = {}, b has k = {}"),
+    (X, "km", "a", "in place of a[{}] stands a[{}]"),
+    (WEIGHT, "kn", "b", "in place of b[{}] stands b[{}]"),
+    (OUTPUT, "nm", "c", "c[{}] holds what belongs to c[{}]"),
+)
+
+
+@cache
+def _orders() -> list[Hypothesis]:
+    """Rows, columns, k or elements in another order within a fragment: bits of their indices have changed places."""
+    found = []
+    for operand, axes, what, example in _ORDERED:
+        u, v = axes[0], axes[-1]
+        if u == v:
+            orders = list(permutations(range(5 if u == "k" else 4)))[1:]
+            moves: list[_Bits] = [{(u, i): (u, j) for i, j in enumerate(order)} for order in orders]
+        else:
+            moves = [{(u, i): (v, j), (v, j): (u, i)} for i, j in product(range(5), range(4))]
+            for order in permutations(range(4)):  # each 8 x 8 transposed, of what is in another order along u
+                turned: _Bits = {(u, i): (v, i) for i in range(3)} | {(v, i): (u, order[i]) for i in range(3)}
+                moves.append(turned | {(u, 3): (u, order[3])})
+        found += [_order(operand, what, example, bits) for bits in moves]
+    return found
+
+
+def _order(operand: str, what: str, example: str, bits: _Bits) -> Hypothesis:
+    bits = {bit: source for bit, source in bits.items() if bit != source}
+    sizes = {u: 2 << max(i for v, i in bits if v == u) for u in "mkn" if u in {v for v, _ in bits}}
+    forms = {u: u for u in sizes}
+    for (u, i), (v, j) in bits.items():
+        forms[u] += f" + (({v} >> {j} & 1) - ({u} >> {i} & 1)) * {1 << i}"
+    at = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
+    codes = {u: compile(text, u, "eval") for u, text in forms.items()}  # once: it is evaluated often
+    to = np.array([eval(code, {}, dict(zip(sizes, at, strict=True))) for code in codes.values()])
+    first = int(np.argmax((to != at).any(axis=0)))
+    here, there = (", ".join(map(str, one[:, first].tolist())) for one in (at, to))
+    within = " x ".join(map(str, sizes.values()))
+    text = f"{what} in another order within each {within}: {example.format(here, there)}"
+    return Hypothesis(3 + len(bits) / 10, text, lambda e: np.nan_to_num(_changed(operand, codes, e)))

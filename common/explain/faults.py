@@ -70,8 +70,8 @@ LOOK_AT = {
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0; integers that meet a "
-    "float32; and device_array(shape, np.float32)",
+    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
+    "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
     "tile is read after",
@@ -263,7 +263,8 @@ def of_float64(path: Path) -> Fault:
     whole number that is added to, an array of no dtype."""
     nodes = list(each(path, ast.expr, ast.stmt))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    wrapped = {id(inner) for call in calls for one in call.args for inner in ast.walk(one)}  # as in float32(0.0)
+    cast = [call for call in calls if called(call) != "float16"]  # that of a literal rounds a float64
+    wrapped = {id(inner) for call in cast for one in call.args for inner in ast.walk(one)}  # as in float32(0.0)
     constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in wrapped]
     literals = [node.lineno for node in constants if type(node.value) is float]
     added = {getattr(node.target, "id", "") for node in nodes if isinstance(node, ast.AugAssign)}
@@ -272,7 +273,7 @@ def of_float64(path: Path) -> Fault:
     sums = [node.lineno for node in whole if added & {getattr(one, "id", "") for one in node.targets}]
     made = [node.lineno for node in calls if called(node) == "device_array"]
     untyped = [line for line in made if not re.search(r"dtype|np\.", line_of(path, line))]
-    line = next(iter([*literals, *sums, *untyped]), None)
+    line = next(iter([*sorted(literals), *sorted(sums), *sorted(untyped)]), None)
     return fault("float64", "the compiled kernel computes in float64", path, line)
 
 

@@ -9,6 +9,7 @@ must match exactly, and any other within 1%.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -99,8 +100,9 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{f': {said}' if said else ''}"))
         else:
-            yours = "" if answer in (right.value, right.told) else f", yours {_shown(answer)} is near enough"
-            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}{yours}")
+            exact = any(math.isclose(answer, value, rel_tol=1e-9) for value in (right.value, right.told))
+            yours = "exact" if exact else f"yours {_shown(answer)} is near enough"
+            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, {yours}")
     return findings, notes
 
 

@@ -163,6 +163,8 @@ class Grader:
         if not grade.findings:
             grade.findings, kept = compared(grade.figures, exercise)
             grade.notes = [*kept, *grade.notes]
+        if grade.findings and (blank := frame.unfilled(text)):
+            grade.findings.insert(0, Finding("unsolved", blank))
         departure = frame.departure(exercise, text)
         if departure:
             grade.findings.append(Finding("frame", departure))

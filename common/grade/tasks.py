@@ -6,6 +6,7 @@ every kernel: no exercise has a use for it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -60,9 +61,10 @@ MEANING = {
     "stack_bytes": "an array that should be registers lies in local memory",
 }
 OF_INTEGERS = "float64_of_integers"  # conversions from integers: what makes the float64, and no limit of its own
+HALVES = "; beside a float16 too, and in float16(0.0): write float16(float32(0.0))"  # more, where there are any
 COMPARED = (
-    "integers were turned into float64: Numba does so where a signed one of 64 bits meets an unsigned one, "
-    "in a comparison too"
+    "integers were turned into float64: Numba does so where one meets a float32, and where a signed one of 64 bits "
+    "meets an unsigned one, in a comparison too"
 )
 # Of these a trace tells.
 TOUCHED = (
@@ -73,8 +75,9 @@ EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
-    "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
+    "max keeps inside, it reads a value once more)"
 )
+STAGED = "; what is staged in shared memory must be what is multiplied"
 
 
 def limited(exercise: Exercise | None) -> set[str]:
@@ -174,21 +177,22 @@ def _of_launch(
 def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Finding], list[str]]:
     """Limits that are not kept, with the reason for them, and those that are, each with the figure reached."""
     findings, kept = [], []
-    for limits, side, beyond in ((EVERYWHERE | exercise.at_most, "at most", 1), (exercise.at_least, "at least", -1)):
-        for name, limit in limits.items():
-            value = figures.get(name)
-            if value is None:
-                findings.append(Finding("unjudged", f"{name} was not counted"))
-                continue
-            word = "allowed" if beyond > 0 else "required"
-            text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
-            if beyond * (value - limit) > 1e-9:
-                why = exercise.because.get(name, MEANING.get(name, ""))
-                if name == "float64" and figures.get(OF_INTEGERS):
-                    why = COMPARED
-                findings.append(Finding("limit", f"{text}; {side} {limit:g} {word}{why and ': '}{why}"))
-            elif name in limited(exercise):
-                kept.append(f"{text}, {side} {limit:g} {word}")
+    most, least = EVERYWHERE | exercise.at_most, exercise.at_least
+    for name in most | least:
+        value, high, low = figures.get(name), most.get(name, math.inf), least.get(name, -math.inf)
+        if value is None:
+            findings.append(Finding("unjudged", f"{name} was not counted"))
+            continue
+        text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
+        sides = [f"at most {high:g} allowed"] * (name in most) + [f"at least {low:g} required"] * (name in least)
+        asked = f"exactly {low:g} required" if low == high else ", ".join(sides)
+        if not low - 1e-9 <= value <= high + 1e-9:
+            why = exercise.because.get(name, MEANING.get(name, ""))
+            if name == "float64":
+                why = COMPARED if figures.get(OF_INTEGERS) else why + HALVES * ("float16" in exercise.solution)
+            findings.append(Finding("limit", f"{text}; {asked}{why and ': '}{why}"))
+        elif name in limited(exercise):
+            kept.append(f"{text}, {asked}")
     return findings, kept
 
 
@@ -268,7 +272,8 @@ def _counted_reads(task: Count, module: ModuleType) -> Counted:
         if solution is None:
             break
         reads = _reads(traced)
-        needed = _reads(trace.run(solution, problem, every=True))
+        solved = trace.run(solution, problem, every=True)
+        needed, why = _reads(solved), NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
         if number == 0:
             allowed = f"at most {task.most_reads * needed['all arrays']:,.0f} allowed"
             note = f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
@@ -277,7 +282,7 @@ def _counted_reads(task: Count, module: ModuleType) -> Counted:
             if reads.get(name, 0) > task.most_reads * count:
                 said = f"{reads[name]:,.0f} values of {name} are read from global memory"
                 needs = f"the exercise solved needs {count:,.0f}"
-                finding = Finding("reads", f"at {problem}: {said}; {needs}: {NEEDED}")
+                finding = Finding("reads", f"at {problem}: {said}; {needs}: {why}")
                 return replace(found, status="wrong", findings=[finding])
     return found
 

@@ -19,6 +19,7 @@ from common.trace.state import BARRIER, Log, State, apart
 from common.trace.views import View
 
 _NOBODY = -1
+_AT_ONCE = "written at once"
 
 
 class _Accesses:
@@ -159,7 +160,7 @@ class Shadow:
             final = data.copy()
             final[places] = values
             beaten &= ~same(final[places], values)
-            self._report(state, view, beaten, places, now, winner, now.event, "written", "written at once")
+            self._report(state, view, beaten, places, now, winner, now.event, "written", _AT_ONCE)
 
     def note_atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
         self._met(state, view, self.writers.slots(), places, now, "changed atomically", "written")
@@ -223,26 +224,31 @@ class Shadow:
     ) -> None:  # fmt: skip
         who, other = pair
         start = view.start if type(view.start) is int else int(view.start[who - state.first_ordinal])
-        element = view.element(place - start)
+        element, look_at = view.element(place - start), ""
         if kind == "race":
-            text = self.racing(state, element, pair, lines, verbs)
+            text, look_at = self.racing(state, element, pair, lines, verbs)
         else:
             text = (
                 f"{element} is {verbs[0]} by block {state.block_of(who)} in line {lines[0]} and {verbs[1]} by "
                 f"block {state.block_of(other)} in line {lines[1]}: blocks do not wait for each other"
             )
-        state.fault_by(kind, lines[0], view.name, text, who, count)
+        state.fault_by(kind, lines[0], view.name, text, who, count, look_at=look_at)
 
     @staticmethod
     def racing(
         state: State, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
-    ) -> str:
-        """That two threads access an element, with no barrier between."""
+    ) -> tuple[str, str]:
+        """That two threads access an element, with no barrier between; and what to look at, if no barrier helps."""
         mine, theirs = (state.thread_of(one) for one in pair)
-        return (
+        if verbs[1] == _AT_ONCE:
+            text = (
+                f"{element} is written by threads {mine} and {theirs} at once in line {lines[0]}: their values differ"
+            )
+            return text, "the index of this store: threads that write at once need an element each"
+        text = (
             f"{element} is {verbs[0]} by thread {mine} in line {lines[0]} and {verbs[1]} by thread {theirs} in line "
-            f"{lines[1]}, with no barrier between{next_round(state.home, *lines)}"
         )
+        return f"{text}{lines[1]}, with no barrier between{next_round(state.home, *lines)}", ""
 
 
 def same(a: Any, b: Any) -> Bools:
@@ -288,7 +294,7 @@ def pass_barrier(state: State, line: int) -> None:
     for other, lanes in state.absent.items():
         met = lanes & state.mask.bits
         if met.any():
-            _skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
+            skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
             state.absent[other] = lanes & ~met
     if state.mask is not state.waiting and state.mask.count != state.waiting.count:
         some: Bools = np.asarray(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1))
@@ -304,7 +310,7 @@ def pass_grid_barrier(state: State, line: int) -> None:
     come = np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
     absent = np.where(come, state.waiting.bits, state.all.bits) & ~state.mask.bits  # a block may lose threads
     if absent.any():
-        _skipped(state, line, absent, barrier="barrier of the whole grid")
+        skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)
     state.log = Log(state.lanes_per_block)  # it orders all that was done before
 
@@ -312,8 +318,9 @@ def pass_grid_barrier(state: State, line: int) -> None:
 def _pass(state: State, present: Bools | None) -> None:
     """The blocks with the lanes ``present`` (None: all) have passed a barrier."""
     settle(state, present)
-    passed = ((state.stamps >> BARRIER) + 1) << BARRIER
+    passed, left = ((state.stamps >> BARRIER) + 1) << BARRIER, state.all.bits & ~state.waiting.bits
     state.stamps = passed if present is None else np.where(present, passed, state.stamps)
+    state.left = left if present is None else np.where(present, left, state.left)
     for one in state.copies:  # it may arrive at any time until it is waited for
         one.storage.still_under_way(one.place, one.lanes, one.value, one.line, state.stamps)
 
@@ -329,10 +336,14 @@ def end(state: State) -> None:
     settle(state, None)
     for line, lanes in state.absent.items():
         if lanes.any():
-            _skipped(state, line, lanes)
+            skipped(state, line, lanes)
 
 
-def _skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
-    count = int(np.count_nonzero(lanes))
-    text = f"{count} threads do not reach this {barrier}, which others wait at{where}"
-    state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)
+def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
+    """A fault of the lanes that do not reach a barrier, told of the first of their blocks."""
+    counts = np.count_nonzero(lanes.reshape(state.blocks_at_once, -1), axis=1)
+    first, *others = counts[counts > 0].tolist()
+    text = f"{first} of the block's {state.threads} threads"
+    text += f", and some of {len(others)} other block{'s' * (len(others) > 1)}," if others else ""
+    text += f" do not reach this {barrier}, which others wait at{where}"
+    state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=int(counts.sum()))

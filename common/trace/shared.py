@@ -36,8 +36,8 @@ class _Interval(Shadow):
         self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
         verbs: tuple[str, str], count: int,
     ) -> None:  # fmt: skip
-        text = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
-        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count)
+        text, look_at = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
+        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count, look_at=look_at)
 
 
 class Names:
@@ -259,9 +259,7 @@ class Local(Storage):
     """A thread's own array: registers, as long as every index is known when compiling."""
 
     space = "local"
-    unset_look_at = (
-        "whose array it is: a local array is each thread's own, and what other threads stored is in theirs"
-    )
+    unset_look_at = "set it first: a local array is each thread's own, and what other threads stored is in theirs"
 
     def __init__(self, state: State, size: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)

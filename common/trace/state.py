@@ -261,6 +261,7 @@ class State:
         self.ran.append(numbers)
         self.mask = self.waiting = self.all
         self.stamps = 0
+        self.left = self.none.bits  # threads that had returned when their block passed its last barrier
         self.shared: dict[Any, Any] = {}  # arrays in shared memory: a common.trace.views.View by place in the code
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
         self.copies: list[Any] = []  # under way to shared memory: each a common.trace.helpers.Copy

@@ -293,10 +293,21 @@ def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: 
     """What nothing has written was read, ``offset`` from the view's start."""
     if not nan:  # an integer cannot be told apart later
         text = f"{view.element(state.first(offset, lanes))}, which nothing has written, is read"
-        state.fault("read-before-write", line, view.name, text, lanes)
+        told, look_at = _left(state, view, int(np.argmax(lanes)))
+        state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
         state.unset = state.unset or (line, text)
         return
     _taint(state, Source(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape)))
+
+
+def _left(state: State, view: View, lane: int) -> tuple[str, str]:
+    """What is added where a lane reads what nothing has written, and what to look at: did threads of its block that
+    shared the view return before a barrier?"""
+    gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[lane // state.lanes_per_block])
+    if not gone or view.storage.space != "shared":
+        return "", view.storage.unset_look_at
+    look_at = "the return: a thread without an output still stages for its block, and comes to each of its barriers"
+    return f": {gone} of the block's {state.threads} threads had returned before the barrier", look_at
 
 
 def taken_from_nobody(state: State, line: int, name: str, lanes: Bools) -> None:
@@ -333,8 +344,8 @@ def _reveal(state: State, lanes: Bools, what: str) -> None:
             else:
                 element = source.view.element(int(source.offsets[lane]))
                 text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-                look_at = source.view.storage.unset_look_at
-                state.fault("read-before-write", source.line, source.view.name, text, lanes, look_at=look_at)
+                told, look_at = _left(state, source.view, lane)
+                state.fault("read-before-write", source.line, source.view.name, text + told, lanes, look_at=look_at)
             del state.sources[i]
             return
 

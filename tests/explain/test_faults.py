@@ -261,6 +261,12 @@ def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(trac
     assert "the kernel reads c, which holds nothing yet" in finding.message
 
 
+@pytest.mark.parametrize(("zero", "line"), [("float16(0.0)", 1), ("float16(float32(0.0))", 2), ("float16(x)", 2)])
+def test_a_float64_that_a_float16_is_made_of_is_found(write, zero, line):
+    found = faults.of_float64(write("hgemm_x.py", f"z = {zero}\ny = 0.5\n"))
+    assert (found.line, "float16(float32(0.0))" in found.look_at) == (line, True)
+
+
 # --- after a failure on a GPU ---
 
 

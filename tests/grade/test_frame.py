@@ -21,12 +21,21 @@ def solved(name=ONE):
 
 
 def filled(code):
-    """The exercise with other lines in its blank."""
+    """The exercise with other lines in its first blank."""
     text = exercises.find(ONE).path.read_text(encoding="utf-8")
     lines = "".join(f"    {line}\n" if line else "\n" for line in code.splitlines())
     return re.sub(
-        r"(# >>> your code[^\n]*\n).*?^ *# <<<", rf"\1{lines}    # <<<", text, flags=re.DOTALL | re.MULTILINE
+        r"(# >>> your code[^\n]*\n).*?^ *# <<<", rf"\1{lines}    # <<<", text, count=1, flags=re.DOTALL | re.MULTILINE
     )
+
+
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
+def test_a_blank_is_known_to_be_left(exercise):
+    given, line = exercise.path.read_text(encoding="utf-8"), ""
+    if exercise.kind == "write":
+        line = f"line {given[: given.index(exercises.BLANK)].count(chr(10)) + 1}: "
+    left = frame.unfilled(given)
+    assert (left[: len(line)], bool(left), frame.unfilled(exercise.solution)) == (line, bool(line), "")
 
 
 @pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
@@ -59,8 +68,8 @@ def test_a_copy_of_a_step_may_say_what_the_step_says(step):
     ("name", "text", "says"),
     [
         (ONE, filled("pass\n\n\ndef other():\n    pass").replace("    def other", "def other"), LEAVES),
-        (ONE, filled("pass\n").replace("    # <<<", "\nTHREADS = 1\n    # <<<"), LEAVES),
-        (ONE, solved().replace("    # <<<", "    x = (1,\n    # <<<\n    2)"), LEAVES),
+        (ONE, filled("pass\n").replace("    # <<<", "\nTHREADS = 1\n    # <<<", 1), LEAVES),
+        (ONE, solved().replace("    # <<<", "    x = (1,\n    # <<<\n    2)", 1), LEAVES),
         (ONE, solved().replace("# <<<", "# <<<\n    # >>> your code: 6 lines\n    x = 1\n    # <<<"), "not as given"),
         (ONE, solved().replace("# <<<", ""), "are not as given"),
         (ONE, solved().replace("THREADS = TILE_M", "x = 1; THREADS = TILE_M"), "`x = 1` is not as given"),
@@ -68,7 +77,7 @@ def test_a_copy_of_a_step_may_say_what_the_step_says(step):
         (ONE, solved().replace(LAUNCH, "def launch(a, b, c=1):\n"), "is not as given"),
         (ONE, solved() + "\nif __name__:\n    pass\n", "is not as given"),
         (ONE, solved().replace("THREADS = TILE_M * TILE_N", "THREADS: int = TILE_M"), "`THREADS = TILE_M` is not as"),
-        ("gemm_two_tiles", solved("gemm_two_tiles").replace("K, TILE):", "K, 2 * TILE):"), "range.* is not as given"),
+        ("gemm_two_tiles", solved("gemm_two_tiles").replace("K, BLOCK_K):", "K, TILE):"), "range.* is not as given"),
         ("gemm_two_tiles", solved("gemm_two_tiles").replace("    if m < M and n < N:\n        c[m, n] = acc\n", ""),
          "`if m < M and n < N:` is missing"),
         (BUG, solved(BUG) + 9 * "\nif __name__:\n    pass\n", "lines are other"),

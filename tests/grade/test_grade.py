@@ -84,10 +84,28 @@ def test_exercises_have_a_wrong_answer():
     assert {one.name for one in KERNELS} - tried == {"conv3d_known_extents"}
 
 
+def test_a_blank_that_is_left_is_told_first_with_its_line(write):
+    text = exercises.find("conv2d_sliding_row").path.read_text(encoding="utf-8")
+    for blank in (1, 2):
+        line = [number for number, one in enumerate(text.split("\n"), 1) if exercises.BLANK in one][blank - 1]
+        require(
+            graded(write, "conv2d_sliding_row", text), "unsolved", f"^line {line}: between .* nothing is written yet"
+        )
+        text = text.replace("                    pass\n", "                    acc[0] += float32(1.0)\n")
+
+
+def test_what_is_read_too_often_is_told_of_tiles_only_where_there_are_any(write):
+    text = solved("conv2d_sliding_row").replace("* tap", "* filt[k, c, r, s]")
+    verdict = graded(write, "conv2d_sliding_row", text)
+    require(verdict, "reads", "values of filt")
+    assert not re.search("tile|shared memory", verdict.reasons[0])
+
+
 def test_a_verdict_tells_what_was_reached(write):
     verdict = graded(write, ONE, solved())
     assert verdict.notes == [
         "4.333 sectors for each request to global memory, at the line with the most, at most 5 allowed",
+        "32768 blocks, at most 32768 allowed",
         "21,420 values read from global memory at M=17 N=35 K=18, at most 32,130 allowed",
         "the same code as the solution, which is fine",
     ]
@@ -223,7 +241,8 @@ def test_a_tile_that_is_staged_for_show_is_none(write):
     staged = "acc += a[m, k0 + k] * b_t[n, k0 + k] if m < M and n < N and k0 + k < K else float32(0.0)"
     text, count = re.subn(r"acc \+= a_tile\[.*", staged, text)
     assert count == 1
-    require(graded(write, "gemm_two_tiles", text), "reads", "values of a are read .* solved needs 918")
+    says = "values of a are read .* solved needs 2,550.* staged in shared memory must be what is multiplied"
+    require(graded(write, "gemm_two_tiles", text), "reads", says)
 
 
 def test_what_is_unsound_is_named_before_the_values_that_come_of_it(write):
@@ -268,6 +287,15 @@ def test_limits_are_compared_and_said():
         "each output takes a register for its sum, and 65,536 registers are handed out to all warps",
         "1024 bytes of shared memory for each block; at least 2048 required",
     ]
+    once = exercises.find("gemm_once_in_a_while")
+    assert tasks.compared({"float64": 0, "barriers": 2}, once)[1] == [
+        "2 barriers in the compiled kernel, exactly 2 required"
+    ]
+    for count in (1, 3):
+        (other,) = tasks.compared({"float64": 0, "barriers": count}, once)[0]
+        assert other.message.startswith(
+            f"{count} barriers in the compiled kernel; exactly 2 required: two are enough"
+        )
     (missing,) = tasks.compared({**figures, "warps": None}, one)[0]
     assert (missing.kind, missing.message) == ("unjudged", "warps was not counted")
 
@@ -279,6 +307,9 @@ def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
     said = [tasks.compared(figures, one)[0][0].message for figures in (literal, comparison)]
     assert ["0.0 and 0 alike" in text for text in said] == [True, False]
     assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
+    half = exercises.find("hgemm_column_fragment")
+    (finding,), _ = tasks.compared({"float64": 4}, half)
+    assert ["float16(float32(0.0))" in text for text in (said[0], finding.message)] == [False, True]
 
 
 def test_every_kernel_that_multiplies_is_counted(monkeypatch):

@@ -189,8 +189,39 @@ def test_only_accesses_within_an_array_are_counted_and_shown(kernel):
 def test_a_barrier_in_two_branches_names_both_lines(kernel):
     body = "i = cuda.threadIdx.x\nif i < 40:\n    cuda.syncthreads()\nelse:\n    cuda.syncthreads()"
     faults = {fault.line: fault.what for fault in kernel(body, block=64).faults}
-    where = "24 threads do not reach this barrier, which others wait at: they come to the one in line 16"
-    assert faults[14] == where
+    where = "do not reach this barrier, which others wait at: they come to the one in line 16"
+    assert faults[14] == f"24 of the block's 64 threads {where}"
+
+
+@pytest.mark.parametrize(("grid", "others"), [(2, "other block"), (3, "2 other blocks")])
+def test_threads_that_miss_a_barrier_are_counted_in_one_block(kernel, grid, others):
+    (fault,) = kernel("if cuda.threadIdx.x < 40:\n    cuda.syncthreads()", block=64, grid=grid).faults
+    missed = f"24 of the block's 64 threads, and some of {others}, do not reach this barrier, which others wait at"
+    assert (fault.what, fault.count) == (missed.replace("of other", "of 1 other"), 24 * grid)
+
+
+def test_threads_that_write_an_element_at_once_are_told_to_look_at_the_index(kernel):
+    (race,) = kernel("tile = cuda.shared.array(1, float32)\ntile[0] = cuda.threadIdx.x").faults
+    assert (
+        race.what == "tile[0] is written by threads (0, 0, 0) and (31, 0, 0) at once in line 13: their values differ"
+    )
+    assert race.look_at.startswith("the index of this store")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(
+    ("before", "after", "told"), [("if i >= 40:\n    return", "", True), ("", "if i >= 40:\n    return", False)]
+)
+def test_threads_that_returned_before_a_barrier_are_told_where_what_they_owed_is_read(
+    kernel, dtype, before, after, told
+):
+    """Those that return behind the last barrier owe the others nothing: there the store is missing."""
+    stored = "tile[i] = 1" if before else "if i < 40:\n    tile[i] = 1"
+    body = f"i = cuda.threadIdx.x\ntile = cuda.shared.array(64, {dtype})\n{before}\n{stored}\ncuda.syncthreads()\n"
+    body += f"{after}\nc[0, i % 32] = tile[63 - i]"
+    (fault,) = [one for one in kernel(body, block=64).faults if one.kind == "read-before-write"]
+    assert ("24 of the block's 64 threads had returned before the barrier" in fault.what) == told
+    assert fault.look_at.startswith("the return: ") == told
 
 
 @pytest.mark.parametrize(("order", "first"), [("forward", 1), ("backward", 0)])
@@ -215,7 +246,7 @@ if cuda.grid(1) == 0:
         total += c[0, k]
     c[1, 0] = total
 """
-MISSED = "32 threads do not reach this barrier of the whole grid, which others wait at"
+MISSED = "32 of the block's 32 threads do not reach this barrier of the whole grid, which others wait at"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Exercise 01.5, find the bug: right, and slow where it should not be.
 
-Two sums, one for even k and one for odd, do not wait for each other. The result is right, even more precise than it
-must be. On a card with few float64 units this kernel crawls. Find what nobody meant to write, and change one line.
+Two sums, one for even k and one for odd, do not wait for each other; beyond the last k a product counts 0 times. The
+result is right, even more precise than it must be. On a card with few float64 units this kernel crawls, and yet every
+number with a point is a float32. Which two types meet in a product, and what does Numba make of that? Change one
+line.
 Grade: python -m common grade 01.5
 """
 
@@ -23,7 +25,8 @@ def gemm_double(a, b, c):
         even, odd = float32(0.0), float32(0.0)
         for k in range(0, K, 2):
             even += a[m, k] * b[k, n]
-            odd += a[m, k + 1] * b[k + 1, n] if k + 1 < K else 0
+            last = min(k + 1, K - 1)
+            odd += a[m, last] * b[last, n] * (last - k)
 
         # store
         c[m, n] = even + odd

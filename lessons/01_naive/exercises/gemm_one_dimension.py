@@ -1,8 +1,9 @@
 """Exercise 01.1, write: tiles of C from a grid with one axis.
 
 gemm_naive asks cuda.grid(2) for its row and column. Here grid and blocks have one axis each, and a block still owns
-a tile of C, TILE_M rows of TILE_N columns: the tiles are counted row by row, and so are the threads in a tile. launch
-starts one block for each tile that holds any of C. Write what is missing: the element's place, guard, sum and store.
+a tile of C, TILE_M rows of TILE_N columns: the tiles are counted row by row, and so are the threads in a tile. Write
+what is missing: the element's place, guard, sum and store, and how many blocks launch starts: one for each tile that
+holds any of C, and no more.
 Grade: python -m common grade 01.1
 """
 
@@ -27,4 +28,7 @@ def gemm_one_dimension(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    gemm_one_dimension[-(-M // TILE_M) * -(-N // TILE_N), THREADS](a, b, c)
+    # >>> your code: 1 line
+    blocks = 0
+    # <<<
+    gemm_one_dimension[blocks, THREADS](a, b, c)

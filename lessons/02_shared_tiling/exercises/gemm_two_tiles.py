@@ -1,8 +1,9 @@
 """Exercise 02.1, write: stage two tiles, where B arrives transposed.
 
-A block computes TILE x TILE elements of C, one per thread. prepare hands over B as b_t[N, K]: row n of b_t is column
-n of B. Write what happens for each pair of tiles. What lies outside counts as zero, and a warp reads both matrices
-along their rows: at most 6 sectors for each request.
+A block computes TILE x TILE elements of C, one per thread. Its tiles are BLOCK_K = 2 * TILE deep, so that each has
+twice as many elements as the block has threads. prepare hands over B as b_t[N, K]: row n of b_t is column n of B.
+Write what happens for each pair of tiles. What lies outside counts as zero, and a warp reads both matrices along
+their rows: at most 6 sectors for each request.
 Grade: python -m common grade 02.1
 """
 
@@ -10,7 +11,8 @@ import numpy as np
 from numba import cuda, float32
 
 TILE = 16
-TILE_SHAPE = (TILE, TILE)
+BLOCK_K = 2 * TILE
+TILE_SHAPE = (TILE, BLOCK_K)
 
 
 @cuda.jit
@@ -26,9 +28,9 @@ def gemm_two_tiles(a, b_t, c):
     m, n = m0 + ty, n0 + tx
 
     acc = float32(0.0)
-    for k0 in range(0, K, TILE):
-        # >>> your code: 6 lines
-        # stage one element of a and one of b_t; multiply from the tiles
+    for k0 in range(0, K, BLOCK_K):
+        # >>> your code: 7 lines
+        # stage two elements of a and two of b_t; multiply from the tiles
         pass
         # <<<
 

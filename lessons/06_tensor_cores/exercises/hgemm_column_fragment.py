@@ -3,7 +3,8 @@
 One warp computes 16 x 8 of C, as in hgemm_mma. Here prepare has laid B out by columns: bt[n, k] is B's element in row
 k, column n. A sum does not mind in which order its k come, if A and B agree. So of each row of A a lane takes four
 neighbours, which one load of 64 bits could bring, and not two and two eight apart. Load the four values of B that
-belong to them, as they lie in bt; what lies beyond K or N is zero.
+belong to them, as they lie in bt; what lies beyond K or N is zero. The docstring of mma_m16n8k16, in
+lessons/toolkit/mma.py, says what a lane holds of A and of B.
 Grade: python -m common grade 06.2
 """
 

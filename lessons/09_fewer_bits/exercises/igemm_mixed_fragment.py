@@ -1,7 +1,8 @@
 """Exercise 09.2, find the bug: a fragment in another order.
 
 A warp multiplies 16 x 32 of A by 32 x 8 of B, straight from global memory. Of A a lane holds four registers, four
-values each. One of the two fragments has its registers in another order than the instruction. Change one line.
+values each. One of the two fragments has its registers in another order than the instruction: the docstring of
+mma_m16n8k32_s8, in lessons/toolkit/mma.py, says what a lane holds of each. Change one line.
 Grade: python -m common grade 09.2
 """
 
