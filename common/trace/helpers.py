@@ -293,10 +293,14 @@ def _storing(width: int, coded: bool = False) -> Code:
         source, wrong = registers.place_flat(state, i, width, line, "read", aligned=False)
         found = registers.storage.read(state, registers, source, width, wrong, line)
         if coded:
-            if array.dtype != bfloat16.CODES:
+            found = [bfloat16.encoded(np.asarray(value, FLOAT32)) for value in found]
+            if array.dtype == FLOAT32:  # a word for both
+                low, high = (one.astype(np.uint32) for one in found)
+                found = [(low | high << np.uint32(16)).view(FLOAT32)]
+            elif array.dtype != bfloat16.CODES:
                 raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
-            found = [bfloat16.encoded(np.asarray(value, FLOAT32))[()] for value in found]
-        target, bad = array.place_flat(state, offset, width, line, "written")
+            found = [one[()] for one in found]
+        target, bad = array.place_flat(state, offset, len(found), line, "written")
         array.storage.write(state, array, target, found, bad, line)
 
     return store

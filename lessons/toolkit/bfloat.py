@@ -28,7 +28,10 @@ def wgmma_bf16(typing_context, acc, i, tiles, a, b, N, add=True):
 
 @intrinsic
 def store2_bfloat(typing_context, array, offset, acc, i):
-    """array[offset:offset+2] = the codes of acc[i:i+2], rounded to the nearest bfloat16, to a 4-byte boundary."""
+    """array[offset:offset+2] = the codes of acc[i:i+2], rounded to the nearest bfloat16, to a 4-byte boundary.
+
+    Of an array of words, float32, array[offset] becomes both.
+    """
 
     def generate(context, builder, signature, args):
         array_type, _, acc_type, _ = signature.args
