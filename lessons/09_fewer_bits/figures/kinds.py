@@ -16,10 +16,11 @@ SHOWN = "cuBLAS FP16", "hgemm_pipelined", "cuBLAS BF16"  # besides this lesson's
 
 
 @kind("fewer_bits", kinds.TABLES)
-def errors(slug):
-    """The errors of products of fewer bits over K on a card, by its record's name: of operands that each format
+def errors(record, slug=None):
+    """The errors of products of fewer bits over K, on another card by its record's name: of operands that each format
     rounds, and of others that none does."""
-    record = records.other(slug) or records.nothing()
+    if slug:
+        record = records.other(slug) or records.nothing()
     found = {name: record.data.accuracy.get(name, {}) for name in (accuracy.USUAL, accuracy.SHORT)}
     products = [name for name in found[accuracy.USUAL] if name in SHOWN or accuracy.of_fewer_bits(name)]
     if not any(map(accuracy.of_fewer_bits, products)):
