@@ -33,7 +33,8 @@ NO_FINDING = (*classes.ENDED, "unjudged")
 RIGHT = {
     "gemm": "gemm_register_blocked", "conv2d": "conv2d_register_tiled", "conv3d": "conv3d_implicit_gemm",
     "hgemm": "hgemm_shared", "hconv3d": "hconv3d_mma", "dgrad": "dgrad_implicit_gemm",
-    "wgrad": "wgrad_implicit_gemm", "igemm": "igemm_mma", "fp8gemm": "fp8gemm_wgmma", "iconv3d": "iconv3d_direct",
+    "wgrad": "wgrad_implicit_gemm", "igemm": "igemm_mma", "fp8gemm": "fp8gemm_wgmma", "bfgemm": "bfgemm_mma",
+    "iconv3d": "iconv3d_direct",
 }  # fmt: skip
 LISTS = ("covering", "tiled", "layers", "familiar")
 Line = tuple[Case, ...]  # one shape, or two that one module is asked for one after the other

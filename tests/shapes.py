@@ -2,13 +2,14 @@
 
 from hypothesis import strategies as st
 
-from common.catalog.problems import Conv2d, Conv3d, Fp8gemm, Gemm, Hgemm, Igemm, on_ladder
+from common.catalog.problems import Bfgemm, Conv2d, Conv3d, Fp8gemm, Gemm, Hgemm, Igemm, on_ladder
 
 gemm = st.builds(Gemm, M=st.integers(1, 7), N=st.integers(1, 7), K=st.integers(1, 9))
 # more than one tile of an instruction, and rows of whole 128-bit pieces among others
 hgemm = st.builds(Hgemm, M=st.integers(1, 20), N=st.integers(1, 20), K=st.integers(1, 40))
 igemm = st.builds(Igemm, M=st.integers(1, 20), N=st.integers(1, 20), K=st.integers(1, 80))
 fp8gemm = st.builds(Fp8gemm, M=st.integers(1, 20), N=st.integers(1, 20), K=st.integers(1, 80))
+bfgemm = st.builds(Bfgemm, M=st.integers(1, 20), N=st.integers(1, 20), K=st.integers(1, 40))
 
 
 @st.composite
@@ -39,6 +40,6 @@ dgrad, wgrad = (
 )
 BY_LADDER = {
     "gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "hgemm": hgemm, "hconv3d": hconv3d, "dgrad": dgrad,
-    "wgrad": wgrad, "igemm": igemm, "fp8gemm": fp8gemm,
+    "wgrad": wgrad, "igemm": igemm, "fp8gemm": fp8gemm, "bfgemm": bfgemm,
     "iconv3d": conv3d.map(lambda problem: on_ladder("iconv3d", problem)),
 }  # fmt: skip

@@ -117,6 +117,7 @@ def test_they_stand_where_they_belong(copy):
         "wgrad",
         "igemm",
         "fp8gemm",
+        "bfgemm",
         "iconv3d",
     ]
     names = [step["step"] for step in found if step["ladder"] == "gemm" and not step.get("varies")]

@@ -27,14 +27,9 @@ def _numbers() -> NDArray[np.float64]:
 NUMBERS = _numbers()
 
 
-def values(array: NDArray[Any]) -> NDArray[np.float64]:
-    """An array's numbers in float64, whatever its dtype; of uint8 those that the codes stand for."""
-    return NUMBERS[array] if array.dtype == CODES else array.astype(np.float64)
-
-
-def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
-    """The array without signs."""
-    return array & np.uint8(NAN) if array.dtype == CODES else np.abs(array)
+def values(codes: NDArray[Any]) -> NDArray[np.float64]:
+    """The numbers that codes stand for."""
+    return np.asarray(NUMBERS[codes])
 
 
 def encoded(numbers: NDArray[Any]) -> NDArray[np.uint8]:
@@ -47,12 +42,3 @@ def encoded(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     normal = ((bits + ((1 << cut - 1) - 1) + (bits >> cut & 1)) >> cut) - (more << 3)
     code = np.where(magnitude < LEAST_NORMAL, np.rint(magnitude * 512), normal).astype(np.uint8)
     return np.asarray(np.where(np.signbit(exact), code | SIGN, code), np.uint8)
-
-
-def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Numbers as an array of this dtype; of uint8, their codes."""
-    if dtype != CODES:
-        return numbers.astype(dtype, copy=False)
-    if numbers.dtype == np.int8:  # of which there are as many
-        return encoded(np.arange(256, dtype=CODES).view(np.int8))[numbers.view(CODES)]
-    return encoded(numbers)

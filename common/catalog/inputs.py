@@ -1,7 +1,8 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
 
 Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
-float16 themselves, so that how they are rounded shows. Where they are int8, operands are all that int8 holds.
+float16 themselves, so that how they are rounded shows. So it is with bfloat16, for integers up to 256. Where they are
+int8, operands are all that int8 holds.
 
 Infinity and NaN are not among them: no step promises anything for those.
 """
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import e4m3, reference
-from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
+from common.catalog import codes, reference
+from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, Problem
 
 Array = NDArray[Any]
 
@@ -23,7 +24,7 @@ Array = NDArray[Any]
 FLOAT16_LIMIT = 64_000
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
-_E4M3_LIMIT = 16  # the same of e4m3
+_E4M3_LIMIT, _BFLOAT16_LIMIT = 16, 256  # the same of e4m3, of bfloat16
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
 
@@ -34,9 +35,10 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
 
     No element is zero, so a dropped term changes the sum, but for what is :func:`pruned`. For an output of float16
     they are as large as it allows, and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
+    For one of bfloat16 they are as large: some sums lie halfway between two of its numbers.
     """
     rng = np.random.default_rng(seed)
-    if problem.output_dtype == FLOAT16:
+    if problem.output_dtype in SIXTEEN_BITS:
         x, weight = _coherent(rng, problem)
         return x, pruned(weight, algorithm)
     if problem.input_dtype == INT8:
@@ -46,7 +48,7 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
         values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
-        return e4m3.held(values, problem.input_dtype)
+        return codes.held(values, problem.input_dtype)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
 
@@ -87,7 +89,7 @@ def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]
     x, weight = draw(problem.input_shape), draw(problem.weight_shape)
     filters = np.moveaxis(weight, _output_axis(problem), -1)
     filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
-    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
+    return codes.held(x, problem.input_dtype), codes.held(weight, problem.weight_dtype)
 
 
 # Other operands whose every partial sum is exact in float32, by name: what is special about them.
@@ -137,10 +139,20 @@ SPECIAL_E4M3 = SPECIAL | {
 }
 
 
+# The same where they are bfloat16: numbers of eight significant bits.
+SPECIAL_BFLOAT16 = SPECIAL | {
+    "large": "inputs of up to 256, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, weights of up to 256",
+    "apart": "products in one sum up to 2^16 times as large as others",
+}
+
+
 def said(kind: str, problem: Problem) -> str:
     """What is special about operands of a kind of :data:`SPECIAL`."""
     if problem.input_dtype == UINT8:
         return SPECIAL_E4M3[kind]
+    if problem.input_dtype == UINT16:
+        return SPECIAL_BFLOAT16[kind]
     if problem.input_dtype == INT8:
         return SPECIAL_INT8[kind]
     return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
@@ -156,11 +168,13 @@ def special(
     rng = np.random.default_rng(seed)
     if problem.input_dtype == INT8 and kind in SPECIAL:
         return _special_bytes(kind, problem, rng)
-    x, weight = (e4m3.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
+    x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
     half = problem.output_dtype == FLOAT16
     limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (reference.exact_below(problem, algorithm), 1 << 14)
     if problem.input_dtype == UINT8:
         half, largest = True, _E4M3_LIMIT  # exponents as for float16, but for the least
+    if problem.input_dtype == UINT16:
+        largest = _BFLOAT16_LIMIT
     if precision == "tf32":
         largest = _TF32_LIMIT
     if kind == "zeros":
@@ -200,7 +214,7 @@ def special(
         x, weight = _apart(rng, problem, x, weight, limit)
     else:
         raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
-    return e4m3.held(x, problem.input_dtype), pruned(e4m3.held(weight, problem.weight_dtype), algorithm)
+    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.weight_dtype), algorithm)
 
 
 def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -233,8 +247,7 @@ def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, 
     The products of two large ones make half of ``limit`` at most, and so do all others.
     """
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
-    if problem.input_dtype == UINT8:
-        far = min(far, _E4M3_LIMIT)
+    far = min(far, {UINT8: _E4M3_LIMIT, UINT16: _BFLOAT16_LIMIT}.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
     large = min(_FEW_FAR, -(-problem.reduction // 4))
@@ -281,6 +294,6 @@ def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[
         )
         return x, weight
     x, weight = (
-        e4m3.held(rng.standard_normal(shape, dtype=np.float32), dtype) for shape, dtype in problem.operands[:2]
+        codes.held(rng.standard_normal(shape, dtype=np.float32), dtype) for shape, dtype in problem.operands[:2]
     )
     return x, pruned(weight, algorithm)

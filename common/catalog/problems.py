@@ -17,7 +17,8 @@ import numpy as np
 from common.catalog import store
 
 FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
-INT8, INT32, UINT8 = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.uint8)
+INT8, INT32, UINT8, UINT16 = (np.dtype(kind) for kind in (np.int8, np.int32, np.uint8, np.uint16))
+SIXTEEN_BITS = FLOAT16, UINT16  # an output of these is the sum in float32, rounded once
 Extents = tuple[int, ...]
 
 
@@ -42,7 +43,7 @@ class Problem:
     Of a gradient they are the arrays in the order of ``launch``: :class:`Dgrad`, :class:`Wgrad`.
 
     ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
-    those of float32 arithmetic; an output of float16 is rounded once, at the end.
+    those of float32 arithmetic; an output of float16 or bfloat16 is rounded once, at the end.
     """
 
     ladder: ClassVar[str]
@@ -349,9 +350,16 @@ class Fp8gemm(Gemm):
     input_dtype = weight_dtype = UINT8
 
 
+class Bfgemm(Gemm):
+    """As :class:`Gemm`, on arrays of bfloat16 (:mod:`common.catalog.bfloat16`); sums in float32, rounded once."""
+
+    ladder = "bfgemm"
+    input_dtype = weight_dtype = output_dtype = UINT16
+
+
 LADDERS: dict[str, type[Problem]] = {
     "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm, "iconv3d": Iconv3d,
+    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm, "bfgemm": Bfgemm, "iconv3d": Iconv3d,
 }  # fmt: skip
 
 

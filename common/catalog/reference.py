@@ -16,8 +16,19 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.catalog import e4m3
-from common.catalog.problems import FLOAT16, INT32, UINT8, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+from common.catalog import bfloat16, codes
+from common.catalog.problems import (
+    FLOAT16,
+    INT32,
+    SIXTEEN_BITS,
+    UINT8,
+    Conv2d,
+    Convolution,
+    Dgrad,
+    Gemm,
+    Problem,
+    Wgrad,
+)
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -39,7 +50,7 @@ _TRANSFORMS = 2 * (1 + 2 + 2)
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """Every output element, in float64, shape ``problem.output_shape``: by matrix products, tap by tap."""
-    x, weight = e4m3.values(x), e4m3.values(weight)
+    x, weight = codes.values(x), codes.values(weight)
     if isinstance(problem, Gemm):
         return np.asarray(x @ weight)
     if isinstance(problem, Conv2d):
@@ -58,11 +69,13 @@ def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64
 
 
 def stored(problem: Problem, sums: Float64) -> Float64:
-    """Exact sums as the output holds them: rounded once to the nearest float16, ties to even, if that is its dtype.
+    """Exact sums as the output holds them: rounded once to the nearest float16 or bfloat16, ties to even, if that is
+    its dtype.
 
     Those of float32 stay as they are: what is compared exactly is exact in it.
     """
-    return sums.astype(FLOAT16).astype(np.float64) if problem.output_dtype == FLOAT16 else sums
+    kind = problem.output_dtype
+    return codes.values(codes.held(sums, kind)) if kind in SIXTEEN_BITS else sums
 
 
 def error_bound(
@@ -79,7 +92,7 @@ def error_bound(
 
     Tensor cores cut off where they add: u = 2**-23 (Fasi, Higham, Mikaitis and Pranesh 2021,
     doi:10.7717/peerj-cs.330). A TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022,
-    doi:10.1177/10943420221090256), an output of float16 by half its last place, for which ``sums`` are the oracle's.
+    doi:10.1177/10943420221090256), an output of 16 bits by half its last place, for which ``sums`` are the oracle's.
 
     Minimal filtering, with ``transformed`` (:func:`transformed_magnitude`), is bounded by that in the magnitude's
     place, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380).
@@ -98,10 +111,10 @@ def error_bound(
     bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
     if precision == "tf32":
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
-    if problem.output_dtype == FLOAT16:
+    if problem.output_dtype in SIXTEEN_BITS:
         if sums is None:
-            raise ValueError("the bound of a float16 output needs the sums")
-        bound = bound + _half_of_the_last_place(np.abs(sums) + bound)
+            raise ValueError("the bound of an output of 16 bits needs the sums")
+        bound = bound + last_place(problem, np.abs(sums) + bound) / 2
     return bound
 
 
@@ -113,17 +126,18 @@ _MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may hav
 
 
 def _on_tensor_cores(problem: Problem, precision: str) -> bool:
-    return precision == "tf32" or problem.output_dtype == FLOAT16
+    return precision == "tf32" or problem.output_dtype in SIXTEEN_BITS
 
 
 def _summation(roundings: int, roundoff: float) -> float:
     return min(float(roundings), 8 * math.sqrt(roundings)) * roundoff
 
 
-def _half_of_the_last_place(values: Float64) -> Float64:
-    """How far float16 numbers of these magnitudes may be from what was rounded to them; 2**-25 below 2**-14."""
-    _, exponent = np.frexp(np.maximum(values, 2.0**-14))
-    return np.asarray(np.ldexp(1.0, exponent - 12))
+def last_place(problem: Problem, values: Float64) -> Float64:
+    """What the last place of numbers of these magnitudes is worth in an output of 16 bits."""
+    digits, least = (11, -24) if problem.output_dtype == FLOAT16 else (bfloat16.DIGITS, bfloat16.LEAST_EXPONENT)
+    _, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent - digits, least))))
 
 
 def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -145,7 +159,7 @@ def typical_error(
     """Largest root mean square of the error, over all elements, that a kernel may show on normals.
 
     A bound on one element tells nothing of inputs that lost a few bits where sums are long; on average roundings do
-    not agree. TF32 inputs and a float16 output are compared with the error of these very operands, rounded to the
+    not agree. TF32 inputs and an output of 16 bits are compared with the error of these very operands, rounded to the
     nearest. Sums of float32 normals, one after the other, err most: by 0.47 u of the magnitude for any n, as a
     partial sum of i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970).
     Twice as much is allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude.
@@ -159,12 +173,12 @@ def typical_error(
     if problem.output_dtype == INT32:
         return 0.0
     roundings = problem.reduction + 1
-    if precision != "fp32" or problem.output_dtype == FLOAT16:
+    if precision != "fp32" or problem.output_dtype in SIXTEEN_BITS:
         allowed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * root_mean_square(magnitude)
         if precision == "tf32":
             rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
             allowed += _TYPICALLY * root_mean_square(rounded)
-        if problem.output_dtype == FLOAT16:
+        if problem.output_dtype in SIXTEEN_BITS:
             allowed += _TYPICALLY * root_mean_square(stored(problem, sums) - sums)
         return allowed
     allowed = _SEQUENTIAL * root_mean_square(magnitude)

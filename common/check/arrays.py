@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import device, reference
-from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, Problem
+from common.catalog import bfloat16, codes, device, reference
+from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT16, Problem
 from common.run import stages
 
 Array = NDArray[Any]
@@ -19,13 +19,15 @@ Float64 = NDArray[np.float64]
 ON_GPU_FROM = 100_000_000  # multiply-adds
 MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 # Quiet NaNs with a payload: what arithmetic makes is 0x7FFFFFFF and 0x7FFF on a GPU (PTX ISA, "Floating Point"). Of
-# int32 a number that no sum comes to, of int8 one that is far from zero, of e4m3 NaN.
+# int32 a number that no sum comes to, of int8 one that is far from zero; of e4m3 and bfloat16 NaN.
 _PATTERNS: dict[np.dtype[Any], Any] = {
     FLOAT32: np.uint32(0x7FC0BEEF), FLOAT16: np.uint16(0x7EEF), INT32: np.uint32(0x7FC0BEEF), INT8: np.uint8(0x6D),
-    UINT8: np.uint8(0x7F),
+    UINT8: np.uint8(0x7F), UINT16: np.uint16(0x7FCB),
 }  # fmt: skip
 # All ones in infinities and in every NaN, the patterns among them. An integer is missing if it is the pattern.
-_EXPONENTS: dict[np.dtype[Any], Any] = {FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00)}
+_EXPONENTS: dict[np.dtype[Any], Any] = {
+    FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00), UINT16: np.uint16(bfloat16.INFINITY),
+}  # fmt: skip
 
 
 def pattern(dtype: np.dtype[Any]) -> Any:
@@ -50,6 +52,15 @@ def missing(values: Array) -> NDArray[np.bool_]:
 def bits(array: Array) -> Array:
     """The array's elements as unsigned integers."""
     return array.view(_PATTERNS[array.dtype].dtype)
+
+
+def numbers(array: Array) -> Array:
+    """An output's elements as numbers: codes of bfloat16 as float32, an unwritten one as one of that."""
+    if array.dtype != bfloat16.CODES:
+        return array
+    found = codes.values(array).astype(FLOAT32)
+    found[array == pattern(array.dtype)] = filled(1, FLOAT32)[0]
+    return found
 
 
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
@@ -81,7 +92,8 @@ class Guarded:
 
     def set(self, values: Array) -> None:
         start = self.margin
-        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values, self.dtype).reshape(-1))
+        taken = codes.held(values, self.dtype) if values.dtype.kind == "f" else values
+        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
         """Fill with the unwritten pattern, in pieces so that the host never holds it all."""

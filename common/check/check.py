@@ -1,7 +1,7 @@
 """Is a kernel right? One verdict per problem shape, each finding named for what it is.
 
 Runs in the process that owns the GPU, or traces. Integers come first: their sums are exact in float32, so a
-right kernel equals the oracle bit for bit; an output of float16 is the exact sum, rounded once. Normals come second,
+right kernel equals the oracle bit for bit; an output of 16 bits is the exact sum, rounded once. Normals come second,
 within an elementwise bound. The output is filled with NaN and lies between canary margins; the operands lie between
 NaN margins, so a read beyond them shows in the result.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import e4m3, inputs
+from common.catalog import bfloat16, codes, inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
@@ -205,10 +205,15 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
     drawn = int(np.random.default_rng(seed).integers(values.size))
     for place in dict.fromkeys((0, half, min(half | 1, last), last)):
         values = values.copy()
-        values.flat[place] = e4m3.held(-e4m3.values(values.flat[place : place + 1]), values.dtype)[0]
+        values.flat[place] = codes.held(-codes.values(values.flat[place : place + 1]), values.dtype)[0]
         yield values
     values = values.copy()
-    values.flat[drawn] += np.sign(values.flat[drawn])  # as its magnitude may be all that is looked at
+    # as its magnitude may be all that is looked at
+    if values.dtype == bfloat16.CODES:  # the next code's number has bits far below the others'
+        number = codes.values(values.flat[drawn : drawn + 1])
+        values.flat[drawn] = codes.held(number + np.sign(number), values.dtype)[0]
+    else:
+        values.flat[drawn] += np.sign(values.flat[drawn])
     yield values
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import catalog, e4m3, reference
-from common.catalog.problems import FLOAT16, UINT8, Problem
+from common.catalog import catalog, codes, reference
+from common.catalog.problems import FLOAT16, UINT8, UINT16, Problem
 from common.check import arrays
 from common.explain import diagnose, letters
 from common.run.messages import Finding
@@ -42,6 +42,10 @@ _BOUNDS = {
         "float16", "sums in float16, a sum rounded twice or cut off",
         "sums rounded once to float16", "a sum rounded twice",
     ),
+    "bfloat16": (
+        "bfloat16", "sums in bfloat16, a sum rounded twice or cut off",
+        "sums rounded once to bfloat16", "a sum rounded twice",
+    ),
     "e4m3": (
         "e4m3", "sums in float16",
         "sums that keep 14 bits", "sums in float16",
@@ -56,8 +60,7 @@ _FILL = 0.5  # no sum of integers: an output filled with it shows whether the ke
 
 def run(bench: Bench) -> Array:
     bench.run()
-    y: Array = bench.y.get()
-    return y
+    return arrays.numbers(bench.y.get())
 
 
 def compare_sampled(
@@ -191,14 +194,14 @@ def precision(
     if missing:
         return missing
     expected = arrays.full(problem, x, weight)
-    magnitude = arrays.full(problem, e4m3.magnitudes(x), e4m3.magnitudes(weight))
+    magnitude = arrays.full(problem, codes.magnitudes(x), codes.magnitudes(weight))
     transformed = (
         reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
     )
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound
-    bounded = {FLOAT16: "float16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
+    bounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
     name, usual, typical, cause = _BOUNDS[bounded]
     if not beyond.any():
         allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)

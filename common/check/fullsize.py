@@ -21,7 +21,7 @@ import numpy as np
 from numba import cuda, uint64
 from numpy.typing import NDArray
 
-from common.catalog import e4m3, inputs, reference
+from common.catalog import codes, e4m3, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
 from common.check import arrays, findings
 from common.check.arrays import Guarded
@@ -187,7 +187,7 @@ def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None 
 
 @cuda.jit
 def decode(codes: Any, numbers: Any, decoded: Any) -> None:
-    """The numbers that codes of e4m3 stand for."""
+    """The numbers that codes stand for."""
     for i in range(cuda.grid(1), codes.size, cuda.gridsize(1)):
         decoded[i] = numbers[codes[i]]
 
@@ -195,11 +195,13 @@ def decode(codes: Any, numbers: Any, decoded: Any) -> None:
 def _on_device(array: Any) -> Any:
     """An operand of the right answers on the device, as numbers."""
     if isinstance(array, np.ndarray):
-        return cuda.to_device(e4m3.values(array).astype(np.float32) if array.dtype == e4m3.CODES else array)
-    if array.dtype != e4m3.CODES:
+        return cuda.to_device(codes.values(array).astype(np.float32) if codes.are(array.dtype) else array)
+    kind = np.dtype(array.dtype)
+    if not codes.are(kind):
         return array
     decoded = cuda.device_array(array.size, np.float32)
-    numbers = cuda.to_device(e4m3.NUMBERS.astype(np.float32))
+    every = np.arange(1 << 8 * kind.itemsize).astype(kind)
+    numbers = cuda.to_device(codes.values(every).astype(np.float32))
     decode[grid(array.size)](array.reshape(array.size), numbers, decoded)
     return decoded.reshape(array.shape)
 
@@ -275,12 +277,12 @@ def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
     """The elements at these offsets, an array of int64 on the device."""
     taken = cuda.device_array(offsets.size, arrays.pattern(array.dtype).dtype)
     gather[grid(offsets.size)](arrays.words(array.array), offsets, taken)
-    return np.asarray(taken.copy_to_host().view(array.dtype).astype(np.float64))
+    return codes.values(taken.copy_to_host().view(array.dtype))
 
 
 def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int) -> None:
     """Each element becomes one of ``numbers``, by the hash of its offset (:func:`check_large`)."""
-    table = cuda.to_device(arrays.bits(e4m3.held(numbers, array.dtype)))
+    table = cuda.to_device(arrays.bits(codes.held(numbers, array.dtype)))
     words = arrays.words(array.array)
     hash_offsets[grid(array.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
 

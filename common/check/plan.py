@@ -23,8 +23,8 @@ from typing import Any, get_args
 
 from common.catalog import inputs, problems, store
 from common.catalog.problems import (
-    FLOAT16,
     LADDERS,
+    SIXTEEN_BITS,
     Conv2d,
     Conv3d,
     Convolution,
@@ -232,7 +232,7 @@ def too_large(problem: Problem) -> str:
 
 def _familiar_operands(problem: Problem) -> str:
     """Normals, as a path of its own may round what no other does; where outputs are rounded, integers show that."""
-    return "" if problem.output_dtype == FLOAT16 else inputs.NORMALS
+    return "" if problem.output_dtype in SIXTEEN_BITS else inputs.NORMALS
 
 
 def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:

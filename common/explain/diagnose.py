@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import reference
-from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+from common.catalog import codes, reference
+from common.catalog.problems import SIXTEEN_BITS, UINT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 from common.explain import letters
 from common.explain.letters import LAYOUTS, ROUNDS, WEIGHT, Array, Evidence, X, extents, products
 
@@ -43,11 +43,12 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
     wrong = (got != expected) & finite
     if not wrong.any():
         return ""
-    if (np.abs(got - expected) <= slack)[wrong].mean() > 0.5:
-        return "most by a unit in float16's last place: the sums are cut off, or kept in float16"
 
     def evidence(mask: NDArray[np.bool_]) -> Evidence:
         return Evidence(problem, x, weight, np.nonzero(mask), got[mask], expected[mask], slack[mask], expected)
+
+    if (np.abs(got - expected) <= slack)[wrong].mean() > 0.5:
+        return _by_a_place(evidence(wrong))
 
     place = letters.where(problem, wrong)
     right = (got == expected) & finite
@@ -66,11 +67,24 @@ def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: A
 
 
 def _last_place(problem: Problem, got: Array) -> Array:
-    """How far a right element may be off: the last place of a float16, as a sum that is worked out is not rounded."""
-    if problem.output_dtype != FLOAT16:
+    """How far a right element may be off: the last place of 16 bits, as a sum that is worked out is not rounded."""
+    if problem.output_dtype not in SIXTEEN_BITS:
         return np.zeros(got.shape)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(np.spacing(got.astype(np.float16))), np.float64)
+    return reference.last_place(problem, np.abs(got))
+
+
+def _by_a_place(evidence: Evidence) -> str:
+    """What became of sums that are off by a unit in the last place of 16 bits."""
+    problem, few = evidence.problem, evidence.some(_FEW)
+    name, sums = "bfloat16" if problem.output_dtype == UINT16 else "float16", few.sums()
+    last = reference.last_place(problem, np.abs(sums))
+    if np.array_equal(few.got, np.trunc(sums / last) * last):
+        return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
+    if (np.abs(sums) % last == last / 2).all():
+        return f"sums halfway between two numbers of {name} are not rounded to the even one"
+    if problem.output_dtype == UINT16 and np.array_equal(few.got, reference.stored(problem, _half(sums))):
+        return "the sums are rounded twice, to float16 first"
+    return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
 
 def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
@@ -224,6 +238,9 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
         yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
         order = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
         yield _of(WEIGHT, 1, _SWAPPED, partial(_read_as, order=order))
+    if problem.input_dtype == UINT16:
+        text = "codes of bfloat16 are multiplied as if they were float16"
+        yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
     yield from _layouts(problem, X, layout.names[0], layout.x)
     yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight)
 
@@ -243,7 +260,7 @@ def _layouts(problem: Problem, operand: str, name: str, axes: str) -> Iterator[H
 
 
 def _half(values: Array) -> Array:
-    return values.astype(np.float16).astype(np.float64)
+    return codes.values(values).astype(np.float16).astype(np.float64)
 
 
 def _roundings(problem: Problem) -> Iterator[Hypothesis]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import e4m3, reference
+from common.catalog import codes, reference
 from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
@@ -115,7 +115,7 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
     factors = []
     for operand, array, letters in ((X, x, env), (WEIGHT, weight, weight_env or env)):
         offset, inside = addresses(problem, operand, letters)
-        values = e4m3.values(array.reshape(-1).take(offset))
+        values = codes.values(array.reshape(-1).take(offset))
         factors.append(values if inside is None else np.where(inside, values, 0.0))
     shape = len(env[LAYOUTS[problem.form].output[0]]), problem.reduction
     with np.errstate(invalid="ignore"):

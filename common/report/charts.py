@@ -53,8 +53,9 @@ PEER_STYLES = {
     "FP16": (VERMILION, "-"),
     "INT8": (VERMILION, "-"),
     "FP8": (VERMILION, "-"),
+    "BF16": (VERMILION, "-"),
 }
-SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY), strict=True))
+SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY, GREEN), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {

@@ -22,7 +22,7 @@ HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", "GB/s", SHARE]
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
-    "fp8gemm": "cuBLAS FP8", "iconv3d": "cuDNN FP16",
+    "fp8gemm": "cuBLAS FP8", "bfgemm": "cuBLAS BF16", "iconv3d": "cuDNN FP16",
 }  # fmt: skip
 
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.

@@ -25,6 +25,7 @@ SIGNS = {
     "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
     "#": "8 bits in (int8, or e4m3), sums of 32 bits out.",
     "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
+    "◇": "BF16 in and out, multiplied by tensor cores, summed in FP32.",
 }
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
@@ -65,12 +66,11 @@ class Table:
 
 def signs() -> dict[str, str]:
     """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half, eighth, split = SIGNS
+    rounded, half, eighth, split, brain = SIGNS
+    by_type = {problems.FLOAT16: half, problems.UINT16: brain}  # those of one byte: `eighth`
     by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
     return {
-        step.name: by_precision.get(
-            step.precision, eighth if problems.FIRST[step.ladder].input_dtype.itemsize == 1 else half
-        )
+        step.name: by_precision.get(step.precision, by_type.get(problems.FIRST[step.ladder].input_dtype, eighth))
         for step in catalog.everything()
         if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
     }

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from common.catalog import e4m3
-from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
+from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
 from common.catalog.schema import Count, Positive
 from common.run.messages import Timing
 from common.timing.timing import Stopwatch
@@ -113,7 +113,7 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-_KIND_OF = {FLOAT16: "f16", INT8: "s8", UINT8: "e4m3"}
+_KIND_OF = {FLOAT16: "f16", UINT16: "f16", INT8: "s8", UINT8: "e4m3"}  # bfloat16 at the rate of float16
 # By precision: with what a step multiplies, and how many products it takes for one.
 _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 

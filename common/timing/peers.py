@@ -16,7 +16,19 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from common.catalog import catalog, device, reference
-from common.catalog.problems import FLOAT16, INT8, UINT8, Conv2d, Convolution, Gemm, Hgemm, Problem, on_ladder
+from common.catalog.problems import (
+    FLOAT16,
+    INT8,
+    UINT8,
+    UINT16,
+    Bfgemm,
+    Conv2d,
+    Convolution,
+    Gemm,
+    Hgemm,
+    Problem,
+    on_ladder,
+)
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -67,10 +79,12 @@ def _theirs(problem: Problem) -> Problem:
 
 def precisions(problem: Problem) -> tuple[str, ...]:
     """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; FP16, its sums in
-    FP32; INT8, or FP8."""
+    FP32, or BF16; INT8, or FP8."""
     problem = _theirs(problem)
     if problem.input_dtype == FLOAT16:
         return ("FP16",)
+    if problem.input_dtype == UINT16:
+        return ("BF16",)
     if problem.input_dtype == INT8:
         return ("INT8",)
     if problem.input_dtype == UINT8:
@@ -190,16 +204,17 @@ def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
     """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
     import torch
 
-    for kind in (Gemm, Hgemm):
+    for kind in (Gemm, Hgemm, Bfgemm):
         problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
         x, weight = (
-            torch.from_numpy(operand).cuda().to(getattr(torch, dtype.name))
+            torch.from_numpy(operand).cuda().to(_type(dtype))
             for operand, (_, dtype) in zip((a, b), problem.operands[:2], strict=True)
         )
         for precision in precisions(problem):
             _choose(precision)
             library = _library(problem)
-            yield f"{library} {precision}", _version(library), torch.matmul(x, weight).cpu().numpy()
+            result = torch.matmul(x, weight).cpu()
+            yield f"{library} {precision}", _version(library), (result.float() if kind is Bfgemm else result).numpy()
 
 
 def version(problem: Problem) -> str:
@@ -224,10 +239,17 @@ def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
             values = values.mul_(32).round_().clamp_(-128, 127)
         if dtype == UINT8:
             return values.to(torch.float8_e4m3fn).view(torch.uint8)
-        return values.to(getattr(torch, dtype.name))
+        return values.to(_type(dtype))
 
     first, second = (drawn(*operand) for operand in problem.operands[:2])
     return first, second
+
+
+def _type(dtype: np.dtype[Any]) -> Any:
+    """PyTorch's, of a problem's: it has a bfloat16."""
+    import torch
+
+    return torch.bfloat16 if dtype == UINT16 else getattr(torch, dtype.name)
 
 
 def _choose(precision: str) -> None:
@@ -238,6 +260,7 @@ def _choose(precision: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
     torch.backends.cudnn.allow_tf32 = precision == "TF32"
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
@@ -277,6 +300,8 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
         yield "B K-major", partial(scaled, use_fast_accum=False), same
     elif isinstance(problem, Gemm):
         yield "row-major", partial(torch.matmul, first, second), same
+        if problem.input_dtype == UINT16:
+            yield "B K-major", partial(torch.matmul, first, second.t().contiguous().t()), same
     elif isinstance(problem, Conv2d):
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
             tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
@@ -333,11 +358,16 @@ class _Oracle:
     """What a result of FP32 sums is, and how far it may be off, at random positions."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
+        import torch
         from numba import cuda
 
         self._positions = findings.sample_positions(problem, 2000, seed)
         tensors = _normals(problem, seed)
-        x, weight = map(cuda.as_cuda_array, tensors)
+        coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
+        x, weight = (
+            cuda.as_cuda_array(one.view(torch.int16)).view(UINT16) if coded else cuda.as_cuda_array(one)
+            for one in tensors
+        )
         self._expected = arrays.at(problem, x, weight, self._positions)
         for tensor in tensors:
             _ = tensor.bitwise_and_(0x7F) if problem.input_dtype == UINT8 else tensor.abs_()

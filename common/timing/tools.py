@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple, get_type_hints
 from msgspec import Struct
 
 from common.catalog import schema
-from common.catalog.problems import FLOAT16, INT8, UINT8, Problem
+from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
 from common.catalog.schema import Name, Number, Positive, Tally
 
 STALLS = {
@@ -172,14 +172,14 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
     """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
 
-    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 float16 values, 16 x 8 by 8 x 8 of TF32, or
+    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 values of 16 bits, 16 x 8 by 8 x 8 of TF32, or
     16 x 32 by 32 x 8 int8 ones. Without
     ``tensor`` there is none: what the counter has then is ``HFMA2.MMA``, by which the compiler sets constants.
     """
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
-    depth = {FLOAT16: 16, INT8: 32, UINT8: 32}.get(problem.input_dtype, 8)
+    depth = {FLOAT16: 16, UINT16: 16, INT8: 32, UINT8: 32}.get(problem.input_dtype, 8)
     return ffma + (hmma or 0) * 16 * 8 * depth * tensor
 
 

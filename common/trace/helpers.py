@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.catalog import bfloat16
 from common.trace import values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools, Ints
 from common.trace.intrinsics import READS, Code, intrinsic, one_number
@@ -285,11 +287,21 @@ def _loading(width: int) -> Code:
     return load
 
 
-def _storing(width: int) -> Code:
+def _storing(width: int, coded: bool = False) -> Code:
+    """``coded``: the registers' numbers are rounded to codes of bfloat16."""
+
     def store(state: State, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
         source, wrong = registers.place_flat(state, i, width, line, "read", aligned=False)
         found = registers.storage.read(state, registers, source, width, wrong, line)
-        target, bad = array.place_flat(state, offset, width, line, "written")
+        if coded:
+            found = [bfloat16.encoded(np.asarray(value, FLOAT32)) for value in found]
+            if array.dtype == FLOAT32:  # a word for both
+                low, high = (one.astype(np.uint32) for one in found)
+                found = [(low | high << np.uint32(16)).view(FLOAT32)]
+            elif array.dtype != bfloat16.CODES:
+                raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
+            found = [one[()] for one in found]
+        target, bad = array.place_flat(state, offset, len(found), line, "written")
         array.storage.write(state, array, target, found, bad, line)
 
     return store
@@ -309,6 +321,7 @@ def _copying(op: str) -> Callable[[int], Code]:
 
 _family(_loading, load2=2, load4=4, load2_halves=2, load8=8, load1_or_zero=1, load4_or_zero=4)
 _family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
+_family(lambda width: _storing(width, coded=True), store2_bfloat=2)
 _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
 _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8, copy16_async=16, copy16_or_zero=16)
 
@@ -354,6 +367,18 @@ def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: 
     return found
 
 
+def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
+    """The numbers of ``count`` codes of bfloat16 from ``view[i]`` on; int8 hold half of one each."""
+    if view.dtype != np.int8:
+        found = _elements(state, line, view, i, count, bfloat16.CODES)
+    else:
+        halves = [np.asarray(one).view(np.uint8) for one in _elements(state, line, view, i, 2 * count, np.int8)]
+        found = [
+            low + high.astype(np.uint16) * np.uint16(256) for low, high in zip(halves[::2], halves[1::2], strict=True)
+        ]
+    return [bfloat16.values(one)[()] for one in found]
+
+
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
     if elements[0].dtype != view.dtype:
@@ -370,8 +395,8 @@ def _multiplying(name: str, shape: Shape, kind: Any) -> None:
         state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
     ) -> None:
         _require_warps(state, line, name)
-        a = _elements(state, line, a_frag, j, shape.a[0].shape[1], kind)
-        b = _elements(state, line, b_frag, k, shape.b[0].shape[1], kind)
+        read = _decoded if kind == bfloat16.CODES else partial(_elements, dtype=kind)
+        a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
         if kind == np.float32:
             a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
         sums = _elements(state, line, acc, i, 4, shape.sums)
@@ -386,6 +411,7 @@ def _multiplying(name: str, shape: Shape, kind: Any) -> None:
 _multiplying("mma_m16n8k16", K16, np.float16)
 _multiplying("mma_m16n8k8", K8, np.float32)
 _multiplying("mma_m16n8k32_s8", K32, np.int8)
+_multiplying("mma_m16n8k16_bf16", K16, bfloat16.CODES)
 
 
 @intrinsic

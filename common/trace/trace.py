@@ -55,6 +55,7 @@ SHAPES |= {
         ("gemm", "hgemm"),
         ("gemm", "igemm"),
         ("gemm", "fp8gemm"),
+        ("gemm", "bfgemm"),
         ("conv3d", "hconv3d"),
         ("conv3d", "iconv3d"),
         ("conv3d", "dgrad"),

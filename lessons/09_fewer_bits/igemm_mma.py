@@ -13,6 +13,7 @@ Run: python -m lessons.09_fewer_bits igemm_mma
 
 import importlib
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from numba import cuda, int8, int32, uint32
 
@@ -86,15 +87,18 @@ def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
         ldmatrix4_at(b_frag, (half * COLUMNS + j) * 8, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
 
-@inlined
-def multiply(half, a_frag, b_frag, acc):
-    """The products of 32 k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for j in range(COLUMNS):
-        for turn in range(ROWS):
-            i = turn if j % 2 == 0 else ROWS - 1 - turn
-            mma_m16n8k32_s8(
-                acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 16, b_frag, (half * COLUMNS + j) * 8
-            )
+def multiplying(mma):
+    """Build the device function that multiplies half of the fragments by this instruction."""
+
+    @inlined
+    def multiply(half, a_frag, b_frag, acc):
+        """The products of 32 k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+        for j in range(COLUMNS):
+            for turn in range(ROWS):
+                i = turn if j % 2 == 0 else ROWS - 1 - turn
+                mma(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 16, b_frag, (half * COLUMNS + j) * 8)
+
+    return multiply
 
 
 @inlined
@@ -110,12 +114,23 @@ def store_pair(c, m, n, acc, i, paired, operands):
                     c[m, n + v] = acc[i + v]
 
 
-@lru_cache
-def specialise(full, store=store_pair):
-    """Build the kernel; `full` promises whole tiles and aligned rows, so that copies need no guards.
-
-    `store` writes a pair of sums, and may read `operands`.
+class Kind(NamedTuple):
+    """What the kernel has to know of its values, whose bytes it moves: the type of a sum, what multiplies fragments,
+    and how a pair of sums is stored, which may read `operands`.
     """
+
+    sum: Any
+    multiply: Any
+    store: Any
+
+
+S8 = Kind(int32, multiplying(mma_m16n8k32_s8), store_pair)
+
+
+@lru_cache
+def specialise(full, kind):
+    """Build the kernel for values of this kind; `full` promises whole tiles and aligned rows: no copy is guarded."""
+    value, multiply, store = kind
 
     @pasted
     @unroll
@@ -149,7 +164,7 @@ def specialise(full, store=store_pair):
         tiles = byte_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
         a_frag = cuda.local.array(A_FRAG, int8)
         b_frag = cuda.local.array(B_FRAG, int8)
-        acc = cuda.local.array(ACC, int32)
+        acc = cuda.local.array(ACC, value)
         a_at = cuda.local.array(K_STEPS, uint32)
         b_at = cuda.local.array(K_STEPS, uint32)
         M, N = c.shape
@@ -185,7 +200,7 @@ def specialise(full, store=store_pair):
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = int32(0)
+                acc[i * ACC_ROW + j] = value(0)
 
         # stage: the first pair has arrived
         wait_group(PENDING)
@@ -229,13 +244,19 @@ def prepare(b, problem):
     return k_major.transposed(b)
 
 
-def launch(a, b_t, c, finish=None):
-    """c = a @ b; a `finish` of helpers/quantised makes int8 of the sums before they are stored."""
+def multiply(a, b_t, c, kind, operands=()):
+    """Launch the kernel for values of this kind, as bytes: c = a @ b_t transposed."""
     M, N = c.shape
     K = a.shape[1]
     wide = aligned(a)
     full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    kernel = specialise(full) if finish is None else specialise(full, finish.store)
-    operands = () if finish is None else finish.operands
-    kernel[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, wide, aligned(c, to=2 * c.dtype.itemsize), operands)
+    paired = aligned(c, to=2 * c.dtype.itemsize)
+    specialise(full, kind)[blocks, THREADS, 0, SHARED_BYTES](a, b_t, c, K, wide, paired, operands)
+
+
+def launch(a, b_t, c, finish=None):
+    """c = a @ b; a `finish` of helpers/quantised makes int8 of the sums before they are stored."""
+    if finish is None:
+        return multiply(a, b_t, c, S8)
+    multiply(a, b_t, c, S8._replace(store=finish.store), finish.operands)

@@ -60,13 +60,14 @@ leave = stores.leaving(leave_part, ROW, BLOCK_N // ROW)
 
 class Kind(NamedTuple):
     """What the kernel has to know of its values: the type of a sum, shared memory of such values, a consumer's loop
-    over the stages of a tile of C, and how a pair of sums is stored.
+    over the stages of a tile of C, how a pair of sums is stored, and how sums leave through the engine, or None.
     """
 
     sum: Any
     tiles: Any
     consume: Any
     store: Any = unaligned.store_pair
+    leave: Any = leave
 
 
 @inlined
@@ -123,7 +124,7 @@ S8 = Kind(int32, hopper.word_tiles, consuming(hopper.wgmma_s8))
 @lru_cache
 def specialise(kind, boxes):
     """Build the kernel for values of this kind; `boxes`: sums leave through the copy engine, and c is a map of C."""
-    value, all_tiles, consume, store = kind
+    value, all_tiles, consume, store, leave = kind
 
     @jit(THREADS)
     @unroll
@@ -188,10 +189,10 @@ def multiply(a, b_t, c, kind, operands=()):
     M, N = c.shape
     word = np.dtype(str(kind.sum))
     a_map, b_map = (MAPS.tiled(part.view(word), (rows, ROW)) for part, rows in ((a, BLOCK_M), (b_t, BLOCK_N)))
-    boxes = aligned(c) and kind.store is unaligned.store_pair
+    boxes = aligned(c) and kind.leave is not None
     blocks = hopper.persistent(-(-M // BLOCK_M) * -(-N // BLOCK_N))
     specialise(kind, boxes)[blocks, THREADS, 0, SHARED_BYTES](
-        a_map, b_map, MAPS.tiled(c, (WARP_M, ROW)) if boxes else c, M, N, a.shape[1],
+        a_map, b_map, MAPS.tiled(c.view(word), (WARP_M, ROW)) if boxes else c, M, N, a.shape[1],
         aligned(c, to=2 * c.dtype.itemsize), operands,
     )  # fmt: skip
 
@@ -202,4 +203,4 @@ def launch(a, b_t, c, finish=None):
         return unaligned.launch(a, b_t, c, finish)
     if finish is None:
         return multiply(a, b_t, c, S8)
-    multiply(a, b_t, c, S8._replace(store=finish.store), finish.operands)
+    multiply(a, b_t, c, S8._replace(store=finish.store, leave=None), finish.operands)

@@ -23,7 +23,7 @@ from common.run.messages import Check
 
 pytestmark = pytest.mark.usefixtures("traced")
 
-COUNT = 353  # so that none goes missing unnoticed
+COUNT = 361  # so that none goes missing unnoticed
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included

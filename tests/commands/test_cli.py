@@ -49,7 +49,7 @@ def outside(*words, module="common"):
 MISTAKES = {
     "shape": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1.5"], ["K='1.5': must be a positive integer"]),
     "unknown step": (["check", "gemm_nave"], ["'gemm_nave' is unknown", "gemm_naive"]),
-    "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "conv2d, conv3d, dgrad, fp8gemm, gemm"]),
+    "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "bfgemm, conv2d, conv3d, dgrad, fp8gemm"]),
     "file without step": (["check", "--file", "x.py"], ["--file x.py", "one STEP", "0 are named"]),
     "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
     "no such file": (["check", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),

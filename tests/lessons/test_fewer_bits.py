@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from common.catalog import catalog, e4m3, inputs, problems, reference
+from common.catalog import bfloat16, catalog, codes, e4m3, inputs, problems, reference
 from common.check.tasks import TracedBench
 from common.machine_code import codegen
 from common.trace import helpers
@@ -29,19 +29,78 @@ def test_codes_and_numbers_of_e4m3():
         np.testing.assert_array_equal(e4m3.encoded(below), np.arange(e4m3.NAN - 1))
         np.testing.assert_array_equal(e4m3.encoded(above), np.arange(1, e4m3.NAN))
     np.testing.assert_array_equal(
-        e4m3.values(e4m3.held(np.arange(-16, 17, dtype=np.int8), e4m3.CODES)), range(-16, 17)
+        codes.values(codes.held(np.arange(-16, 17, dtype=np.int8), e4m3.CODES)), range(-16, 17)
     )
+
+
+def test_codes_and_numbers_of_bfloat16():
+    every = np.arange(1 << 16).astype(np.uint16)
+    numbers = bfloat16.values(every)
+    np.testing.assert_array_equal(bfloat16.values(np.array([0x3F80, 0xC040, 0x0001], np.uint16)), [1, -3, 2.0**-133])
+    assert np.isinf(numbers[[0x7F80, 0xFF80]]).all()
+    finite = np.isfinite(numbers)
+    assert not np.isfinite(bfloat16.values(bfloat16.encoded(numbers[~finite]))).any()
+    positive = numbers[:0x7F80]
+    between = (positive[1:] + positive[:-1]) / 2  # ties: to the code that is even
+    codes_of = np.arange(len(between))
+    for kind in (np.float32, np.float64):
+        np.testing.assert_array_equal(bfloat16.encoded(numbers[finite].astype(kind)), every[finite])
+        np.testing.assert_array_equal(bfloat16.encoded(between.astype(kind)), codes_of + codes_of % 2)
+        below, above = (np.nextafter(between.astype(kind), kind(end)) for end in (0, np.inf))
+        np.testing.assert_array_equal(bfloat16.encoded(below), codes_of)
+        np.testing.assert_array_equal(bfloat16.encoded(above), codes_of + 1)
+    # a float64 is rounded once: by way of float32 it would lie halfway, and go to the even one
+    assert bfloat16.values(bfloat16.encoded(np.array([1 + 2.0**-8 + 2.0**-40])))[0] == 1 + 2.0**-7
+    assert bfloat16.encoded(np.array([3.4e38]))[0] == bfloat16.INFINITY
+    np.testing.assert_array_equal(codes.values(codes.held(np.arange(-256, 257), bfloat16.CODES)), range(-256, 257))
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 1), (37, 45, 19), (8, 8, 300)])
+def test_sums_of_integers_show_how_they_are_rounded_to_bfloat16(shape):
+    problem = problems.from_shape("bfgemm", dict(zip("MNK", shape, strict=True)))
+    x, weight = inputs.integers(problem, 1)
+    sums = reference.full(problem, x, weight)
+    assert np.abs(codes.values(x)).max() <= 256
+    assert np.abs(sums).max() < 65504
+    right = reference.stored(problem, sums)
+    assert (right != sums).mean() > 0.5
+    last = reference.last_place(problem, np.abs(sums))
+    assert (np.abs(right - sums) <= last / 2).all()
+    assert (np.trunc(sums / last) * last != right).any()  # cut off
+    if sums.size > 1000:
+        ties = np.abs(sums) % last == last / 2
+        assert ties.any()
+        assert (reference.stored(problem, sums.astype(np.float16).astype(np.float64)) != right).any()  # twice
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_b_is_transposed_in_values_of_one_byte_and_of_two(size, traced):
+    from numba import cuda
+
+    k_major = importlib.import_module("lessons.09_fewer_bits.helpers.k_major")
+    kind = {1: np.int8, 2: np.uint16}[size]
+    b = np.random.default_rng(size).integers(1, 100, (35, 41)).astype(kind)
+    b_t = k_major.transposed(cuda.to_device(b)).copy_to_host()
+    assert b_t.shape == (41, {1: 48, 2: 40}[size])
+    assert b_t.dtype == kind
+    np.testing.assert_array_equal(b_t[:, :35], b.T)
+    assert not b_t[:, 35:].any()
 
 
 @pytest.mark.parametrize("kind", inputs.SPECIAL)
 def test_special_operands_are_exact_and_differ_from_zero(kind):
-    for ladder in ("igemm", "fp8gemm"):
+    for ladder in ("igemm", "fp8gemm", "bfgemm"):
         problem = problems.from_shape(ladder, {"M": 9, "N": 7, "K": 40})
         x, weight = inputs.special(kind, problem, 3)
         assert (x.dtype, weight.dtype) == (problem.input_dtype, problem.weight_dtype)
         assert np.abs(reference.full(problem, x, weight)).max() > 0
+        if ladder == "bfgemm":  # in any order: what 24 bits of a partial sum cut off is zero
+            products = codes.values(x)[:, :, None] * codes.values(weight)[None]
+            _, exponents = np.frexp(np.abs(products).sum(axis=1))
+            last = np.ldexp(1.0, exponents - 24)
+            np.testing.assert_array_equal(products % last[:, None], 0)
         if ladder == "fp8gemm":  # in any order: whatever 14 bits cut off is zero
-            left, right = e4m3.values(x), e4m3.values(weight)
+            left, right = codes.values(x), codes.values(weight)
             sums = np.zeros((9, 7))
             for k in range(0, 40, 8):
                 sums = layouts.cut_sums(sums, left[:, k : k + 8], right[k : k + 8])
@@ -66,7 +125,7 @@ def test_promoted_sums_lose_less():
     assert promoted < kept / 4
 
 
-@pytest.mark.parametrize("step", ["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted"])
+@pytest.mark.parametrize("step", ["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted", "bfgemm_wgmma"])
 def test_products_of_a_stage_are_started_together(step):
     """Where something else sets their registers, ptxas waits after each."""
     problem = problems.FIRST[step.split("_")[0]]

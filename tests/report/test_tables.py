@@ -201,7 +201,7 @@ def test_every_table_can_be_written_without_any_record(kind):
 
 
 def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(own):
-    rounded, half, _, split = (f"{sign} {said}" for sign, said in table.SIGNS.items())
+    rounded, half, _, split, _ = (f"{sign} {said}" for sign, said in table.SIGNS.items())
     text = page("ladder hgemm-4096", own)
     assert "| `hgemm_mma` ‡ |" in text
     assert [one in text for one in (rounded, half, split)] == [False, True, False]

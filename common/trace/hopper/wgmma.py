@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import e4m3
+from common.catalog import bfloat16, codes, e4m3
 from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
@@ -53,7 +53,7 @@ class Form(NamedTuple):
     rows: bool = False
     registers: bool = False
     sums: Any = FLOAT32
-    packed: Any = None  # tiles are of words: what a word holds four of; depth counts words
+    packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
     half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
 
     @property
@@ -61,11 +61,17 @@ class Form(NamedTuple):
         """Values of A that a thread has in registers."""
         return ROWS * self.depth // WARPGROUP
 
+    @property
+    def values(self) -> int:
+        """Along k."""
+        return self.depth * self.dtype.itemsize // self.packed.itemsize if self.packed else self.depth
+
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
 E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=e4m3.CODES)
+BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=bfloat16.CODES)
 INT32 = np.dtype(np.int32)
 S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
 SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for half in range(2)]
@@ -151,7 +157,7 @@ class Product:
         if not self.add:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
-        left, right = e4m3.values(left), e4m3.values(right)
+        left, right = codes.values(left), codes.values(right)
         added = layouts.cut_sums if self.form is E4M3 else _exact
         matrix[:] = helpers.summed(added(matrix, left, right), self.form.sums)
         self.sums.open -= 1
@@ -335,7 +341,7 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
     ledger = state.ledger
     if not ledger.recording or not groups:
         return
-    ledger.fma[line] += groups * ROWS * columns * form.depth * (4 if form.packed else 1)
+    ledger.fma[line] += groups * ROWS * columns * form.values
     held = (0 if form.registers else ROWS if form.half is None else ROWS // 2) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
@@ -397,7 +403,7 @@ def _register(form: Form) -> None:
     intrinsic(taken, form.name, engines=True)
 
 
-for _form in (E4M3, *SPARSE):
+for _form in (E4M3, BF16, *SPARSE):
     _register(_form)
 for _form in (F16, F16_ROWS, TF32, S8):
     _register(_form)

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.catalog import codes, e4m3
 from common.catalog.problems import FLOAT16, LADDERS, Problem
-from common.check import check
+from common.check import arrays, check
 from common.timing import peers
 from common.timing.peers import Errors, Measured
 
@@ -63,14 +64,25 @@ def _scaled(left: float, right: float) -> Callable[[np.random.Generator, int, in
     return draw
 
 
-USUAL = "normals"
+def _short(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+    a, b = (codes.values(e4m3.encoded(part)).astype(np.float32) for part in _normal(rng, extent, depth))
+    return a, b
+
+
+USUAL, SHORT = "normals", "short"
 KINDS = {
     USUAL: Kind("normals", DEPTHS, _normal),
     "square": Kind("normals, M = N = K", (UNFIT_DEPTH,), _normal, square=True),
     "cancelling": Kind("A: 1000 + normals; in B each second row negates the one before", (UNFIT_DEPTH,), _cancelling),
     "large": Kind("normals times 300 each", (UNFIT_DEPTH,), _scaled(300, 300)),
     "small": Kind("A: normals times 10⁻⁷; B: normals", (UNFIT_DEPTH,), _scaled(1e-7, 1)),
+    SHORT: Kind("normals rounded to e4m3, which no format rounds again", (1024, 4096, 16384), _short),
 }  # fmt: skip
+
+
+def of_fewer_bits(product: str) -> bool:
+    """Is a product one that lesson 09 shows, not lesson 06: of FP8 or BF16?"""
+    return product.startswith(("fp8gemm_", "bfgemm_")) or product.endswith(("FP8", "BF16"))
 
 
 def measure(steps: dict[str, tuple[ModuleType, str]], extent: int = EXTENT, seed: int = 6) -> list[Measured]:
@@ -124,9 +136,9 @@ def _products(
     for name, (module, ladder) in steps.items():
         bench = check.Bench(module, _problem(ladder, a, b))
         with np.errstate(over="ignore"):
-            bench.load(a.astype(bench.x.dtype), b.astype(bench.weight.dtype))
+            bench.load(codes.held(a, bench.x.dtype), codes.held(b, bench.weight.dtype))
         bench.run()
-        yield name, "", bench.y.get()[rows]
+        yield name, "", arrays.numbers(bench.y.get())[rows]
     if peers.available():
         yield from ((name, library, result[rows]) for name, library, result in peers.products(a, b))
     yield SUMS, "", half_sums(a[rows], b)

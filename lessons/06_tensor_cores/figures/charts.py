@@ -20,6 +20,7 @@ from common.report.canvas import (
 )
 
 accuracy = import_module("lessons.06_tensor_cores.figures.accuracy")
+kinds = import_module("lessons.06_tensor_cores.figures.kinds")
 
 
 def draw_card(record, folder):
@@ -29,7 +30,7 @@ def draw_card(record, folder):
 
 def errors(record):
     """Root mean square error of each product of normals over K, both logarithmic; dashed: with FP16 sums."""
-    found = record.data.accuracy[accuracy.USUAL]
+    found = kinds.wide(record.data.accuracy[accuracy.USUAL])
     figure, axes = new_figure(9.6, 5.4)
     colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
     older = {name for name, entry in found.items() if current.older(entry.code, name)}

@@ -29,27 +29,38 @@ _ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results'
 @kind("accuracy", kinds.TABLES)
 def errors(record):
     """The errors of products of normals over K."""
-    found = record.data.accuracy.get(accuracy.USUAL, {})
+    found = wide(record.data.accuracy.get(accuracy.USUAL, {}))
     if not found:
         raise UnmeasuredError("errors over K")
     depths = sorted({point.K for entry in found.values() for point in entry.points})
+    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {kinds.machine(record, found.values())}."
+    return Table(["product", *(f"K = {depth}" for depth in depths)], over(found, depths), note)
+
+
+def wide(found):
+    """The products that lesson 06 shows, by name."""
+    return {name: entry for name, entry in found.items() if not accuracy.of_fewer_bits(name)}
+
+
+def over(found, depths):
+    """A row for each product, a column for each depth."""
     rows = []
     for name, entry in found.items():
         at = {point.K: point for point in entry.points}
-        rows.append([_product(name, entry), *(_errors(at.get(depth)) for depth in depths)])
-    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {kinds.machine(record, found.values())}."
-    return Table(["product", *(f"K = {depth}" for depth in depths)], rows, note)
+        rows.append([named(name, entry), *(_errors(at.get(depth)) for depth in depths)])
+    return rows
 
 
 @kind("unfit", kinds.TABLES)
 def errors_of_unfit(record):
     """The same for operands beyond some precisions, a column for each kind of them."""
-    unfit = {name: mine for name, mine in record.data.accuracy.items() if name != accuracy.USUAL}
+    others = accuracy.USUAL, accuracy.SHORT
+    unfit = {name: wide(mine) for name, mine in record.data.accuracy.items() if name not in others}
     if not unfit:
         raise UnmeasuredError("operands beyond some precisions")
     products = {name: entry for mine in unfit.values() for name, entry in mine.items()}
     rows = [
-        [_product(name, entry), *(_errors(mine[name].points[0] if name in mine else None) for mine in unfit.values())]
+        [named(name, entry), *(_errors(mine[name].points[0] if name in mine else None) for mine in unfit.values())]
         for name, entry in products.items()
     ]
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in unfit if name in accuracy.KINDS)
@@ -58,7 +69,7 @@ def errors_of_unfit(record):
     return Table(["product", *unfit], rows, f"{note} On one {where}.")
 
 
-def _product(name, entry):
+def named(name, entry):
     return kinds.aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
 
 
@@ -67,7 +78,7 @@ def _errors(point):
         return ""
     lost = f"{100 * point.lost:.3g}% lost" if point.lost else ""
     known = point.rms is not None and point.largest is not None
-    said = ", ".join(_millionths(one) for one in (point.rms, point.largest) if known and one is not None)
+    said = ", ".join(millionths(one) for one in (point.rms, point.largest) if known and one is not None)
     return ", ".join(filter(None, [said, lost]))
 
 
@@ -84,7 +95,7 @@ def swept(record, preset, step, name, value):
     return None if found is None else figures.Figure(found, figures.milliseconds(found))
 
 
-def _millionths(value):
+def millionths(value):
     """Two significant digits of 10⁶ times the value."""
     value *= 1e6
     digits = 1 - math.floor(math.log10(value)) if value else 0

@@ -4,42 +4,52 @@ The matrix instructions of 8 bits take both operands K-major, so B is transposed
 to a multiple of 16 bytes, as copies of 16 bytes and the copy engine ask; rows of A, where a step needs it, too.
 """
 
-import numpy as np
-from numba import cuda
+from functools import lru_cache
 
-from lessons.toolkit.memory import INT8S, byte_array
+import numpy as np
+from numba import cuda, int8, int16
+
+from lessons.toolkit.memory import INT8S
 
 TILE = 32  # extent of a square tile
-STRIDE = (
-    TILE + 4
-)  # bytes of a row of it: what lanes write along one side, they read along the other without conflicts
-SIZE = TILE * STRIDE
 MOST = 65535  # blocks of a grid along y
 ROWS = 8  # of a tile that threads read, or write, at a time
 
 
-@cuda.jit
-def transpose(b, b_t):
-    """b_t[n, k] = b[k, n], and zeros for further k, through shared memory."""
-    tile = byte_array(SIZE)
-    K, N = b.shape
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    tiles_n = (N + TILE - 1) // TILE
-    k0, n0 = cuda.blockIdx.x // tiles_n * TILE, cuda.blockIdx.x % tiles_n * TILE
-    for row in range(ty, TILE, ROWS):
-        inside = k0 + row < K and n0 + tx < N
-        tile[tx * STRIDE + row] = b[k0 + row, n0 + tx] if inside else 0
-    cuda.syncthreads()
-    for row in range(ty, TILE, ROWS):
-        if n0 + row < N and k0 + tx < b_t.shape[1]:
-            b_t[n0 + row, k0 + tx] = tile[row * STRIDE + tx]
+@lru_cache
+def transposing(value):
+    """Build the kernel for values of this type."""
+    # a word more than a row has: what lanes write along one side, they read along the other without conflicts
+    STRIDE = TILE + 32 // value.bitwidth
+    SIZE = TILE * STRIDE
+
+    @cuda.jit
+    def transpose(b, b_t):
+        """b_t[n, k] = b[k, n], and zeros for further k, through shared memory."""
+        tile = cuda.shared.array(SIZE, value, alignment=16)
+        K, N = b.shape
+        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+        tiles_n = (N + TILE - 1) // TILE
+        k0, n0 = cuda.blockIdx.x // tiles_n * TILE, cuda.blockIdx.x % tiles_n * TILE
+        for row in range(ty, TILE, ROWS):
+            inside = k0 + row < K and n0 + tx < N
+            tile[tx * STRIDE + row] = b[k0 + row, n0 + tx] if inside else 0
+        cuda.syncthreads()
+        for row in range(ty, TILE, ROWS):
+            if n0 + row < N and k0 + tx < b_t.shape[1]:
+                b_t[n0 + row, k0 + tx] = tile[row * STRIDE + tx]
+
+    return transpose
 
 
 def transposed(b):
-    """B's transpose, of whole pieces of 16 bytes."""
+    """B's transpose, of whole pieces of 16 bytes; values of one byte or two."""
     K, N = b.shape
-    b_t = cuda.device_array((N, whole(K)), b.dtype)
-    transpose[-(-K // TILE) * -(-N // TILE), (TILE, ROWS)](b.view(np.int8), b_t.view(np.int8))
+    size = b.dtype.itemsize
+    b_t = cuda.device_array((N, whole(K * size) // size), b.dtype)
+    value = {1: int8, 2: int16}[size]
+    bits = np.dtype(str(value))
+    transposing(value)[-(-K // TILE) * -(-N // TILE), (TILE, ROWS)](b.view(bits), b_t.view(bits))
     return b_t
 
 

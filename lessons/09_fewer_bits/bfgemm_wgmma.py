@@ -1,0 +1,59 @@
+"""bfgemm_wgmma: bfloat16 at Hopper's rate: the kernel of igemm_wgmma, with values of another kind.
+
+Previous step: bfgemm_mma
+Builds on: igemm_wgmma
+New idea: none of the kernel's own. It counts bytes: a row of 128 holds 64 codes of bfloat16, and an instruction takes
+    32 bytes along k, as of int8. So a `Kind` is all that bfloat16 needs: sums of float32, the instruction, and how
+    results leave: two codes are a word, so a box of 32 words has 64 columns. Of 16-bit values the unit would take B
+    row-major, too; K-major it is one box of the copy engine, as in igemm_wgmma.
+    Where rows of A are not multiples of 16 bytes, `launch` runs bfgemm_mma.
+Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values of two bytes from L2, none by threads.
+Run: python -m lessons.09_fewer_bits bfgemm_wgmma
+"""
+
+import importlib
+
+import numpy as np
+from numba import cuda, float32, uint32
+
+from lessons.toolkit import hopper
+from lessons.toolkit.bfloat import store2_bfloat, wgmma_bf16
+from lessons.toolkit.memory import aligned
+from lessons.toolkit.unroll import inlined
+
+in_bytes = importlib.import_module("lessons.09_fewer_bits.igemm_wgmma")
+unaligned = importlib.import_module("lessons.09_fewer_bits.bfgemm_mma")
+
+REQUIRES = "9.0a"
+ROW = in_bytes.ROW  # words of a row of a box; columns are twice as many
+
+
+@inlined
+def leave_part(tiles, at, acc, first):
+    """The warp's part of 64 columns of C, 16 rows, to tiles[at], swizzled; `first` counts a word for each sum."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    row, word = lane // uint32(4), lane % uint32(4)
+    for j in range(8):
+        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(4) + word
+        store2_bfloat(tiles, place, acc, uint32(2) * first + uint32(4 * j))
+        store2_bfloat(tiles, place + uint32(8 * ROW), acc, uint32(2) * first + uint32(4 * j + 2))
+
+
+leave_words = in_bytes.stores.leaving(leave_part, ROW, in_bytes.BLOCK_N // (2 * ROW))
+
+
+@inlined
+def leave(c, m0, row, n0, tiles, own, acc, band, lane):
+    """The warp's rows of a tile of C, from (m0 + row, n0) on, through its slabs at tiles[own]; c maps words."""
+    leave_words(c, m0, row, n0 // uint32(2), tiles, own, acc, band, lane)
+
+
+BF16 = in_bytes.Kind(float32, hopper.float_tiles, in_bytes.consuming(wgmma_bf16), unaligned.store_pair, leave)
+
+prepare = unaligned.prepare  # the transpose of B
+
+
+def launch(a, b_t, c):
+    if not aligned(a):
+        return unaligned.launch(a, b_t, c)
+    in_bytes.multiply(a.view(np.int8), b_t.view(np.int8), c, BF16)
