@@ -98,7 +98,8 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals() as came:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
-            device.played()  # what cannot be played is said before anything else
+            device.played()  # what the environment asks for and is not there is said before anything else
+            device.compiler()
             with stages.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()
