@@ -1,7 +1,8 @@
-"""Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda; needs no GPU.
+"""Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
 ``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
-that a step's own imports find it. Tried with 0.6.0. Helpers that are written for LLVM do not load there.
+that a step's own imports find it; for a GPU it does so while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
+Helpers that are written for LLVM do not load there.
 """
 
 from __future__ import annotations
