@@ -35,7 +35,10 @@ from common.timing import tools
 from common.trace.state import TraceError
 
 _COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench, times)  # a learner's first
-_PLAYED = f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability."
+_SWITCHES = (
+    f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "
+    f"{device.COMPILER_SWITCH}={device.MLIR} has numba-cuda-mlir compile what a GPU runs."
+)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
@@ -77,7 +80,7 @@ def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Na
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
     what = "Check, grade, time and inspect the workbook's kernels."
-    parser = arguments.Parser(prog="python -m common", description=what, epilog=_PLAYED)
+    parser = arguments.Parser(prog="python -m common", description=what, epilog=_SWITCHES)
     known = arguments.Commands(parser)
     for module in _COMMANDS:
         module.commands(known)
@@ -98,7 +101,8 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals() as came:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
-            device.played()  # what cannot be played is said before anything else
+            device.played()  # what the environment asks for and is not there is said before anything else
+            device.compiler()
             with stages.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from common.catalog.schema import Count, Extent, Name
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
-PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
+PLAYED = r"-as-\d+-\d+$|-with-mlir$"  # how the slug of such a card ends, or of one with the other compiler
+COMPILER_SWITCH = "COMPILER"  # of the kernels that a GPU runs: one of COMPILERS
+NUMBA_CUDA, MLIR = COMPILERS = "numba-cuda", "mlir"
+NO_MLIR = "numba-cuda-mlir is not installed: pip install 'numba-cuda-mlir[cu13]' (Python 3.11 to 3.14)"
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY_SHARE = Path("/sys/fs/cgroup/memory.max")
@@ -77,11 +81,14 @@ def silent() -> str:
 def ready() -> bool:
     """Is there a GPU that kernels can run on? Asked before anything is started on it.
 
-    Raises NoGpuError, with what to do in one line, if there is one that cannot be used.
+    Raises NoGpuError, with what to do in one line, if there is one that cannot be used, and ValueError without the
+    compiler that was asked for.
     """
     driver, found = loaded(), gpu_count() > 0
     if found and driver and (why := unusable(driver, toolkit())):
         raise NoGpuError(why)
+    if found and compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
+        raise ValueError(f"{COMPILER_SWITCH}={MLIR}: {NO_MLIR}")
     return found
 
 
@@ -165,6 +172,17 @@ def played() -> str | None:
         return None
     if wanted not in limits.LIMITS:
         raise ValueError(f"{CARD_SWITCH}={wanted}: must be one of {', '.join(limits.LIMITS)}, or not set")
+    return wanted
+
+
+def compiler() -> str:
+    """Which of COMPILERS compiles what a GPU runs (COMPILER_SWITCH in the environment); numba-cuda, if not set.
+
+    Raises ValueError listing those that can be named.
+    """
+    wanted = os.environ.get(COMPILER_SWITCH) or NUMBA_CUDA
+    if wanted not in COMPILERS:
+        raise ValueError(f"{COMPILER_SWITCH}={wanted}: must be one of {', '.join(COMPILERS)}, or not set")
     return wanted
 
 
@@ -298,6 +316,8 @@ def current_gpu() -> Gpu:
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
     if wanted := played():  # its measurements are not the card's
         name += f" as {wanted}"
+    if compiler() != NUMBA_CUDA:  # nor are they numba-cuda's
+        name += f" with {compiler()}"
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
     loaded().cuDriverGetVersion(ctypes.byref(version))

@@ -13,7 +13,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache, lru_cache, wraps
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.catalog import catalog, device, limits, sources
 from common.catalog.problems import Gemm, Problem
-from common.machine_code import capture
+from common.machine_code import capture, successor
 from common.run import stages
 from common.run.messages import FileTask, Result, Rival, ShapeTask, StepResult, Tile
 
@@ -191,9 +191,13 @@ def found(verdict: check.Verdict) -> StepResult:
 
 
 def load(task: FileTask[Result], rival: Rival | None = None, tile: Tile | None = None) -> Any:
-    """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
-    file = rival or task
-    with stages.stage(stages.IMPORTS):
+    """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants.
+
+    Here alone it is decided who compiles its kernels.
+    """
+    file, on_gpu = rival or task, task.on_gpu and device.gpu_count() > 0
+    by_successor = on_gpu and (file.compiler or device.compiler()) == device.MLIR
+    with stages.stage(stages.IMPORTS), successor.on_gpu() if by_successor else nullcontext():
         return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 

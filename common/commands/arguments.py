@@ -173,13 +173,14 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
 
 def without_gpu(asked: bool, options: argparse.Namespace | None) -> bool:
     """As if there were no GPU? Says so, and why, if it was not asked for; raises NoGpuError at a GPU of no use."""
-    if asked:
-        return True
-    if device.ready():
-        return False
-    if why := device.silent():
-        console.complain(f"[yellow]{escape(why)}[/]")
-    console.say(options).print("no GPU was found: the kernels are traced on the CPU")
+    if not asked:
+        if device.ready():
+            return False
+        if why := device.silent():
+            console.complain(f"[yellow]{escape(why)}[/]")
+        console.say(options).print("no GPU was found: the kernels are traced on the CPU")
+    if (by := device.compiler()) != device.NUMBA_CUDA:
+        console.say(options).print(f"{device.COMPILER_SWITCH}={by} is left out: it compiles what a GPU runs")
     return True
 
 

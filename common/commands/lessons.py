@@ -6,7 +6,7 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, problems, shipped
+from common.catalog import catalog, device, problems, shipped
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
 from common.commands import arguments, console, edits, verdicts
@@ -63,7 +63,9 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
         verdicts.say_left_out(outcomes)
         return code
     needed = arguments.with_predecessors(chosen, last=True)
-    found = _summaries(arguments.pairs(needed, preset, every_preset=False))
+    found: list[Outcome] | str = "`python -m common inspect STEP --compiler mlir` shows those by this compiler"
+    if without_gpu or device.compiler() == device.NUMBA_CUDA:
+        found = _summaries(arguments.pairs(needed, preset, every_preset=False))
     if without_gpu:
         console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)

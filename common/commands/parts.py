@@ -9,17 +9,19 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, lessontext
+from common.catalog import catalog, device, lessontext, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.commands import arguments, console
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
+from common.machine_code import successor
 from common.records import current, records
-from common.records.entries import Profile
+from common.records.entries import Compilers, Profile
 from common.records.records import Record
-from common.report import agreement, pages, tables
-from common.timing import measuring, tools
+from common.report import agreement, figures, pages, tables
+from common.run.messages import Outcome, Paired
+from common.timing import measuring, timing, tools
 
 
 @dataclass(frozen=True)
@@ -171,10 +173,46 @@ def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
     return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
 
 
+def _compilers(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str]]:
+    """The steps that both compile, by the record of the successor's, on their ladders' defaults."""
+    known = successor.load(records.RESULTS)
+    both = {name for name, one in known.steps.items() if one.kernels} if known else set()
+    found = [step for step in steps if step.name in both]
+    return arguments.pairs(found, preset, every_preset=False) if found else []
+
+
+def _by_both(record: Record, item: tuple[Step, str]) -> bool:
+    step, preset = item
+    return current.holds(record.data.compilers.get(preset, {}).get(step.name), step)
+
+
+def _time_compilers(pairs: list[tuple[Step, str]], opened: Opened) -> int:
+    """Time each pair of step and preset by both compilers, in turn; print the times and record them."""
+    record, key = opened
+    for one in console.progress("time", measuring.time_compilers(pairs), pairs, _by_both_line):
+        found = Compilers(
+            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=_both(one),
+            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
+        )  # fmt: skip
+        record.keep("compilers", str(one.preset), {one.step.name: found}, key)
+    return RIGHT
+
+
+def _both(one: Outcome) -> Paired:
+    return (one.pairs or {})[device.NUMBA_CUDA]
+
+
+def _by_both_line(one: Outcome) -> str:
+    """``STEP on PRESET: 2.11 ms by numba-cuda, 2.57 ms by its successor``."""
+    first, second = (figures.milliseconds(each.median_ms) for each in (_both(one).first, _both(one).second))
+    return f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor"
+
+
 PARTS = {
     "epilogues": Part(_epilogues, _has_epilogue, _time_epilogues),
     "accuracy": Part(_accuracy, _has_accuracy, _measure_accuracy, together=1000),
     "counters": Part(_counters, _has_counters, _profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
+    "compilers": Part(_compilers, _by_both, _time_compilers),
     "agreement": Part(_agreement, _agrees, _agree, together=4),
 }

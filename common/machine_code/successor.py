@@ -1,18 +1,21 @@
-"""Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda; needs no GPU.
+"""Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
 ``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
-that a step's own imports find it. Tried with 0.6.0. Helpers that are written for LLVM do not load there.
+that a step's own imports find it; for a GPU it does so while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
+Helpers that are written for LLVM do not load there.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
-from importlib import metadata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from common.catalog import catalog, problems, schema, store
+from common.catalog import catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.machine_code import capture, codegen, summaries
 from common.machine_code.codegen import Launch, MachineCode
@@ -31,9 +34,10 @@ PACKAGE = "numba-cuda-mlir"
 ARCHITECTURE = "9.0"
 FILE = Path("compilers", "numba-cuda-mlir.json")
 _SECONDS = 120.0  # of a step, with the compiler's start
+_HOST = ("current_context", "device_array", "device_array_like", "get_current_device", "synchronize", "to_device")
 
 
-class CompilerError(ValueError):
+class CompilerError(catalog.CatalogError):
     """The package is not installed, or refuses a step: what it says."""
 
 
@@ -79,7 +83,7 @@ def save(steps: Iterable[Step], folder: Path) -> Record:
 def version() -> str:
     """The installed version; raises CompilerError."""
     if find_spec("numba_cuda_mlir") is None:
-        raise CompilerError(f"{PACKAGE} is not installed: pip install '{PACKAGE}[cu13]' (Python 3.11 to 3.14)")
+        raise CompilerError(device.NO_MLIR)
     return metadata.version(PACKAGE)
 
 
@@ -125,12 +129,52 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[tuple[L
     return found
 
 
+@contextmanager
+def on_gpu() -> Iterator[None]:
+    """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays.
+
+    Both use the GPU's one context; what steps call on the host stays numba-cuda's. Raises CompilerError.
+    """
+    version()
+    host = import_module("numba.cuda")
+    cuda = _taking_arrays(host)
+    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "numba"}
+    try:
+        _take_the_place_of_numba(cuda)
+        vars(cuda).update({name: getattr(host, name) for name in _HOST})
+        with catalog.anew():  # helpers that numba-cuda has compiled would not do
+            yield
+    except ModuleNotFoundError as error:
+        raise CompilerError(f"{PACKAGE}: {_reason(error)}") from None
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
+            del sys.modules[name]
+        sys.modules.update(taken)
+
+
+@functools.cache
+def _taking_arrays(host: Any) -> Any:
+    """The compiler's ``cuda``, whose kernels from now on know the types of numba-cuda's device arrays."""
+    from numba_cuda_mlir import cuda
+    from numba_cuda_mlir.numba_cuda.typing import typeof
+
+    def type_of(array: Any, context: Any) -> Any:
+        return typeof._typeof_cuda_array_interface(array.__cuda_array_interface__, context, array.dtype)
+
+    typeof.typeof_impl.register(host.devicearray.DeviceNDArrayBase, type_of)
+    return cuda
+
+
 # --- in the process of its own ---
 
 
 def _main(path: str, ladder: str, preset: str) -> dict[str, Any]:
-    cuda = _take_the_place_of_numba()
+    from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher
+
+    tools._cached_cc = (9, 0)  # else it asks a driver, whatever it compiles for
+    _take_the_place_of_numba(cuda)
+    cuda.compile(lambda: None, (), cc=(9, 0), device=False, abi="numba")  # its start is no step's time
 
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
 
@@ -153,16 +197,13 @@ def _main(path: str, ladder: str, preset: str) -> dict[str, Any]:
     return {"kernels": list(seen.values())}
 
 
-def _take_the_place_of_numba() -> Any:
+def _take_the_place_of_numba(cuda: Any) -> None:
     import numba_cuda_mlir as successor
-    from numba_cuda_mlir import cuda, tools, types
+    from numba_cuda_mlir import types
 
-    tools._cached_cc = (9, 0)  # else it asks a driver, whatever it compiles for
     named = {name: value for name, value in vars(types).items() if not name.startswith("_")}
     vars(successor).update(named, cuda=cuda, types=types)
-    sys.modules["numba"] = successor
-    cuda.compile(lambda: None, (), cc=(9, 0), device=False, abi="numba")  # its start is no step's time
-    return cuda
+    sys.modules.update({"numba": successor, "numba.cuda": cuda, "numba.types": types})
 
 
 def _host(shape: Any, dtype: Any, values: Any = None) -> Any:

@@ -16,7 +16,7 @@ from common.catalog.problems import PRESETS
 from common.catalog.schema import Amount, Count, Name, Positive, one_of
 from common.catalog.sources import Code
 from common.machine_code.summaries import Kernel
-from common.run.messages import Beside, Tile, Timing
+from common.run.messages import Beside, Paired, Tile, Timing
 from common.timing import ceilings
 from common.timing.peers import Errors
 from common.timing.timing import Fused
@@ -151,14 +151,25 @@ class Epilogues(Code, kw_only=True, omit_defaults=True):
     run: str = ""
 
 
-Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues
+class Compilers(Code, kw_only=True, omit_defaults=True):
+    """A step's times in turn at one ``shape``: numba-cuda's kernels, and those of the ``successor``, which has its
+    version. ``measure`` as of a row."""
+
+    shape: Shape
+    times: Paired
+    successor: Name
+    measure: Count | None = None
+    run: str = ""
+
+
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues | Compilers
 """What was measured in a run."""
 
 
 class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
     """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
     by step and tool, agreements by step and shape, accuracy by kind of operands and by product,
-    epilogues by preset and by step."""
+    epilogues and compilers by preset and by step."""
 
     gpu: Gpu
     runs: dict[str, Run]
@@ -170,6 +181,7 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
     agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
     accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
     epilogues: dict[Preset, dict[str, Epilogues]] = field(default_factory=dict)
+    compilers: dict[Preset, dict[str, Compilers]] = field(default_factory=dict)
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):

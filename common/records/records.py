@@ -200,7 +200,7 @@ class Record:
         """Drop the runs of which no entry is left; the newest may get its entries yet."""
         groups: list[Mapping[str, Mapping[str, Entry]]]
         groups = [self.data.rows, self.data.profile, self.data.sanitizer, self.data.sweeps]
-        groups += [self.data.agreement, self.data.accuracy, self.data.epilogues]
+        groups += [self.data.agreement, self.data.accuracy, self.data.epilogues, self.data.compilers]
         used = {entry.run for group in groups for inner in group.values() for entry in inner.values()}
         used |= {self.ceilings.run if self.ceilings else "", max(self.data.runs, default="")}
         self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}

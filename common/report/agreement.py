@@ -204,7 +204,8 @@ def agreed(record: Record) -> Table:
 
 @figures.kind("simulator", kinds.TABLES)
 def simulator() -> Table:
-    """What Numba's simulator shows of the programs of tests/trace/programs, and what the tracer does."""
+    """What Numba's simulator shows of the programs of tests/trace/programs, what the tracer does, and what
+    compute-sanitizer does on the cards where it ran."""
     path = records.RESULTS / "programs" / "simulator.json"
     if not path.exists():
         raise kinds.UnmeasuredError(path.name)
@@ -233,6 +234,38 @@ def simulator() -> Table:
         ],
         ["seconds a program, the median", seconds("simulator"), seconds("tracer")],
     ]
-    unseen = ", ".join(f"`{kind}`" for kind in sorted({one["kind"] for one in silent}))
-    note = f"The simulator is silent about {unseen}."
-    return Table(["", "Numba's simulator", "the tracer"], rows, note)
+    header, notes = ["", "Numba's simulator", "the tracer"], [f"The simulator is silent about {_kinds(silent)}."]
+    for card in sorted(path.parent.glob("sanitizer-*.json")):
+        record = json.loads(card.read_text(encoding="utf-8"))
+        header.append(f"compute-sanitizer on {record['gpu']}")
+        cells, note = _sanitized(record)
+        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
+        notes.append(note)
+    return Table(header, rows, "\n\n".join(notes))
+
+
+def _kinds(programs: Iterable[dict[str, Any]]) -> str:
+    return ", ".join(f"`{kind}`" for kind in sorted({one["kind"] for one in programs}))
+
+
+def _sanitized(record: dict[str, Any]) -> tuple[list[str], str]:
+    """A card's cells of the simulator's table, and what is said below it."""
+    found = record["programs"]
+    ends = {name: one["sanitizer"]["ended"] for name, one in found.items()}
+    right = [name for name in found if found[name]["kind"] == "right"]
+    wrong = [name for name in found if name not in right]
+    accused = [name for name in right if ends[name] != "silent"]
+    missed = [name for name in wrong if ends[name] in ("silent", "endless")]
+    counts = [len(right) - len(accused), len(accused), len(wrong) - len(missed), len(missed)]
+    seconds = statistics.median(one["sanitizer"]["seconds"] for one in found.values())
+    named = sum(ends[name] == "named" for name in wrong)
+    said = [
+        f"compute-sanitizer runs a program under each of {', '.join(tools.TOOLS)}: the seconds are of all four.",
+        f"They name {named} wrong programs; Numba, the driver or a check of its own stops the others that are found.",
+        f"It is silent about {_kinds(found[name] for name in missed)}.",
+    ]
+    said += (
+        [f"Of right programs it does not let pass: {', '.join(f'`{name}`' for name in accused)}."] if accused else []
+    )
+    said.append(f"On one {record['gpu']} (driver {record['driver']}, CUDA {record['cuda']}) on {record['date']}.")
+    return [*map(str, counts), f"{seconds:.1f}"], " ".join(said)

@@ -237,10 +237,12 @@ def compiled(what: str, architecture: str, tools: str, preset: str | None) -> st
 
 @kind("compilers", TABLES)
 def compilers(code: MachineCode) -> Table:
-    """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records."""
+    """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records, and its times by
+    both on the cards that have them."""
     record = successor.load(records.RESULTS)
     if record is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
+    cards = [one for one in records.all_records(records.RESULTS) if one.data.compilers]
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
     for name, other in record.steps.items():
@@ -256,12 +258,26 @@ def compilers(code: MachineCode) -> Table:
             [summaries.shown(each) if each else "–" for each in loops],
             [f"{each:.2f}" for each in other.seconds],
         )
-        rows.append([f"`{name}`", *map(" → ".join, pairs)])
+        rows.append([f"`{name}`", *map(" → ".join, pairs), *(_by_both(card, other.preset, name) for card in cards)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "seconds to compile"]
+    header += [f"ms on {card.gpu_name}" for card in cards]
+    timed = ""
+    for card in cards:
+        found = [one for steps in card.data.compilers.values() for one in steps.values()]
+        versions = f"numba-cuda {card.run_of(found[0]).packages['numba-cuda']} and {found[0].successor}"
+        timed += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
+        timed += f" {machine(card, found)}."
     refused = " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
     tools = f"{record.compiler} and {figures.versions(code.tools)}"
     what = "numba-cuda → its successor: the innermost multiply loop"
-    return Table(header, rows, f"{compiled(what, successor.ARCHITECTURE, tools, None)} {refused}")
+    return Table(header, rows, f"{compiled(what, successor.ARCHITECTURE, tools, None)} {refused}{timed}")
+
+
+def _by_both(card: Record, preset: str, name: str) -> str:
+    """Milliseconds by both compilers, marked if they are older than the step; empty if it was not timed."""
+    found = card.data.compilers.get(preset, {}).get(name)
+    both = [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)] if found else []
+    return aged(" → ".join(both), current.older(found, name))
 
 
 # --- counters, sanitizers, errors, epilogues ---

@@ -269,6 +269,7 @@ class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     ``step``     its name, if whoever asks wants it told
     ``home``     the path that a copy takes for its own
     ``helpers``  files by the names of the lessons' helpers that they stand in for
+    ``compiler`` whose kernels a GPU runs, one of :data:`device.COMPILERS`; empty: as the environment says
     """
 
     path: str
@@ -276,6 +277,7 @@ class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     step: str = ""
     home: str | None = None
     helpers: dict[str, str] = field(default_factory=dict)
+    compiler: str = ""
 
     @property
     def subject(self) -> str:
@@ -357,10 +359,12 @@ class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
 
 
 class Rival(Struct, frozen=True, kw_only=True):
-    """A file that another one is timed against: ``path`` and ``helpers`` as in a :class:`FileTask`."""
+    """A file that another one is timed against, as in a :class:`FileTask`; one by a ``compiler`` of its own is
+    checked first, as that file is."""
 
     path: str
     helpers: dict[str, str] = field(default_factory=dict)
+    compiler: str = ""
 
 
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):

@@ -15,6 +15,7 @@ from common.catalog.problems import Problem
 from common.catalog.sources import Code
 from common.check import run
 from common.check.run import TIME_SECONDS, beyond
+from common.machine_code import successor
 from common.run import isolate, messages
 from common.run.messages import Outcome, StepResult, Timing, at
 from common.timing import tasks as timetasks
@@ -133,6 +134,32 @@ def measure_epilogues(
         failed = f"{name} on {preset}: the epilogues could not be timed"
         given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
         yield step, preset, run.ask(failed, timetasks.epilogues, *given)
+
+
+def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
+    """Each step on its preset by both compilers, each checked before: ``pairs`` has numba-cuda's time first.
+
+    Raises NoGpuError without a GPU, ToolError without the successor, or for a step that is not right by both.
+    """
+    device.require_gpu("timing two compilers")
+    try:
+        successor.version()
+    except successor.CompilerError as error:
+        raise tools.UnavailableError(str(error)) from None
+    places = [at(step, problems.preset(preset)) for step, preset in pairs]
+    tasks = [
+        messages.Pair(
+            **place, compiler=device.MLIR,
+            against={device.NUMBA_CUDA: messages.Rival(path=place["path"], compiler=device.NUMBA_CUDA)},
+        )
+        for place in places
+    ]  # fmt: skip
+    for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+        problem = problems.from_shape(step.ladder, result.shape or problems.preset(preset).shape())
+        outcome = Outcome.of(step, problem, preset, result)
+        if result.pairs is None:
+            raise tools.ToolError(f"{step.name}: {'; '.join(outcome.reasons) or 'of another size by one of them'}")
+        yield outcome
 
 
 def tunables(step: Step, preset: str) -> timetasks.TunablesResult:

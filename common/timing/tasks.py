@@ -163,7 +163,13 @@ def pair_task(task: messages.Pair) -> StepResult:
     stopwatch = _stopwatch()
     pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
-        other = check.Bench(loading.load(task, rival), operands.problem, beside=operands)
+        module = loading.load(task, rival)
+        if rival.compiler:
+            found, other, operands = _verified(task, module)
+            if found.status != "right" or found.shape != result.shape:
+                return found
+        else:
+            other = check.Bench(module, operands.problem, beside=operands)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)

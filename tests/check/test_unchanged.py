@@ -8,13 +8,13 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import console, verdicts
+from common.commands import console, parts, verdicts
 from common.commands import steps as stepping
 from common.records import current, entries, records
 from common.records.records import Record
 from common.report import tasks
 from common.report.tasks import Draw, DrawResult
-from common.run.messages import Outcome, StepResult
+from common.run.messages import Outcome, Paired, StepResult
 from common.timing import measuring, peers, timing, tools
 from common.timing.ceilings import Ceilings
 from common.timing.tasks import PeerResult
@@ -186,6 +186,9 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         records.record_sanitizer(record, key, step, dict.fromkeys(tools.TOOLS, 0))
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.keep("epilogues", PRESET, {step.name: entry}, key)
+        times = Paired(TIMES, TIMES, 1.0, 1.0, 1.0, 0.0)
+        both = entries.Compilers(**fields, shape=shape, times=times, successor="0.6")
+        record.keep("compilers", PRESET, {step.name: both}, key)
     errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
     record.set_accuracy({"normal": errors, "small": dict(errors)}, key)
     return record
@@ -203,6 +206,7 @@ def as_new(record, steps):
         "counters": [step.name for step in steps if current.holds(record.profile(PRESET, step.name), step)],
         "sanitized": [step.name for step in steps if current.holds(seen[step.name]["memcheck"], step)],
         "agreed": [step.name for step in steps if current.holds(record.data.agreement[step.name][str(SHAPE)], step)],
+        "compilers": [step.name for step in steps if parts.PARTS["compilers"].holds(record, (step, PRESET))],
         "errors": [step.name for step in steps if current.errors(record, [step])],
     }
     assert current.errors(record, steps) == (found["errors"] == names)

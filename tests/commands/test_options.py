@@ -19,11 +19,12 @@ from common.check import compiling, run
 from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
 from common.edit import history
 from common.grade import folders, grade
+from common.machine_code import successor
 from common.records import records
 from common.records.entries import Point, Sweep
 from common.report import agreement
 from common.run import isolate
-from common.run.messages import Outcome
+from common.run.messages import Outcome, Paired, Timing
 from common.timing import measuring, tools
 from common.timing.ceilings import Ceilings
 from common.timing.tasks import TunablesResult
@@ -85,6 +86,12 @@ CASES = {
     ),
     "bench --part sanitizer gemm_naive --record": lambda s: (
         s.open_record.shipped and "record_sanitizer" in s.asked and "Bench" not in s.asked
+    ),
+    "bench --part compilers gemm_naive gemm_tuned --record": lambda s: (  # toolkit: not for both compilers
+        [(step.name, preset) for step, preset in s.time_compilers.pairs] == [("gemm_naive", "gemm-4096")]
+        and s.open_record.shipped
+        and "keep compilers" in s.asked
+        and "2.00 ms by numba-cuda, 3.00 ms by" in s.out
     ),
     "inspect gemm_naive gemm_tuned": lambda s: (
         names(step for step, _ in s.summaries.pairs) == ["gemm_naive", "gemm_tuned"]
@@ -182,7 +189,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     def keep(kind, *_):
         seen.asked.setdefault(f"keep {kind}", []).append({})
 
-    data = SimpleNamespace(gpu=CARD, epilogues={}, sanitizer={}, agreement={})
+    data = SimpleNamespace(gpu=CARD, epilogues={}, sanitizer={}, agreement={}, compilers={})
     record = SimpleNamespace(
         gpu_name=CARD.name, slug=CARD.slug, sweep=lambda *_: None, profile=lambda *_: None, keep=keep, data=data
     )
@@ -210,9 +217,17 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     def clean(steps):
         return iter([(tool, step, 0, "") for tool in tools.TOOLS for step in steps])
 
+    def by_both(pairs):
+        times = [Timing(ms, ms, ms, 0.0, 10) for ms in (2.0, 3.0)]
+        for step, preset in pairs:
+            both = {device.NUMBA_CUDA: Paired(*times, 2 / 3, 2 / 3, 2 / 3, 0.0)}
+            yield Outcome(step=step, problem=problems.preset(preset), preset=preset, status="right", pairs=both)
+
     code = sources.provenance(catalog.find("gemm_naive").path)
     note(measuring, "profile_steps", lambda pairs: [measuring.Profiled(*pair, [], {}, code) for pair in pairs])
     note(measuring, "sanitize_steps", clean)
+    note(measuring, "time_compilers", by_both)
+    monkeypatch.setattr(successor, "version", lambda: "0.6")
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
     note(agreement, "table", "agreed")
     note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
