@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 
 from common import cli
+from common.catalog import store
 from common.commands import scripts
 from common.trace import functions, script
 
-PROGRAMS = sorted(Path(__file__).parent.joinpath("programs").glob("*.py"))
+FOLDER = Path(__file__).with_name("programs")
+PROGRAMS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+PROGRAMS |= store.read_toml(FOLDER / "wrong.toml")
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_a_program_is_told_for_what_it_is(path, capsys):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_told_for_what_it_is(write, capsys, name):
     """The first word of a program's docstring is its fault's kind; the line of it ends in ``# fault``."""
-    text = path.read_text(encoding="utf-8")
+    text = PROGRAMS[name]
+    path = FOLDER / f"{name}.py" if name.startswith("right_") else write(f"{name}.py", text)
     wanted = re.match(r'"""([\w-]+):', text)[1]
     lines = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# fault")]
     found = script.run(path, [])
