@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import kernels
 import pytest
+from processes import python
 from sampling import some
 
 from common.catalog import catalog, device, lessontext, limits, problems, shipped, sources
@@ -156,12 +155,7 @@ print(json.dumps([cuda.get_current_device().MULTIPROCESSOR_COUNT, found]))
 
 def test_occupancy_is_what_the_driver_says():
     names = ("gemm_shared_tile", "gemm_coarsened", "gemm_tuned", "conv2d_coarsened", "conv2d_register_tiled")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *names], cwd=catalog.ROOT, env=device.environment(False),
-        capture_output=True, text=True, timeout=180,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    multiprocessors, found = json.loads(done.stdout)
+    multiprocessors, found = json.loads(python("-c", DRIVER, *names, env=device.environment(False)).stdout)
     cc = device.compute_capability()
     if cc not in limits.LIMITS:
         pytest.skip(f"the limits of compute capability {cc} are not known here")

@@ -4,20 +4,18 @@ import ast
 import functools
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
+from processes import python
 
 
 @pytest.mark.parametrize(
     "words", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
 )
-def test_nothing_to_say(words, root):
+def test_nothing_to_say(words):
     if importlib.util.find_spec(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed: pip install {words[0]}")
-    done = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", *words)
 
 
 @pytest.fixture(scope="module")

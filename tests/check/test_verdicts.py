@@ -1,41 +1,32 @@
 """The shipped verdicts, ``results/verdicts.json``: of each step as it is now; a part is found out again in full."""
 
 import datetime
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 
 from common.catalog import catalog
 from common.check import run
 from common.cli import main
+from common.records import records
 
 STEPS = catalog.everything()
-MISSING = """
-from common.catalog import catalog
-from common.check import run
-steps = catalog.everything()
-shipped = run.shipped(steps)
-print(*(step.name for step in steps if step.name not in shipped))
-"""
 
 
-def without_verdict(**environment):
-    """The steps that have none, in a process that no other test has led to other folders."""
-    words, env = [sys.executable, "-c", MISSING], {**os.environ, **environment}
-    return set(
-        subprocess.run(words, cwd=catalog.ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    )
+@pytest.fixture
+def without_verdict(monkeypatch):
+    """The steps that have none."""
+    monkeypatch.setattr(run, "VERDICTS", records.RESULTS / "verdicts.json")
+    return lambda: {step.name for step in STEPS} - run.shipped(STEPS).keys()
 
 
-def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is():
+def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is(without_verdict):
     assert without_verdict() == set(), "`make verdicts` finds them out again and writes results/verdicts.json"
 
 
-def test_on_a_card_of_less_shared_memory_steps_that_take_other_tiles_have_none():
-    found = without_verdict(WORKBOOK_CARD="8.6")
+def test_on_a_card_of_less_shared_memory_steps_that_take_other_tiles_have_none(without_verdict, monkeypatch):
+    monkeypatch.setenv("WORKBOOK_CARD", "8.6")
+    found = without_verdict()
     assert {"hgemm_pipelined", "hconv3d_mma", "conv2d_tensor_core", "dgrad_minimal_filtering"} <= found
     runs_there = {step.name for step in STEPS if step.requires != "9.0a"}
     assert len(found & runs_there) < 10

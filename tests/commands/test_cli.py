@@ -12,6 +12,7 @@ from contextlib import suppress
 import kernels
 import mutants
 import pytest
+from processes import python
 
 from common import cli
 from common.catalog import catalog, device
@@ -35,14 +36,6 @@ def call(capsys, monkeypatch):
         return (code, *capsys.readouterr())
 
     return call
-
-
-def outside(*words, module="common"):
-    """Run a command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 # What a user types, and what the one line must say.
@@ -233,9 +226,7 @@ def test_another_file_is_checked_in_the_steps_place(call, write):
 
 def test_json_stands_alone_on_standard_output(write):
     noisy = write("noisy.py", PRODUCT + "\nimport os\nprint('{')\nos.write(1, b'noise\\n')\n")
-    code, out, err = outside("check", "gemm_naive", "--file", str(noisy), "--json", *TINY)
-    assert code == RIGHT, err
-    answer = json.loads(out)
+    answer = json.loads(python("-m", "common", "check", "gemm_naive", "--file", noisy, "--json", *TINY).stdout)
     assert (answer["device"], answer["right"]) == ("tracer", True)
     ((result),) = answer["results"]
     assert result["step"] == "gemm_naive"

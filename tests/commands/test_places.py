@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 from copies import copied
+from processes import python
 
 from common.catalog import catalog
 from common.records import records
@@ -89,10 +89,8 @@ def play(checkout):
 
     def play(name, *commands):
         env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
-        words = [sys.executable, "-c", FAKED.replace("NAME", repr(name)), json.dumps(commands)]
-        done = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return git(checkout, "status", "--porcelain"), done.stdout
+        said = python("-c", FAKED.replace("NAME", repr(name)), json.dumps(commands), cwd=checkout, env=env).stdout
+        return git(checkout, "status", "--porcelain"), said
 
     yield play
     git(checkout, "checkout", "--quiet", ".")

@@ -1,22 +1,21 @@
-"""conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept, on a GPU it is the fastest."""
+"""conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept."""
 
 import json
-import subprocess
-import sys
+from importlib import import_module
 from types import SimpleNamespace
 
-import dispatch_race
 import numpy as np
 import pytest
 from numba import cuda
 from sampling import some
 
+from common import cli
 from common.catalog import catalog, problems, reference
 from common.catalog.problems import Conv2d
 
 pytestmark = pytest.mark.usefixtures("traced")
 STEP = catalog.find("conv2d_layer_dispatch")
-LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)
+LAYER1, LAYER2 = (problems.PRESETS[name] for name in ("ece408-layer1", "ece408-layer2"))
 
 
 @pytest.fixture
@@ -119,23 +118,28 @@ def test_the_shipped_records_are_of_candidates_there_are(dispatch):
 # --- the explanation ---
 
 
-def choose(*words):
-    words = [sys.executable, "-m", "lessons.05_implicit_gemm", "choose", *words]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=catalog.ROOT)
+@pytest.fixture
+def choose(capsys):
+    own = {"choose": import_module("lessons.05_implicit_gemm.__main__").choose_parser}
+
+    def choose(*words):
+        return (cli.lesson_main("05_implicit_gemm", ["choose", *words], own=own), *capsys.readouterr())
+
+    return choose
 
 
 @pytest.mark.parametrize(
     ("layer", "kernel"),
     [("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel_pairs"), ("ece408-layer2", "minimal_filtering")],
 )
-def test_the_command_line_explains(layer, kernel):
-    done = choose(layer, "--sim")
-    assert done.returncode == 0, done.stderr
-    assert f"kernel: {kernel}" in done.stdout
+def test_the_command_line_explains(choose, layer, kernel):
+    code, out, err = choose(layer, "--sim")
+    assert code == 0, err
+    assert f"kernel: {kernel}" in out
 
 
 @pytest.mark.parametrize(("layer", "says"), [("gemm-2048", "is a gemm problem"), ("N=1 C=1", "is missing")])
-def test_what_cannot_be_explained_is_said(layer, says):
-    done = choose(layer)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in " ".join(done.stderr.split())
+def test_what_cannot_be_explained_is_said(choose, layer, says):
+    code, out, err = choose(layer)
+    assert (code, out) == (2, "")
+    assert says in " ".join(err.split())

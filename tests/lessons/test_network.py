@@ -2,15 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from importlib import import_module, util
 
 import numpy as np
 import pytest
+from processes import python
 from sampling import some
-
-from common.catalog import catalog
 
 NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
@@ -217,10 +214,7 @@ SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_g
 
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
-    words = [sys.executable, "-c", COMPILED, json.dumps(names)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    launched, found = json.loads(done.stdout)
+    launched, found = json.loads(python("-c", COMPILED, json.dumps(names)).stdout)
     assert launched == sorted([*QUICK, *SLOW])
     assert found == {name: [] for name in names}
 
@@ -228,14 +222,8 @@ def test_the_kernels_compile_and_nothing_is_float64():
 @pytest.mark.gpu
 def test_on_a_gpu_gradients_are_the_oracles_and_bits_the_same_with_and_without_a_graph(root):
     """A graph, each kernel by itself, and a run that was interrupted: all end with the same bits."""
-    env = {**os.environ}
-    script = root / "tests" / "lessons" / "network_on_gpu.py"
-    words, paths = [sys.executable, str(script)], os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        words, cwd=root, env={**env, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    found = json.loads(python(root / "tests" / "lessons" / "network_on_gpu.py", env=env).stdout)
     for kind in ("fused", "layered"):
         assert max(found[kind]["errors"].values()) < 1e-5, kind
         assert len(set(found["bits"][kind])) == 1, kind

@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from made import counters, disassembly, kernel, kernel_card
+from processes import python
 from rich.console import Console
 from sampling import some
 
@@ -295,20 +294,12 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(w
     monkeypatch.setenv("PATH", os.pathsep.join(paths))
     monkeypatch.setenv("PYTHONPATH", str(write("sitecustomize.py", NO_TOOLS).parent))  # children see no packages
 
-    def call(*words):
-        # a program of its own, whose fork server starts now
-        command = [sys.executable, "-m", "common", "inspect", *words]
-        done = subprocess.run(command, cwd=catalog.ROOT, capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout, done.stderr
-
-    code, out, err = call("gemm_naive", "--cc", "12.0")
-    assert code == 2
-    lines = [line for line in (out + err).splitlines() if line.strip()]
-    assert len(lines) == 1, lines
-    assert "ptxas was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm" in lines[0]
-
-    code, out, err = call("gemm_naive", "--cc", "12.0", "--ptx")
-    assert code == 0, err
+    # programs of their own, whose fork server starts now
+    words = ("-m", "common", "inspect", "gemm_naive", "--cc", "12.0")
+    done = python(*words, code=2)
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert "ptxas was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm" in line
+    out = python(*words, "--ptx").stdout
     assert out.startswith("// gemm_naive, compute capability 12.0\n")
     assert ".target sm_120" in out
     assert ".entry gemm_naive(" in out

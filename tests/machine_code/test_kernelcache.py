@@ -1,14 +1,13 @@
 """Kernels are found by all that they are made of: in child processes, each with caches of its own."""
 
 import json
-import subprocess
-import sys
 import types
 
 import pytest
+from processes import python
 
-from common.catalog import catalog, device
-from common.machine_code import kernelcache
+from common.catalog import catalog, device, problems
+from common.machine_code import codegen, kernelcache
 
 STEP = """
 from numba import cuda, float32
@@ -65,12 +64,8 @@ for name in sys.argv[2:]:
 
 def look(folder, paths):
     """What a fresh process, with this folder of kept kernels, says of the kernels of these files, two of each."""
-    words = [sys.executable, "-c", LOOK, str(folder), *map(str, paths)]
-    done = subprocess.run(
-        words, cwd=catalog.ROOT, env=device.environment(False), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    said = python("-c", LOOK, folder, *paths, env=device.environment(False)).stdout
+    lines = [json.loads(line) for line in said.splitlines()]
     return dict(zip(paths, zip(lines[::2], lines[1::2], strict=True), strict=True))
 
 
@@ -172,31 +167,11 @@ def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
         assert one["saved"] > 0  # made anew
 
 
-# The kernels that a step which measures its candidates would start, with and without those that it does not pick.
-TRIED = """
-import json
-from common.catalog import catalog, problems
-from common.machine_code import codegen
-module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
-gemm = catalog.load(catalog.find("gemm_naive").path, "gemm")
-layer = problems.preset("ece408-layer2")
-print(json.dumps({
-    "candidates": [list(module.bind.__code__.co_varnames[:3]), len(module.candidates(layer))],
-    "picked": [launch.name for launch in codegen.launches(module, layer)],
-    "tried": [launch.name for launch in codegen.tried(module, layer)],
-    "others": len(codegen.tried(gemm, problems.preset("tiny-gemm"))),
-}))
-"""
-
-
 def test_a_step_that_measures_finds_all_its_candidates_compiled():
-    done = subprocess.run(
-        [sys.executable, "-c", TRIED], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["candidates"][0] == ["candidate", "filt", "problem"]
-    assert len(found["tried"]) >= found["candidates"][1] > 4
-    assert set(found["picked"]) < set(found["tried"])
-    assert found["others"] == 0
+    module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
+    gemm, layer = catalog.load(catalog.find("gemm_naive").path, "gemm"), problems.preset("ece408-layer2")
+    picked, tried = ([one.name for one in find(module, layer)] for find in (codegen.launches, codegen.tried))
+    assert module.bind.__code__.co_varnames[:3] == ("candidate", "filt", "problem")
+    assert len(tried) >= len(module.candidates(layer)) > 4
+    assert set(picked) < set(tried)
+    assert codegen.tried(gemm, problems.preset("tiny-gemm")) == []

@@ -1,12 +1,11 @@
 """Code for one compute capability alone, and shared memory beyond 48 KiB: scratch kernels, compiled and captured."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from processes import python
 
-from common.catalog import catalog, device
+from common.catalog import catalog, device, problems
 from common.check import compiling
 from common.machine_code import codegen
 
@@ -27,9 +26,9 @@ BYTES = 100_000
 @intrinsic
 def fewer_registers(context):
     def generate(context, builder, signature, arguments):
-        text = "{text}"
+        text = "setmaxnreg.dec.sync.aligned.u32 40;"
         kind = ir.FunctionType(ir.VoidType(), [])
-        builder.call(ir.InlineAsm(kind, text, "~{{memory}}", side_effect=True), [])
+        builder.call(ir.InlineAsm(kind, text, "~{memory}", side_effect=True), [])
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -53,31 +52,6 @@ def product(a, b, c):
 def launch(a, b, c):
     product[c.shape[0], 128, 0, BYTES](a, b, c)
 '''
-SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32 40;"
-
-# What real Numba makes of each file: PTX and machine code for 9.0a, and what the assembler says of 9.0.
-COMPILE = """
-import json, sys
-from pathlib import Path
-from common.catalog import catalog, problems
-from common.machine_code import codegen
-made = []
-for path in sys.argv[1:]:
-    (launch,) = codegen.launches(catalog.load(Path(path), "hgemm"), problems.PRESETS["tiny-hgemm"])
-    found = codegen.ptx(launch, ["9.0a", "9.0"])
-    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
-    try:
-        codegen.machine_code(launch, "9.0", found["9.0"])
-        said = ""
-    except RuntimeError as error:
-        said = str(error)
-    made.append({
-        "targets": {name: text.split(".target")[1].split()[0] for name, text in found.items()}, "said": said,
-        "architecture": code.architecture, "names": [one.name for one in code.listing.instructions],
-        "dynamic": launch.dynamic_shared_bytes, "types": list(map(str, launch.signature.args)),
-    })
-print(json.dumps(made))
-"""
 # Launches of kernels that declare clusters, on cards with and without them, and on a driver that wants to hear of
 # clusters at the launch.
 CLUSTERS = """
@@ -130,58 +104,34 @@ print(json.dumps({
 """
 
 
-def real(script, *words):
-    """What a script prints in a process of its own, without a tracer."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def written(folder, text):
-    path = folder / "01_scratch" / "hgemm_scratch.py"
-    path.parent.mkdir(parents=True)
-    path.write_text(HEADER.format(text=text), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
-def scratch(tmp_path):
-    """A function that writes the scratch step with an instruction, and gives its path."""
-
-    return lambda text: written(tmp_path, text)
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """What a process makes of the scratch step."""
-    return real(COMPILE, str(written(tmp_path_factory.mktemp("scratch"), SETMAXNREG)))[0]
+def scratch(write):
+    """The scratch step's file."""
+    return write("01_scratch/hgemm_scratch.py", HEADER)
 
 
-def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled):
-    found = compiled
-    assert found["targets"] == {"9.0a": "sm_90a", "9.0": "sm_90"}
-    assert found["architecture"] == "9.0a"
-    assert any(name.startswith("USETMAXREG") for name in found["names"]), sorted(set(found["names"]))
-    assert "ptxas failed" in found["said"]
-    assert "sm_90" in found["said"]
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
+    (launch,) = codegen.launches(catalog.load(scratch, "hgemm"), problems.PRESETS["tiny-hgemm"])
+    found = codegen.ptx(launch, ["9.0a", "9.0"])
+    targets = {name: text.split(".target")[1].split()[0] for name, text in found.items()}
+    assert targets == {"9.0a": "sm_90a", "9.0": "sm_90"}
+    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    assert code.architecture == "9.0a"
+    assert any(one.name.startswith("USETMAXREG") for one in code.listing.instructions)
+    with pytest.raises(RuntimeError, match=r"(?s)ptxas failed.*sm_90"):
+        codegen.machine_code(launch, "9.0", found["9.0"])
     # and what the launch asks for is captured with it
-    assert found["dynamic"] == 100_000
-    assert found["types"] == ["array(float16, 2d, C)"] * 3
+    assert launch.dynamic_shared_bytes == 100_000
+    assert [*map(str, launch.signature.args)] == ["array(float16, 2d, C)"] * 3
 
 
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
-    step = catalog._header(path := scratch(SETMAXNREG), "01_scratch", path.read_text(encoding="utf-8"))
+    step = catalog._header(scratch, "01_scratch", HEADER)
     assert step.requires == "9.0a"
     assert (
         catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
     )
-    assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
-        "9.0",
-        "9.0a",
-    ]
+    assert [name for name in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(name)] == ["9.0", "9.0a"]
     (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.kernels
@@ -192,7 +142,7 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
 
 
 def test_kernels_that_declare_clusters_are_launched_in_clusters():
-    found = real(CLUSTERS)
+    found = json.loads(python("-c", CLUSTERS, env=device.environment(False)).stdout)
 
     def launch(grid, shared, **cluster):
         return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}

@@ -1,8 +1,6 @@
 """The pages: nothing stale, links that lead somewhere, one meaning for a word, and what they say runs."""
 
 import re
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from made import card
 from matplotlib import image
 from msgspec.structs import replace
+from processes import python
 
 from common.catalog import catalog, device, exercises
 from common.records import current, records
@@ -228,8 +227,7 @@ def test_the_readme_is_short():
 
 
 def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_s():
-    command = [sys.executable, "-m", "lessons.01_naive.start.hello"]
-    done = subprocess.run(command, cwd=catalog.ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = python("-m", "lessons.01_naive.start.hello")
     assert done.stdout == re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
     assert done.stderr == ""
 
@@ -272,9 +270,8 @@ def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
         "import importlib, runpy; importlib.import_module('lessons.01_naive.start');"
         f"runpy.run_path({str(edited)!r}, run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", done.stderr)
+    said = python("-c", code, code=1).stderr
+    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", said)
 
 
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():

@@ -1,10 +1,8 @@
 """Children import the workbook's packages from the checkout, whatever PYTHONPATH names."""
 
 import os
-import subprocess
-import sys
 
-from common.catalog import catalog
+from processes import python
 
 
 def test_packages_of_the_same_names_are_not_taken_for_the_workbooks(tmp_path):
@@ -12,6 +10,4 @@ def test_packages_of_the_same_names_are_not_taken_for_the_workbooks(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else's')")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    words = [sys.executable, "-m", "common", "check", "gemm_naive", "--sim", "--shape", "M=2 N=2 K=2"]
-    done = subprocess.run(words, cwd=catalog.ROOT, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", "common", "check", "gemm_naive", "--sim", "--shape", "M=2 N=2 K=2", env=env)

@@ -1,35 +1,14 @@
 """Kernels that measure tensor cores, compiled: do they multiply, and do nothing else? And which rate bounds what."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 from msgspec import structs
+from numba import types
 from sampling import some
 
-from common.catalog import catalog, device, problems
+from common.catalog import problems
+from common.machine_code import codegen
 from common.timing import ceilings
 
-COMPILE = """
-import json, sys
-from numba import types
-from common.machine_code import codegen, sass
-from common.timing import ceilings
-word, real = (types.Array(kind, 1, "C") for kind in (types.uint32, types.float32))
-found = []
-for instruction, architectures in (("mma", sys.argv[1:]), ("wgmma", ["9.0a"])):
-    threads = ceilings.grid(instruction, 1)[1]
-    for kind in (one for one in ceilings.KINDS if instruction in one.instructions):
-        kernel = ceilings.kernel(instruction, kind)
-        launch = codegen.Launch(instruction, kernel, (1, 1, 1), (threads, 1, 1), types.void(word, types.int64, real))
-        for architecture, text in codegen.ptx(launch, architectures).items():
-            code = codegen.machine_code(launch, architecture, text)
-            multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
-            found.append([instruction, kind.name, architecture, code.stack_bytes + code.spill_bytes, code.registers,
-                          multiplied])
-print(json.dumps(found))
-"""
 MMA = some(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], 6, 1)
 TEXTS = {
     ("mma", "f16"): "HMMA.16816.F32", ("mma", "tf32"): "HMMA.1688.F32.TF32", ("wgmma", "f16"): "HGMMA.64x256x16.F32",
@@ -40,13 +19,17 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def compiled():
-    """For each kernel and architecture: its spills, registers, and multiply instructions."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, *MMA], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return {(name, kind, arch): rest for name, kind, arch, *rest in json.loads(done.stdout)}
+    """For each kernel and architecture: its machine code, and its multiply instructions."""
+    found, (words, sums) = {}, (types.Array(one, 1, "C") for one in (types.uint32, types.float32))
+    for name, kind in [(name, one) for one in ceilings.KINDS for name in one.instructions]:
+        block = (ceilings.grid(name, 1)[1], 1, 1)
+        kernel, signature = ceilings.kernel(name, kind), types.void(words, types.int64, sums)
+        launch = codegen.Launch(name, kernel, (1, 1, 1), block, signature)
+        for architecture, text in codegen.ptx(launch, MMA if name == "mma" else ["9.0a"]).items():
+            code = codegen.machine_code(launch, architecture, text)
+            multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
+            found[name, kind.name, architecture] = code, multiplied
+    return found
 
 
 @pytest.mark.parametrize("kind", [kind.name for kind in ceilings.KINDS])
@@ -55,9 +38,9 @@ def test_the_machine_code_multiplies_on_tensor_cores(compiled, name, architectur
     if (name, kind) not in TEXTS:
         assert (name, kind, architecture) not in compiled
         return
-    spilt, registers, multiplied = compiled[name, kind, architecture]
-    assert spilt == 0
-    assert registers <= 65536 // (ceilings.grid(name, 1)[0] * ceilings.grid(name, 1)[1])
+    code, multiplied = compiled[name, kind, architecture]
+    assert code.stack_bytes == code.spill_bytes == 0
+    assert code.registers <= 65536 // (ceilings.grid(name, 1)[0] * ceilings.grid(name, 1)[1])
     assert all(text.startswith(TEXTS[name, kind]) for text in multiplied), multiplied[:3]
     # a whole number of rounds: the loop is written out a few times
     assert len(multiplied) % (ceilings.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)

@@ -1,0 +1,14 @@
+"""Python in processes of their own."""
+
+import subprocess
+import sys
+
+from common.catalog import catalog
+
+
+def python(*words, code=0, cwd=catalog.ROOT, timeout=300, **options):
+    """The process that ran Python with these words, in the checkout; it must end with this exit code, if not None."""
+    words = [sys.executable, *map(str, words)]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=timeout, **options)
+    assert code in (None, done.returncode), done.stdout[-2000:] + done.stderr[-2000:]
+    return done
