@@ -24,6 +24,7 @@ from common.records import records
 from common.run import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = records.RESULTS  # whatever a test has in its place meanwhile
 sys.dont_write_bytecode = False
 
 # A warning filter that names a class of Numba's has imported it before this file.
@@ -114,6 +115,18 @@ def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     from pixels import without_pixels  # here: it imports matplotlib, which few tests need
 
     without_pixels(monkeypatch)
+
+
+@pytest.fixture(scope="session", name="shipped")
+def shipped_record() -> records.Record:
+    """The record that pages show. No test may change it."""
+    return records.Record.load(SHIPPED / f"{records.REFERENCE_GPU}.json")
+
+
+@pytest.fixture(scope="session")
+def shipped_code() -> object:
+    """The record of machine code. No test may change it."""
+    return records.load_code(SHIPPED)
 
 
 @pytest.fixture(scope="module")

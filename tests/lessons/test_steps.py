@@ -7,7 +7,7 @@ import pytest
 import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import one_of_each, some
+from sampling import covering, some
 
 from common.catalog import catalog, problems
 from common.catalog.problems import Conv2d, Gemm
@@ -57,15 +57,12 @@ def falls_back(step, problem):
 
 RAGGED = [(step, problem) for step in FILES for problem in problems.RAGGED[step.ladder]]
 # each shape, and each step in its own kernel and in that which it falls back to
-CHOSEN = [
-    *one_of_each(RAGGED, lambda case: (case[0], falls_back(*case))),
-    *one_of_each(RAGGED, lambda case: case[1]),
-]
+CHOSEN = covering(RAGGED, lambda case: case[1], lambda case: (case[0], falls_back(*case)))
 
 
 @pytest.mark.parametrize(
     ("step", "problem"),
-    dict.fromkeys(CHOSEN),
+    CHOSEN,
     ids=lambda value: value.name if isinstance(value, catalog.Step) else str(value).replace(" ", "-"),
 )
 def test_right_at_ragged_shapes(step, problem):

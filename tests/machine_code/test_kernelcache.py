@@ -63,8 +63,8 @@ for name in sys.argv[2:]:
 
 
 def look(folder, paths):
-    """What a fresh process, with this folder of kept kernels, says of the kernels of these files, two of each."""
-    said = python("-c", LOOK, folder, *paths, env=device.environment(False)).stdout
+    """By name, what a fresh process, with this folder of kept kernels, says of the kernels of files, two of each."""
+    said = python("-c", LOOK, folder, *paths.values(), env=device.environment(False)).stdout
     lines = [json.loads(line) for line in said.splitlines()]
     return dict(zip(paths, zip(lines[::2], lines[1::2], strict=True), strict=True))
 
@@ -82,20 +82,33 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def looked(tmp_path_factory):
-    """By name, what one process says of all files; the folder of kernels that it kept, and the files' paths."""
+def all_looked(tmp_path_factory):
+    """By name, what one process says of all files."""
     base = tmp_path_factory.mktemp("kernels")
     paths = {name: base / f"{name}.py" for name in FILES}
     for name, change in FILES.items():
         paths[name].parent.mkdir(exist_ok=True)
         paths[name].write_text(STEP.format(**{"tile": 3, "factor": "2", "more": "", **change}))
-    found = look(base / "kept", paths.values())
-    return {name: found[path] for name, path in paths.items()}, base / "kept", paths["gemm_mine"]
+    return look(base / "kept", paths), base / "kept", paths
 
 
-def test_another_process_finds_the_kernel_and_compiles_nothing(looked):
-    found, folder, path = looked
-    first, again = found["gemm_mine"], look(folder, [path])[path]
+@pytest.fixture(scope="module")
+def again(all_looked):
+    """By name, what another process says of two files; of the second, what was kept is cut short."""
+    found, folder, paths = all_looked
+    for one in found["constant"]:
+        kept = folder / f"{one['key']}.kernel"
+        kept.write_bytes(kept.read_bytes()[:-1])
+    return look(folder, {name: paths[name] for name in ("gemm_mine", "constant")})
+
+
+@pytest.fixture
+def looked(all_looked):
+    return all_looked[0]
+
+
+def test_another_process_finds_the_kernel_and_compiles_nothing(looked, again):
+    first, again = looked["gemm_mine"], again["gemm_mine"]
     assert [one["known"] for one in first] == [False, False]
     assert [one["key"] for one in again] == [one["key"] for one in first]
     for one in again:
@@ -106,18 +119,18 @@ def test_another_process_finds_the_kernel_and_compiles_nothing(looked):
 
 def test_kernels_that_differ_in_a_global_alone_are_told_apart(looked):
     # `unroll` makes globals of closed-over values: same bytecode, same line, same name, no closure
-    full, guarded = looked[0]["gemm_mine"]
+    full, guarded = looked["gemm_mine"]
     assert full["key"] != guarded["key"]
 
 
 @pytest.mark.parametrize("change", ["constant", "helper", "file"])
 def test_what_a_kernel_is_made_of_is_in_its_key(looked, change):
-    before, after = ({one["key"] for one in looked[0][name]} for name in ("gemm_mine", change))
+    before, after = ({one["key"] for one in looked[name]} for name in ("gemm_mine", change))
     assert before.isdisjoint(after)
 
 
 def test_where_the_file_lies_does_not_matter(looked):
-    here, there = (looked[0][name] for name in ("gemm_mine", "copy/gemm_other"))
+    here, there = (looked[name] for name in ("gemm_mine", "copy/gemm_other"))
     assert [one["key"] for one in here] == [one["key"] for one in there]
     assert [one["known"] for one in there] == [True, True]
 
@@ -154,15 +167,11 @@ def test_a_function_that_calls_itself_is_described():
 
 
 def test_what_has_no_description_is_compiled_as_ever(looked):
-    assert [(one["key"], one["kept"]) for one in looked[0]["gemm_odd"]] == [(None, False)] * 2
+    assert [(one["key"], one["kept"]) for one in looked["gemm_odd"]] == [(None, False)] * 2
 
 
-def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
-    found, folder, path = looked
-    for one in found["gemm_mine"]:
-        kept = folder / f"{one['key']}.kernel"
-        (tmp_path / kept.name).write_bytes(kept.read_bytes()[:-1])
-    for one in look(tmp_path, [path])[path]:
+def test_a_file_that_is_no_kernel_is_none(again):
+    for one in again["constant"]:
         assert (one["known"], one["kept"]) == (True, True)
         assert one["saved"] > 0  # made anew
 

@@ -269,12 +269,7 @@ LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
 TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def other():
     """The record of the other card, where a new step may have been measured first."""
     return Record.load(records.RESULTS / "nvidia-h100-80gb-hbm3.json")
@@ -332,14 +327,13 @@ def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped
 
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
-def test_the_machine_code_record_is_of_the_shipped_kernels(step):
-    code = records.load_code()
-    entry = code.steps.get(step.name)
+def test_the_machine_code_record_is_of_the_shipped_kernels(step, shipped_code):
+    entry = shipped_code.steps.get(step.name)
     assert entry is not None, "not compiled: python -m common inspect --record"
     assert entry.helpers or not sources.imported_helpers(step.path)
     assert entry.is_of(step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
-    assert code.tools
+    assert shipped_code.tools
 
 
 # --- floors of other precisions ---

@@ -9,6 +9,7 @@ from made import card
 from matplotlib import image
 from msgspec.structs import replace
 from processes import python
+from sampling import one_of_each
 
 from common.catalog import catalog, device, exercises
 from common.records import current, records
@@ -32,18 +33,13 @@ def text(path):
     return path.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-
-
 # --- what stands between markers ---
 
 
 @each(pages.pages())
-def test_the_tables_of_a_page_are_not_stale_and_every_marker_is_understood(path, shipped):
+def test_the_tables_of_a_page_are_not_stale_and_every_marker_is_understood(path, shipped, shipped_code):
     page = text(path)
-    assert pages.rendered(page, shipped, records.load_code()) == page, "python -m common charts --record"
+    assert pages.rendered(page, shipped, shipped_code) == page, "python -m common charts --record"
     marks = re.findall(r"<!-- (?:table: |exercise: )|<!--= ?", page)
     understood = r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!-- exercise: \w+ -->\n|<!--= \w+(?: [\w.-]+)* -->"
     ends = re.findall(r"<!-- end (?:table|exercise) -->|<!--/-->", page)
@@ -64,18 +60,25 @@ ONLY = {
 }
 
 
-@pytest.mark.parametrize("part", ONLY)
-def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part):
-    kept = {
+def measured(shipped, part, empty):
+    """The record of a card on which only this part was measured; with the presets that nothing is left of, or not."""
+    rows = {
         preset: {name: row for name, row in rows.items() if ONLY[part](name)}
         for preset, rows in shipped.data.rows.items()
     }
-    for rows in (kept, {preset: rows for preset, rows in kept.items() if rows}):
-        record = Record(NOTHING.path, replace(shipped.data, rows=rows))
-        for path in pages.pages():
-            assert pages.rendered(text(path), record, NO_CODE)
-        said = "Nothing has been measured for any preset yet"
-        assert (said in pages.summary(record)) == (part == "nothing")
+    return Record(NOTHING.path, replace(shipped.data, rows={key: row for key, row in rows.items() if row or empty}))
+
+
+PARTS = [(part, empty) for part in ONLY for empty in (True, False)]
+SHOWN = one_of_each([(path, *part) for path in pages.pages() for part in PARTS], lambda case: case[0])
+
+
+@pytest.mark.parametrize(("part", "empty"), PARTS)
+def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part, empty):
+    record = measured(shipped, part, empty)
+    for path in (path for path, *shown in SHOWN if shown == [part, empty]):
+        assert pages.rendered(text(path), record, NO_CODE)
+    assert ("Nothing has been measured for any preset yet" in pages.summary(record)) == (part == "nothing")
 
 
 def test_only_what_is_between_the_markers_changes():

@@ -3,13 +3,13 @@
 import pytest
 from msgspec import structs
 from numba import types
-from sampling import some
+from sampling import one_of_each
 
 from common.catalog import problems
 from common.machine_code import codegen
 from common.timing import ceilings
 
-MMA = some(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], 6, 1)
+MMA = one_of_each(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], lambda _: "a card's")
 TEXTS = {
     ("mma", "f16"): "HMMA.16816.F32", ("mma", "tf32"): "HMMA.1688.F32.TF32", ("wgmma", "f16"): "HGMMA.64x256x16.F32",
     ("wgmma", "tf32"): "HGMMA.64x256x8.F32.TF32", ("mma", "s8"): "IMMA.16832.S8.S8",
