@@ -39,8 +39,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Modules whose tests start few processes and compile nothing.
 QUICK = (
-    "catalog", "check", "device", "diagnose", "fullsize", "history", "inputs", "large", "layers", "messages",
-    "problems", "products", "records", "reference", "store", "timing", "unchanged",
+    "catalog", "check", "current", "device", "diagnose", "fullsize", "history", "inputs", "messages", "problems",
+    "records", "reference", "store", "timing",
 )  # fmt: skip
 
 
@@ -136,6 +136,21 @@ def traced() -> Iterator[object]:
 
     with Tracer() as tracer:
         yield tracer
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """Run a command in this process, or one of a lesson; gives exit code, standard output and standard error."""
+    from common import cli
+
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def call(*words: str, lesson: str = "", own: dict | None = None) -> tuple[int, str, str]:
+        code = cli.lesson_main(lesson, words, own=own) if lesson else cli.main(words)
+        return (code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

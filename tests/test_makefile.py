@@ -49,12 +49,11 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
     assert f"01 ... {catalog.lessons()[-1][:2]}" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [("all", "x -m common all"), ("train", "x -m lessons.08_training train"),
-     ("test", "x -m pytest -n auto --dist loadgroup"), ("reset LESSON=01", "x -m common reset 01"),
-     ("diff TO=gemm_tuned", "x -m common diff  gemm_tuned"), ("verdicts", "x -m common check --record")],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "command"), [
+    ("all", "x -m common all"), ("train", "x -m lessons.08_training train"),
+    ("test", "x -m pytest -n auto --dist loadgroup"), ("reset LESSON=01", "x -m common reset 01"),
+    ("diff TO=gemm_tuned", "x -m common diff  gemm_tuned"), ("verdicts", "x -m common check --record"),
+])  # fmt: skip
 def test_a_given_python_is_used_and_nothing_is_installed(make, words, command):
     assert make("-n", *words.split(), "PYTHON=x").strip() == command
 

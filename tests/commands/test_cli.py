@@ -14,7 +14,6 @@ import mutants
 import pytest
 from processes import python
 
-from common import cli
 from common.catalog import catalog, device
 from common.timing import measuring
 
@@ -23,19 +22,6 @@ NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
 PRODUCT = kernels.gemm()
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """Run a command in this process; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def call(*words, lesson=None):
-        code = cli.lesson_main(lesson, words) if lesson else cli.main(words)
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 # What a user types, and what the one line must say.
@@ -178,10 +164,9 @@ def test_diff_shows_the_lines_that_change(call):
     assert re.search(r"\d+ lines removed, \d+ added", out)
 
 
-@pytest.mark.parametrize(
-    ("step", "origin"),
-    [("conv2d_fused_unroll_gemm", "conv2d_unroll_gemm"), ("gemm_naive_float64", "gemm_naive")],
-)
+@pytest.mark.parametrize(("step", "origin"), [
+    ("conv2d_fused_unroll_gemm", "conv2d_unroll_gemm"), ("gemm_naive_float64", "gemm_naive"),
+])  # fmt: skip
 def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
     assert catalog.find(step).builds_on == origin
     code, out, _ = call("diff", step)

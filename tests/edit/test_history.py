@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from common import cli
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.edit import history
 from common.edit.history import Event, HistoryError
@@ -50,13 +49,14 @@ def git(lessons):
 
 
 @pytest.fixture
-def call(capsys):
-    def call(*words):
-        code = cli.main(words)
-        out, err = capsys.readouterr()
+def call(call):
+    """Exit code, and all that was said."""
+
+    def both(*words):
+        code, out, err = call(*words)
         return code, out + err
 
-    return call
+    return both
 
 
 def path_of(lessons, step=STEP):

@@ -1,5 +1,6 @@
 """conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept."""
 
+import functools
 import json
 from importlib import import_module
 from types import SimpleNamespace
@@ -9,7 +10,6 @@ import pytest
 from numba import cuda
 from sampling import some
 
-from common import cli
 from common.catalog import catalog, problems, reference
 from common.catalog.problems import Conv2d
 
@@ -119,19 +119,14 @@ def test_the_shipped_records_are_of_candidates_there_are(dispatch):
 
 
 @pytest.fixture
-def choose(capsys):
+def choose(call):
     own = {"choose": import_module("lessons.05_implicit_gemm.__main__").choose_parser}
-
-    def choose(*words):
-        return (cli.lesson_main("05_implicit_gemm", ["choose", *words], own=own), *capsys.readouterr())
-
-    return choose
+    return functools.partial(call, "choose", lesson="05_implicit_gemm", own=own)
 
 
-@pytest.mark.parametrize(
-    ("layer", "kernel"),
-    [("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel_pairs"), ("ece408-layer2", "minimal_filtering")],
-)
+@pytest.mark.parametrize(("layer", "kernel"), [
+    ("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel_pairs"), ("ece408-layer2", "minimal_filtering"),
+])  # fmt: skip
 def test_the_command_line_explains(choose, layer, kernel):
     code, out, err = choose(layer, "--sim")
     assert code == 0, err

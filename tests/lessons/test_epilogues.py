@@ -52,10 +52,9 @@ def test_an_epilogue_is_applied_to_every_sum_before_it_is_rounded_once(kind, nam
     np.testing.assert_array_equal(layer.launch(make()), expected.astype(layer.dtype))
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype", "splits"),
-    [("bias_relu", np.float32, 3), ("add_residual", None, 1), ("add_bias", np.float16, 3)],
-)
+@pytest.mark.parametrize(("kind", "dtype", "splits"), [
+    ("bias_relu", np.float32, 3), ("add_residual", None, 1), ("add_bias", np.float16, 3),
+])  # fmt: skip
 def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, splits):
     layer = Layer(FP32, DEEP)
     make, expected = layer.bound(kind)

@@ -4,67 +4,16 @@ import json
 import types
 
 import pytest
+from made import TEXTS
 from processes import python
 
 from common.catalog import catalog, device, problems
 from common.machine_code import codegen, kernelcache
 
-STEP = """
-from numba import cuda, float32
-from lessons.toolkit.unroll import unroll, unrolled
-{more}
-TILE = {tile}
-
-@cuda.jit(device=True)
-def scaled(value):
-    return value * {factor}
-
-def specialise(full):
-    bias = 1 if full else 2
-    @cuda.jit
-    @unroll
-    def product(a, b, c):
-        n, m = cuda.grid(2)
-        if m < c.shape[0] and n < c.shape[1]:
-            acc = float32(bias)
-            for k in unrolled(TILE):
-                acc += scaled(a[m, k]) * b[k, n]
-            c[m, n] = acc
-    return product
-
-def launch(a, b, c):
-    specialise(True)[1, (4, 4)](a, b, c)
-    specialise(False)[1, (4, 4)](a, b, c)
-"""
-
-# For each file: the keys of its kernels, and the figures of loading them where a GPU of 9.0 would be asked for.
-LOOK = """
-import json, sys
-from pathlib import Path
-from common.catalog import catalog, problems
-from common.machine_code import codegen, kernelcache
-folder = Path(sys.argv[1])
-kernelcache.install(folder)
-for name in sys.argv[2:]:
-    module = catalog.load(Path(name), "gemm")
-    for launch in codegen.launches(module, problems.PRESETS["tiny-gemm"]):
-        types = launch.signature.args
-        key = kernelcache.key(launch.kernel, types, (9, 0))
-        known = sorted(path.name for path in folder.glob("*.kernel"))
-        kernelcache.compile_for(launch.kernel, types, (9, 0))
-        kept = (folder / f"{key}.kernel").exists()
-        launch.kernel.overloads.clear()
-        kernelcache.saved.ms = 0.0
-        kernelcache.compile_for(launch.kernel, types, (9, 0))
-        entry = next((made.entry_name for made in launch.kernel.overloads.values()), None)
-        print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
-                          "saved": kernelcache.saved.ms}))
-"""
-
 
 def look(folder, paths):
     """By name, what a fresh process, with this folder of kept kernels, says of the kernels of files, two of each."""
-    said = python("-c", LOOK, folder, *paths.values(), env=device.environment(False)).stdout
+    said = python("-c", TEXTS["look"], folder, *paths.values(), env=device.environment(False)).stdout
     lines = [json.loads(line) for line in said.splitlines()]
     return dict(zip(paths, zip(lines[::2], lines[1::2], strict=True), strict=True))
 
@@ -88,7 +37,7 @@ def all_looked(tmp_path_factory):
     paths = {name: base / f"{name}.py" for name in FILES}
     for name, change in FILES.items():
         paths[name].parent.mkdir(exist_ok=True)
-        paths[name].write_text(STEP.format(**{"tile": 3, "factor": "2", "more": "", **change}))
+        paths[name].write_text(TEXTS["step"].format(**{"tile": 3, "factor": "2", "more": "", **change}))
     return look(base / "kept", paths), base / "kept", paths
 
 

@@ -165,20 +165,14 @@ GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "row
 ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{", "not a readable record"),
-        ("", "not a readable record"),
-        ("\xff\xfe", "not a readable record"),
-        ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
-        ("{}", "schema is None"),
-        (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
-        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
-        (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
-        (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
-    ],
-)
+@pytest.mark.parametrize(("content", "says"), [
+    ("{", "not a readable record"), ("", "not a readable record"), ("\xff\xfe", "not a readable record"),
+    ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"), ("{}", "schema is None"),
+    (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
+    (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
+    (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
+    (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
+])  # fmt: skip
 def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_bytes(content.encode("latin-1"))
@@ -194,20 +188,13 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
-        ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
-        ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
-        (
-            {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
-            "`$.rows[...][...].timing`",
-        ),
-        ({"rows": {"gemm-1": {}}}, "rows"),
-    ],
-    ids=["gpu", "ceilings", "preset", "timing", "unknown preset"],
-)
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
+    ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
+    ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
+    ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "`$.rows[...][...].timing`"),
+    ({"rows": {"gemm-1": {}}}, "rows"),
+], ids=["gpu", "ceilings", "preset", "timing", "unknown preset"])  # fmt: skip
 def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_text(json.dumps({**GOOD, **changes}))

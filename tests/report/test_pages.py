@@ -103,19 +103,13 @@ def test_an_exercise_stands_where_its_marker_is():
         pages.rendered(page.replace(one.name, "nothing"), NOTHING, NO_CODE)
 
 
-@pytest.mark.parametrize(
-    ("page", "says"),
-    [
-        ("<!-- table: weather -->\nold\n<!-- end table -->", "'weather' is unknown: kinds are "),
-        ("<!--= weather -->old<!--/-->", "'weather' is unknown: kinds are "),
-        (
-            "<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n",
-            "has no end",
-        ),
-        ("<!--= ms gemm-2048 a -->17.2 ms, prose <!--= ms gemm-2048 a -->17.2<!--/-->\n", "has no end"),
-        ("<!-- exercise: one -->\nold\n<!-- end -->\n", "marker <!-- exercise: .* has no end"),
-    ],
-)
+@pytest.mark.parametrize(("page", "says"), [
+    ("<!-- table: weather -->\nold\n<!-- end table -->", "'weather' is unknown: kinds are "),
+    ("<!--= weather -->old<!--/-->", "'weather' is unknown: kinds are "),
+    ("<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n", "has no end"),
+    ("<!--= ms gemm-2048 a -->17.2 ms, prose <!--= ms gemm-2048 a -->17.2<!--/-->\n", "has no end"),
+    ("<!-- exercise: one -->\nold\n<!-- end -->\n", "marker <!-- exercise: .* has no end"),
+])  # fmt: skip
 def test_a_marker_that_is_not_understood_is_said(page, says):
     with pytest.raises(ValueError, match=says):
         pages.rendered(page, NOTHING, NO_CODE)

@@ -8,6 +8,7 @@ import time
 
 import kernels
 import pytest
+from processes import python
 
 from common.catalog import catalog, problems
 from common.check import loading
@@ -339,3 +340,11 @@ def test_one_operation_without_an_end_is_ended_from_outside(task):
     (result,) = run([task("hangs", "digits = 7 ** (10 ** 9)\n" + GOOD)], seconds=1.0)
     assert result.status == "timed_out"
     assert result.message == "no sign of life: one operation that does not end?"
+
+
+def test_packages_of_the_same_names_are_not_taken_for_the_workbooks(tmp_path):
+    for name in ("common", "lessons"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else's')")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    python("-m", "common", "check", "gemm_naive", "--sim", "--shape", "M=2 N=2 K=2", env=env)

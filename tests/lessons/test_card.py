@@ -89,14 +89,11 @@ def launch(a, b, c):
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "architectures", "said"),
-    [
-        (147_456, ["9.0", "8.6"], "asks for 147456 bytes of dynamic shared memory: a block has at most 101376"),
-        (98_304, ["8.6"], "102400 together: a block has at most 101376 on compute capability 8.6"),
-        (96_256, ["8.6"], None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "architectures", "said"), [
+    (147_456, ["9.0", "8.6"], "asks for 147456 bytes of dynamic shared memory: a block has at most 101376"),
+    (98_304, ["8.6"], "102400 together: a block has at most 101376 on compute capability 8.6"),
+    (96_256, ["8.6"], None),
+])  # fmt: skip
 def test_what_is_compiled_for_an_architecture_is_held_to_its_limits(given, architectures, said, write):
     path = write("gemm_too_large.py", TOO_LARGE.format(given=given))
     task = Compile(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1}, architectures=architectures)

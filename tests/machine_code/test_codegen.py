@@ -1,13 +1,16 @@
 """Every kernel compiles for every architecture with real Numba CUDA, and the machine code is what is meant."""
 
+import json
 import os
 
 import pytest
+from made import TEXTS
 from msgspec.structs import replace
+from processes import python
 from sampling import one_of_each, some
 
-from common.catalog import catalog, lessontext, problems, schema, sources
-from common.check import run
+from common.catalog import catalog, device, lessontext, problems, schema, sources
+from common.check import compiling, run
 from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
@@ -115,3 +118,70 @@ OTHERS = (
 def test_float64_arithmetic_is_found_and_nothing_else():
     text = "".join(f"\t{line}\n" for line in (*OTHERS, *FLOAT64))
     assert codegen.float64_arithmetic(text) == list(FLOAT64)
+
+
+# --- code for one compute capability alone, and shared memory beyond 48 KiB: scratch kernels ---
+
+
+@pytest.fixture
+def scratch(write):
+    """The scratch step's file."""
+    return write("01_scratch/hgemm_scratch.py", TEXTS["scratch"])
+
+
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
+    (launch,) = codegen.launches(catalog.load(scratch, "hgemm"), problems.PRESETS["tiny-hgemm"])
+    found = codegen.ptx(launch, ["9.0a", "9.0"])
+    targets = {name: text.split(".target")[1].split()[0] for name, text in found.items()}
+    assert targets == {"9.0a": "sm_90a", "9.0": "sm_90"}
+    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    assert code.architecture == "9.0a"
+    assert any(one.name.startswith("USETMAXREG") for one in code.listing.instructions)
+    with pytest.raises(RuntimeError, match=r"(?s)ptxas failed.*sm_90"):
+        codegen.machine_code(launch, "9.0", found["9.0"])
+    # and what the launch asks for is captured with it
+    assert launch.dynamic_shared_bytes == 100_000
+    assert [*map(str, launch.signature.args)] == ["array(float16, 2d, C)"] * 3
+
+
+def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
+    step = catalog._header(scratch, "01_scratch", TEXTS["scratch"])
+    assert step.requires == "9.0a"
+    assert (
+        catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
+    )
+    assert [name for name in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(name)] == ["9.0", "9.0a"]
+    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    assert outcome.status == "right", outcome.reasons
+    (kernel,) = outcome.kernels
+    assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
+    assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
+    ((card,),) = (one.cards for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
+    assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
+
+
+def test_kernels_that_declare_clusters_are_launched_in_clusters():
+    found = json.loads(python("-c", TEXTS["clusters"], env=device.environment(False)).stdout)
+
+    def launch(grid, shared, **cluster):
+        return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
+
+    numba = {"is_cooperative": False}
+    pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
+    fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
+    large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
+    assert found == {
+        "none": [[], launch([3, 1, 1], 0, **numba)],
+        "plain": [[], launch([3, 1, 1], 0, **numba)],
+        "pairs": [pairs, launch([6, 1, 1], 0, **numba)],
+        "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
+        # there the grid is counted in clusters
+        "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
+        "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
+        "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
+        "48 KiB": [[], launch([1, 1, 1], 49152, **numba)],
+        "more": [[["MAX_DYNAMIC_SHARED_SIZE_BYTES", 49153]], launch([1, 1, 1], 49153, **numba)],
+        "too much": "the launch asks for 102400 bytes of dynamic shared memory: "
+        "a block has at most 101376 on compute capability 8.6",
+        "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+    }

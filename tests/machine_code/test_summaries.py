@@ -1,5 +1,6 @@
 """What kernels compile to, the inspect command, and what pages show of the record."""
 
+import functools
 import json
 import os
 import re
@@ -7,12 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from made import counters, disassembly, kernel, kernel_card
-from processes import python
-from rich.console import Console
+from made import TEXTS, counters, disassembly, kernel, kernel_card
+from processes import python, shown
 from sampling import some
 
-from common import cli
 from common.catalog import cache, catalog, problems, schema
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
@@ -27,13 +26,6 @@ ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 TRIED_CC = some(ALL_CC, 3, 1)
 
 
-def shown(part, width=100):
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(part)
-    return capture.get()
-
-
 # --- cards that are kept ---
 
 
@@ -44,45 +36,6 @@ def kept(tmp_path, monkeypatch):
 
 
 # --- real kernels, compiled in one child process ---
-
-TWO_KERNELS = """
-from functools import lru_cache
-from numba import cuda, float32
-from lessons.toolkit.memory import copy4_async, load4, shared_array, wait_async
-
-@cuda.jit(device=True)
-def dot(a, b, m, n):
-    acc = float32(0.0)
-    for k in range(a.shape[1]):
-        acc += a[m, k] * b[k, n]
-    return acc
-
-@lru_cache
-def specialise(SQUARE):
-    @cuda.jit
-    def product(a, b, c):
-        n, m = cuda.grid(2)
-        if m < c.shape[0] and n < c.shape[1]:
-            value = dot(a, b, m, n)
-            c[m, n] = value * value if SQUARE else value
-    return product
-
-@cuda.jit(device=True)
-def ask(tile, a):
-    copy4_async(tile, 0, a, 0)
-
-@cuda.jit
-def fetch(a, c):
-    tile = shared_array(128)
-    ask(tile, a)
-    wait_async()
-    cuda.syncthreads()
-    c[0, 0] = tile[cuda.threadIdx.x]
-
-def launch(a, b, c):
-    fetch[1, 32, 0, 512](a, c)
-    specialise(a.shape[1] > 100)[(4, 4), (32, 8)](a, b, c)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +58,14 @@ def compiled(tmp_path_factory):
     def compile_(path, architectures, **others):
         return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
 
-    two = file("gemm_two", TWO_KERNELS)
+    two = file("gemm_two", TEXTS["two_kernels"])
     others = {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}}
     tasks = {
         "all": compile_(str(step.path), [cc for cc in ALL_CC if cc in TRIED_CC or cc == "9.0"]),
         "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"),
         "two": card(two, "sass"),
         "record": compile_(two, ["9.0"], others=others),
-        "type": card(file("gemm_type", WRONG_TYPE)),
+        "type": card(file("gemm_type", TEXTS["wrong_type"])),
         "nothing": card(file("gemm_nothing", "def launch(a, b, c):\n    pass\n")),
         "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
     }
@@ -120,21 +73,6 @@ def compiled(tmp_path_factory):
     if results[1].missing_tool:
         pytest.skip(results[1].message)
     return dict(zip(tasks, results, strict=True))
-
-
-WRONG_TYPE = """
-from numba import cuda, float32
-
-@cuda.jit
-def k(a, b, c):
-    n, m = cuda.grid(2)
-    acc = float32(0.0)
-    acc += a
-    c[m, n] = acc
-
-def launch(a, b, c):
-    k[1, 32](a, b, c)
-"""
 
 
 @pytest.mark.parametrize("cc", TRIED_CC)
@@ -204,14 +142,11 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "says"),
-    [
-        ("type", "crashed", r"TypingError at gemm_type.py:8: No implementation of function .*iadd\(float32, array"),
-        ("nothing", "unusable", "gemm_nothing.py: launch starts no kernel"),
-        ("syntax", "unusable", "gemm_syntax.py:1: syntax error"),
-    ],
-)
+@pytest.mark.parametrize(("name", "status", "says"), [
+    ("type", "crashed", r"TypingError at gemm_type.py:8: No implementation of function .*iadd\(float32, array"),
+    ("nothing", "unusable", "gemm_nothing.py: launch starts no kernel"),
+    ("syntax", "unusable", "gemm_syntax.py:1: syntax error"),
+])  # fmt: skip
 def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
     assert compiled[name].status == status
     assert re.search(says, compiled[name].message), compiled[name].message
@@ -222,15 +157,8 @@ def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, kept):
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def call(*words):
-        code = cli.main(["inspect", *words])
-        return (code, *capsys.readouterr())
-
-    return call
+def call(call, kept):
+    return functools.partial(call, "inspect")
 
 
 @pytest.fixture

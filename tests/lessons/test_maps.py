@@ -101,18 +101,15 @@ def windows(**changes):
     return maps.Maps().im2col(on_gpu((1, 1, 2, 2, 64)), **fields)
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: maps.Maps().tiled(on_gpu((8, 64)), (257, 64)), "box rows is 257; allowed: 1 to 256"),
-        (lambda: maps.Maps().tiled(on_gpu((8, 64)), (8, 48)), "box columns is 48; allowed: 64, 32, 16"),
-        (lambda: windows(lower=(0, -17, 0)), "lower is (0, -17, 0); allowed: -16 to 15 each"),
-        (lambda: maps.Maps().tiled(on_gpu((8, 64), "<f8"), (8, 16)), "dtype is float64; allowed: float16, float32"),
-        (lambda: maps.Maps().tiled(on_gpu((2, 8, 64)), (8, 64)), "shape is (2, 8, 64); allowed: 2 positive extents"),
-        (lambda: maps.Maps().tiled(on_gpu((8, 64), address=0x1008), (8, 64)), "address is 4104; allowed: a multiple"),
-        (lambda: maps.Maps().tiled(on_gpu((8, 12)), (8, 64)), "bytes of a row is 24; allowed: a multiple of 16"),
-    ],
-)
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda: maps.Maps().tiled(on_gpu((8, 64)), (257, 64)), "box rows is 257; allowed: 1 to 256"),
+    (lambda: maps.Maps().tiled(on_gpu((8, 64)), (8, 48)), "box columns is 48; allowed: 64, 32, 16"),
+    (lambda: windows(lower=(0, -17, 0)), "lower is (0, -17, 0); allowed: -16 to 15 each"),
+    (lambda: maps.Maps().tiled(on_gpu((8, 64), "<f8"), (8, 16)), "dtype is float64; allowed: float16, float32"),
+    (lambda: maps.Maps().tiled(on_gpu((2, 8, 64)), (8, 64)), "shape is (2, 8, 64); allowed: 2 positive extents"),
+    (lambda: maps.Maps().tiled(on_gpu((8, 64), address=0x1008), (8, 64)), "address is 4104; allowed: a multiple"),
+    (lambda: maps.Maps().tiled(on_gpu((8, 12)), (8, 64)), "bytes of a row is 24; allowed: a multiple of 16"),
+])  # fmt: skip
 def test_what_a_map_cannot_describe_is_refused_by_its_name(make, says):
     with pytest.raises(ValueError) as refused:
         make()

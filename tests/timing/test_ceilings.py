@@ -46,10 +46,9 @@ def test_the_machine_code_multiplies_on_tensor_cores(compiled, name, architectur
     assert len(multiplied) % (ceilings.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)
 
 
-@pytest.mark.parametrize(
-    ("capability", "has"),
-    [("7.5", ()), ("8.0", ("mma",)), ("9.0", ("mma", "wgmma")), ("12.0", ("mma",))],
-)
+@pytest.mark.parametrize(("capability", "has"), [
+    ("7.5", ()), ("8.0", ("mma",)), ("9.0", ("mma", "wgmma")), ("12.0", ("mma",)),
+])  # fmt: skip
 def test_only_what_the_card_has_is_measured(capability, has):
     assert ceilings.instructions(capability) == has
 

@@ -30,15 +30,11 @@ def test_the_largest_launches_are_taken():
         limits.require_launch(grid, block)
 
 
-@pytest.mark.parametrize(
-    ("grid", "block", "says"),
-    [
-        ((1, 1, 1), (32, 33, 1), "1056 threads: a block holds at most 1024"),
-        ((1, 1, 1), (1, 1, 65), "z must be from 1 to 64"),
-        ((1, 65536, 1), (1, 1, 1), "y must be from 1 to 65535"),
-        ((0, 1, 1), (1, 1, 1), "x must be from 1 to 2147483647"),
-    ],
-)
+@pytest.mark.parametrize(("grid", "block", "says"), [
+    ((1, 1, 1), (32, 33, 1), "1056 threads: a block holds at most 1024"),
+    ((1, 1, 1), (1, 1, 65), "z must be from 1 to 64"), ((1, 65536, 1), (1, 1, 1), "y must be from 1 to 65535"),
+    ((0, 1, 1), (1, 1, 1), "x must be from 1 to 2147483647"),
+])  # fmt: skip
 def test_a_launch_beyond_a_limit_names_it(grid, block, says):
     with pytest.raises(limits.LaunchLimitError, match=says):
         limits.require_launch(grid, block)
