@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from common.catalog import catalog, limits, schema, sources, store
+from common.catalog import catalog, limits, schema, sources
 from common.machine_code import codegen, sass, summaries
 from common.machine_code.summaries import Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
 from common.timing.tools import METRICS, Counters
 
-TEXTS = store.read_toml(Path(__file__).parent / "machine_code" / "texts.toml")
 GPU = {
     "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
     "driver": "1.2", "cuda": "13.0",

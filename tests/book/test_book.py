@@ -8,6 +8,7 @@ import sys
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import texts
 from made import unpacked
 from sampling import some
 
@@ -20,13 +21,10 @@ from common.report import traces
 pytestmark = pytest.mark.xdist_group("book")
 
 PAGES = [
-    "index.html",
-    "lessons/02_shared_tiling/index.html",
-    "lessons/04_register_blocking/gemm_register_blocked.code.html",
-    "lessons/GLOSSARY.html",
-    "results/nvidia-h200.html",
-    "explore/index.html",
-]
+    "index.html", "lessons/02_shared_tiling/index.html",
+    "lessons/04_register_blocking/gemm_register_blocked.code.html", "lessons/GLOSSARY.html",
+    "results/nvidia-h200.html", "explore/index.html",
+]  # fmt: skip
 EXPLORED = ["conv2d_constant_weights", "hgemm_specialised"]
 WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -156,30 +154,12 @@ LONG = (
     "lessons/02_shared_tiling/index.html"  # what it is made of is on the others, too, and looked at in the dark there
 )
 KINDS_OF_PAGE = [
-    "index.html",
-    LONG,
-    "lessons/02_shared_tiling/gemm_shared_tile.code.html",
-    "story.html",
-    "search.html?q=swizzle",
+    "index.html", LONG, "lessons/02_shared_tiling/gemm_shared_tile.code.html", "story.html", "search.html?q=swizzle",
     "explore/gemm_rectangular_tiles-gemm_register_blocked.html",
-]
+]  # fmt: skip
 SMALLEST = 12  # px: Lighthouse calls what is smaller illegible
-# preload: a page from disk may not read its style
-CHECK = """async (options) => {
-  const found = await axe.run(document, {resultTypes: ["violations"], preload: false, ...options});
-  return found.violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.target}`));
-}"""
-# A picture's letters grow and shrink with it.
-SMALL = """(smallest) => {
-  const found = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const text = walker.currentNode.textContent.trim(), node = walker.currentNode.parentElement;
-    if (!text || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(node.tagName) || !node.getClientRects().length) continue;
-    const size = parseFloat(getComputedStyle(node).fontSize) * (node.ownerSVGElement ? node.getScreenCTM().a : 1);
-    if (size < smallest - 0.05) found.add(`${node.tagName}: ${text.slice(0, 30)}: ${size.toFixed(1)}`);
-  }
-  return [...found];
-}"""
+CHECK = texts.of("book")["axe"]
+SMALL = texts.of("book")["small"]
 
 
 @pytest.fixture(scope="session")

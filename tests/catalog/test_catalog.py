@@ -305,11 +305,9 @@ def test_hash_is_blind_to_words_and_layout_and_sees_a_change_of_code(write):
 
     plain = digest()
     same = [
-        ("it does", "it really does"),
-        ("# so", "# because"),
-        ('    """Computes."""\n', ""),
+        ("it does", "it really does"), ("# so", "# because"), ('    """Computes."""\n', ""),
         ("a * TILE", "(a * TILE)"),
-    ]
+    ]  # fmt: skip
     assert {digest(*pair) for pair in [*same, ("16", "0x10"), ("\n\n\ndef", "\n\n\n\ndef")]} == {plain}
     changed = [("16", "17"), ("16", "16.0"), ("16", "'16'"), (" * ", " + "), ("f(a)", "f(a, b)"), ("return ", "")]
     assert len({plain, *(digest(*pair) for pair in changed)}) == len(changed) + 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import texts
 from processes import python
 
 from common.catalog import device, inputs, reference
@@ -46,27 +47,7 @@ def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     assert at == ["oracle"]
 
 
-# Run on the GPU, in a process of its own.
-ON_GPU = """
-import sys
-
-import numpy as np
-from common.catalog import reference
-from common.catalog import inputs
-from common.check import fullsize
-sys.path.insert(0, "tests/check")
-from test_arrays import LARGE
-
-problem = LARGE[int(sys.argv[1])]
-for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
-    found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
-    np.testing.assert_array_equal(found, right)
-    some = np.arange(found.size - 1, -1, -997)
-    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some])
-x, weight = inputs.normals(problem, 2)
-found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
-np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
-"""
+ON_GPU = texts.of("check")["on_gpu"]
 
 
 @pytest.mark.gpu

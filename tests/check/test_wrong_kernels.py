@@ -311,15 +311,12 @@ def test_a_marked_line_of_a_wrong_kernel_is_the_one_that_is_told(told):
 PAGE = Path(__file__).resolve().parents[2] / "lessons/CHECK.md"
 BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)
 MEANS = {
-    "shapes": "wrong at some shapes alone",
-    "values": "wrong for some operands alone",
+    "shapes": "wrong at some shapes alone", "values": "wrong for some operands alone",
     "state": "something is kept from one launch, shape or set of arrays to the next",
-    "order": "right in one order of blocks or threads",
-    "zero": "takes memory for zero that nobody has written",
-    "sound": "races, barriers, unset reads, copies not waited for",
-    "gpu": "runs as Python, and not on a GPU",
+    "order": "right in one order of blocks or threads", "zero": "takes memory for zero that nobody has written",
+    "sound": "races, barriers, unset reads, copies not waited for", "gpu": "runs as Python, and not on a GPU",
     "refusal": "refuses what it should compute",
-}
+}  # fmt: skip
 
 
 def page_table():

@@ -56,7 +56,9 @@ def test_of_a_check(printed, root):
     assert keys(found) == "device results right seed"
     assert [keys(one) for one in found["results"]] == [OF_A_CHECK]
     wrong = str(mutants.path("gemm_accumulates"))
-    (found,) = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)["results"]
+    found = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)
+    assert found["right"] is False
+    (found,) = found["results"]
     assert keys(found) == " ".join(sorted([*OF_A_CHECK.split(), "faults"]))
     assert {keys(one) for one in found["findings"]} == {"kind message"}
     assert {keys(one) for one in found["faults"]} == {OF_A_FAULT}

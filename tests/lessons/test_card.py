@@ -1,6 +1,7 @@
 """Every step starts, at every shape of its plan, what each card that it allows can run: said without a GPU."""
 
 import pytest
+import texts
 from numba import cuda
 from sampling import some
 
@@ -73,20 +74,7 @@ def test_every_launch_of_the_plan_is_one_that_each_card_takes(step):
     assert beyond == []
 
 
-# As hgemm_pipelined was: three stages of 48 KiB on every card.
-TOO_LARGE = """
-import numpy as np
-from numba import cuda, float32
-OWN, GIVEN = 1024, {given}
-@cuda.jit
-def too_large(a, b, c):
-    own, tiles = cuda.shared.array(OWN, float32), cuda.shared.array(0, float32)
-    own[cuda.threadIdx.x], tiles[cuda.threadIdx.x] = a[0, 0], b[0, 0]
-    cuda.syncthreads()
-    c[0, 0] = own[0] * tiles[0]
-def launch(a, b, c):
-    too_large[1, 32, 0, GIVEN](a, b, c)
-"""
+TOO_LARGE = texts.of("lessons")["too_large"]
 
 
 @pytest.mark.parametrize(("given", "architectures", "said"), [

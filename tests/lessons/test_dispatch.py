@@ -27,12 +27,10 @@ def dispatch():
 
 # one channel with even and odd maps; many channels with more filters than a tile; long rows of taps; no rows to pair
 SMALL = [
-    Conv2d(N=3, C=1, H=8, W=12, K=5, R=3, S=3),
-    Conv2d(N=2, C=1, H=9, W=11, K=3, R=5, S=2),
-    Conv2d(N=1, C=3, H=8, W=6, K=7, R=3, S=3),
-    Conv2d(N=1, C=4, H=12, W=5, K=7, R=7, S=1),
+    Conv2d(N=3, C=1, H=8, W=12, K=5, R=3, S=3), Conv2d(N=2, C=1, H=9, W=11, K=3, R=5, S=2),
+    Conv2d(N=1, C=3, H=8, W=6, K=7, R=3, S=3), Conv2d(N=1, C=4, H=12, W=5, K=7, R=7, S=1),
     Conv2d(N=1, C=1, H=4, W=24, K=2, R=3, S=19),
-]
+]  # fmt: skip
 
 
 def operands(problem, seed, integers):

@@ -5,45 +5,14 @@ from types import SimpleNamespace
 import numba
 import numpy as np
 import pytest
+import texts
 
 from common.catalog import catalog
 from common.check import compiling
 from lessons.toolkit import maps
 from lessons.toolkit.memory import aligned
 
-STEP = '''"""hgemm_scratch: the boxes of three arrays.
-
-Previous step: none
-"""
-
-import numpy as np
-from numba import cuda
-
-from lessons.toolkit.grid import jit
-from lessons.toolkit.maps import Maps
-
-REQUIRES = "9.0a"
-
-
-MAPS = Maps()
-
-
-@jit(128, 1, 2)
-def product(a, b, c, from_a, from_b, windows):
-    if cuda.threadIdx.x == 0:
-        c[0, 0] = from_a.size + from_b.size + windows[0]
-
-
-def prepare(b, problem):
-    return b, cuda.to_device(np.zeros((1, 2, 8, 8, 64), np.float32))
-
-
-def launch(a, prepared, c):
-    b, x = prepared
-    windows = MAPS.im2col(x, (-1, -1, -1), (0, 0, 0), 32, 64, (1, 2, 2))
-    half = a.reshape(a.size // 64, 64)
-    product[2, 128](a, b, c, MAPS.tiled(half, (32, 64)), MAPS.tiled({array}, (64, 64)), windows)
-'''
+STEP = texts.of("lessons")["maps"]
 SHAPE = "M=16 N=64 K=64"
 
 

@@ -6,6 +6,7 @@ from importlib import import_module, util
 
 import numpy as np
 import pytest
+import texts
 from processes import python
 from sampling import some
 
@@ -175,39 +176,7 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     np.testing.assert_allclose(x[1], np.rot90(images[1]) / 255, atol=1e-6)
 
 
-COMPILED = """
-import importlib, json, sys
-import numpy as np
-from common.machine_code import capture, codegen
-
-NETWORK, names = "lessons.08_training.network", json.loads(sys.argv[1])
-activation, batch, fused, parameters, pool, shapes = (
-    importlib.import_module(f"{NETWORK}.{name}")
-    for name in ("activation", "batch", "fused", "parameters", "pool", "shape")
-)
-
-
-def zeros(dtype, *shape):
-    return np.zeros(shape, dtype).view(capture.HostArray)
-
-
-shape = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=1, PADS=(0, 0), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
-single, whole, byte = np.float32, np.int32, np.uint8
-with codegen._recording(seen := []):
-    net = fused.Fused(parameters.Parameters(shape, 0), 2)
-    digits = zeros(byte, 3, 4, 4), zeros(whole, 3), zeros(whole, 2)
-    batch.launch(*digits, zeros(single, 12), zeros(single, 1), net.counter, net.x, net.classes, net.rate)
-    net.step()
-    y, pooled, places = zeros(single, 2, 4, 4, 3), zeros(single, 2, 2, 2, 3), zeros(byte, 2, 2, 2, 3)
-    logits = zeros(single, 2, 10)
-    pool.launch(y, 2, pooled, places)
-    pool.launch_backward(pooled, places, 2, y)
-    activation.launch_softmax(logits, net.classes, net.counter, logits, net.losses, net.said)
-    activation.launch_relu_backward(logits.reshape(20), logits.reshape(20))
-launches = {one.name: one for one in seen}
-found = {name: codegen.float64_arithmetic(codegen.ptx(launches[name], ["9.0"])["9.0"]) for name in names}
-print(json.dumps([sorted(launches), found]))
-"""
+COMPILED = texts.of("lessons")["network"]
 QUICK = ("max_pool", "max_pool_relu_backward", "momentum_sgd", "next_batch", "relu_backward", "softmax_cross_entropy")
 SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_gradients")
 

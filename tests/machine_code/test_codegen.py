@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from made import TEXTS
+import texts
 from msgspec.structs import replace
 from processes import python
 from sampling import one_of_each, some
@@ -15,6 +15,8 @@ from common.machine_code import codegen
 from common.machine_code.summaries import HotLoop, Kernel
 from common.run import isolate
 from common.run.messages import Compile
+
+TEXTS = texts.of("machine_code")
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]

@@ -4,11 +4,13 @@ import json
 import types
 
 import pytest
-from made import TEXTS
+import texts
 from processes import python
 
 from common.catalog import catalog, device, problems
 from common.machine_code import codegen, kernelcache
+
+TEXTS = texts.of("machine_code")
 
 
 def look(folder, paths):
@@ -21,13 +23,9 @@ def look(folder, paths):
 # How files differ from the first; the odd one has a global without a description.
 ODD = "class Odd:\n    def __index__(self):\n        return 1\nODD = Odd()\n"
 FILES = {
-    "gemm_mine": {},
-    "copy/gemm_other": {},
-    "constant": {"tile": 4},
-    "helper": {"factor": "3"},
-    "file": {"more": "# registers something\n"},
-    "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
-}
+    "gemm_mine": {}, "copy/gemm_other": {}, "constant": {"tile": 4}, "helper": {"factor": "3"},
+    "file": {"more": "# registers something\n"}, "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import re
 from collections import Counter
 
 import pytest
-from made import TEXTS, disassembly, kernel_card
+import texts
+from made import disassembly, kernel_card
 from processes import shown
 from sampling import some
 
@@ -14,6 +15,8 @@ from common.catalog.limits import LIMITS
 from common.machine_code import sass, summaries
 from common.machine_code.summaries import HotLoop
 from common.report import tables
+
+TEXTS = texts.of("machine_code")
 
 SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")

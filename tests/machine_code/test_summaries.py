@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from made import TEXTS, counters, disassembly, kernel, kernel_card
+import texts
+from made import counters, disassembly, kernel, kernel_card
 from processes import python, shown
 from sampling import some
 
@@ -20,6 +21,8 @@ from common.report import pages, tables
 from common.run import isolate
 from common.run.messages import Compile, StepResult, Summarise
 from common.timing import tools
+
+TEXTS = texts.of("machine_code")
 
 SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
@@ -62,13 +65,11 @@ def compiled(tmp_path_factory):
     others = {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}}
     tasks = {
         "all": compile_(str(step.path), [cc for cc in ALL_CC if cc in TRIED_CC or cc == "9.0"]),
-        "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"),
-        "two": card(two, "sass"),
-        "record": compile_(two, ["9.0"], others=others),
-        "type": card(file("gemm_type", TEXTS["wrong_type"])),
+        "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"), "two": card(two, "sass"),
+        "record": compile_(two, ["9.0"], others=others), "type": card(file("gemm_type", TEXTS["wrong_type"])),
         "nothing": card(file("gemm_nothing", "def launch(a, b, c):\n    pass\n")),
         "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
-    }
+    }  # fmt: skip
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
     if results[1].missing_tool:
         pytest.skip(results[1].message)
@@ -275,11 +276,9 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
         return kernel(name, what, loop)
 
     found = [
-        compiled("move", "loop", LDG=90),
-        compiled("straight", "kernel", FFMA=500),
-        compiled("product", "multiply loop", FFMA=16, LDS=2),
-        compiled("other", "multiply loop", FFMA=16),
-    ]
+        compiled("move", "loop", LDG=90), compiled("straight", "kernel", FFMA=500),
+        compiled("product", "multiply loop", FFMA=16, LDS=2), compiled("other", "multiply loop", FFMA=16),
+    ]  # fmt: skip
     assert summaries.main_compiled(found).kernel == "product"
     assert summaries.main_compiled(found[:2]).kernel == "straight"
     assert summaries.main_compiled([]) is None

@@ -63,12 +63,9 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
     code = sources.provenance(step.path)
     ran = {
-        "shape": row(1.0).shape,
-        "timing": row(1.0).timing,
-        "source": code.source,
-        "helpers": code.helpers,
+        "shape": row(1.0).shape, "timing": row(1.0).timing, "source": code.source, "helpers": code.helpers,
         "workspace_bytes": 0,
-    }
+    }  # fmt: skip
     result = StepResult(
         status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
     )

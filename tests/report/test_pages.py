@@ -242,12 +242,9 @@ def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsy
     assert textwrap.indent(shown, "    ") in source
     copied, *others = [shown.splitlines()[-1].strip(), *lines.splitlines()]
     means = [
-        lambda photo: photo,
-        lambda photo: 1 - photo,
-        lambda photo: np.minimum(1.5 * photo, 1),
-        lambda photo: photo > 0.5,
-        lambda photo: photo[::-1],
-    ]
+        lambda photo: photo, lambda photo: 1 - photo, lambda photo: np.minimum(1.5 * photo, 1),
+        lambda photo: photo > 0.5, lambda photo: photo[::-1],
+    ]  # fmt: skip
     for i, (line, mean) in enumerate(zip([copied, *others], means, strict=True)):
         edited = tmp_path / f"photograph{i}.py"
         edited.write_text(source.replace(copied, line))

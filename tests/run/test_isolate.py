@@ -89,15 +89,12 @@ def alive(word):
 
 def test_ways_to_end_a_process_and_the_tasks_after_them(task):
     tasks = [
-        task("good", GOOD),
-        task("quits", "import os\n" + LAUNCH + "os._exit(0)\n"),
-        task("quits_early", "import os\nos._exit(3)\n"),
-        task("leaves", "raise SystemExit(0)\n"),
+        task("good", GOOD), task("quits", "import os\n" + LAUNCH + "os._exit(0)\n"),
+        task("quits_early", "import os\nos._exit(3)\n"), task("leaves", "raise SystemExit(0)\n"),
         task("leaves_late", "import sys\n" + LAUNCH + "sys.exit(0)\n"),
         task("noisy", GOOD + "import os\nprint('{\"status\": \"wrong\"}')\nos.write(1, b'\\xff\\n{}\\n[')\n"),
-        task("closes", "import os\nos.closerange(3, 99)\nx = 1\n"),
-        task("good_again", GOOD),
-    ]
+        task("closes", "import os\nos.closerange(3, 99)\nx = 1\n"), task("good_again", GOOD),
+    ]  # fmt: skip
     results = run(tasks)
     assert [result.status for result in results] == [
         "right", "crashed", "crashed", "crashed", "crashed", "right", "crashed", "right",
