@@ -20,35 +20,27 @@ ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 
 
 def loops(problem, x, weight):
-    """Every output from the definition, element by element."""
+    """Every output from the definition of a convolution in space, element by element; a product of matrices is one of
+    single taps, each of K channels."""
     if isinstance(problem, Dgrad | Wgrad):
         return given_back(problem, x, weight)
+    if isinstance(problem, Gemm):
+        flat = Conv3d(N=problem.M, C=problem.K, D=1, H=1, W=1, K=problem.N, T=1, R=1, S=1)
+        x, weight = x.reshape(flat.input_shape), weight.T.reshape(flat.weight_shape)
+        return loops(flat, x, weight).reshape(problem.output_shape)
+    if isinstance(problem, Conv2d):
+        x, weight = x.transpose(0, 2, 3, 1)[:, None], weight.transpose(0, 2, 3, 1)[:, None]
+        return loops(Conv3d(**problem.shape(), D=1, T=1), x, weight)[:, 0].transpose(0, 3, 1, 2)
     y = np.zeros(problem.output_shape)
-    for place in itertools.product(*map(range, problem.output_shape)):
-        total = 0.0
-        if isinstance(problem, Gemm):
-            m, n = place
-            for k in range(problem.K):
-                total += float(x[m, k]) * float(weight[k, n])
-        elif isinstance(problem, Conv2d):
-            n, k, p, q = place
-            for c in range(problem.C):
-                for r in range(problem.R):
-                    for s in range(problem.S):
-                        total += float(x[n, c, p + r, q + s]) * float(weight[k, c, r, s])
-        else:
-            n, o, p, q, k = place
-            for t in range(problem.T):
-                d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
-                for r in range(problem.R):
-                    h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
-                    for s in range(problem.S):
-                        w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
-                        if not (0 <= d < problem.D and 0 <= h < problem.H and 0 <= w < problem.W):
-                            continue
-                        for c in range(problem.C):
-                            total += float(x[n, d, h, w, c]) * float(weight[k, t, r, s, c])
-        y[place] = total
+    for n, o, p, q, k in itertools.product(*map(range, problem.output_shape)):
+        for t, r, s in itertools.product(*map(range, weight.shape[1:4])):
+            d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
+            h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
+            w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
+            if 0 <= d < problem.D and 0 <= h < problem.H and 0 <= w < problem.W:
+                y[n, o, p, q, k] += sum(
+                    float(x[n, d, h, w, c]) * float(weight[k, t, r, s, c]) for c in range(problem.C)
+                )
     return y
 
 

@@ -20,6 +20,7 @@ from hopper_kernels import (
     REGISTERS,
     RIGHT,
     SLAB,
+    TABLES,
     UNAWAITED,
     WRONG,
     WRONG_CLUSTERS,
@@ -305,36 +306,12 @@ def test_what_im2col_does_not_take_is_told(launched, name):
     assert says in report.faults[0].what
 
 
-CHANGED = {  # of REGISTERS or CLUSTER, what stands in place of what; the fault, the line's start, and its words
-    "made twice": ("publish_barriers()", "barrier_init(bars, 0, 1)\n        publish_barriers()", "mbarrier",
-                   "barrier_init(bars, 0, 1)", "is made again: it was made in line"),
-    "no arrivals": ("barrier_init(bars, 0, 1)", "barrier_init(bars, 0, 0)", "mbarrier", "barrier_init(bars, 0, 0)",
-                    "must be from 1 to 1048575"),
-    "too many bytes for a phase": ("bars, 0, 4096)", "bars, 0, 1 << 20)", "mbarrier", "barrier_expect(",
-                                   "a phase counts up to 1048575"),
-    "a parity of 2": ("bars, 0, turn % 2)", "bars, 0, 2 * (turn % 2))", "operand", "barrier_wait(bars, 0",
-                      "the parity of a phase is 0 or 1, and this is 2"),
-    "one arrival too many": ("barrier_expect(bars, 0, 4096)",
-                             "barrier_expect(bars, 0, 4096)\n            barrier_arrive(bars, 0)", "mbarrier",
-                             "barrier_arrive(bars, 0)", "all 1 arrivals of the phase have come, and 4096 bytes have"),
-    "a barrier beyond the array": ("bars, 0, turn % 2)", "bars, 2, turn % 2)", "outside", "barrier_wait(bars, 2",
-                                   "bars is waited for at 2, its extent is 2"),
-    "a barrier below zero": ("bars, 1, lane)", "bars, lane - 1, lane)", "outside", "barrier_arrive_at(",
-                             "bars is used at -1, its extent is 2"),
-    "to no block": ("turn, 3)", "turn, 0)", "operand", "tma_load2_multicast(", "the mask 0x0 names blocks"),
-    "to a rank below zero": ("bars, 1, lane)", "bars, 1, lane - 1)", "operand", "barrier_arrive_at(",
-                             "the mask 0x0 names blocks"),
-    "takes fewer": ("take_registers(232)", "take_registers(160)", "operand", "take_registers(",
-                    "asks for 160 registers a thread, and each has 168"),
-    "gives more": ("give_registers(40)", "give_registers(176)", "operand", "give_registers(",
-                   "asks for 176 registers a thread, and each has 168"),
-    "of unknown bounds": ("@jit(384)", "@cuda.jit", "operand", "", "launch bounds nobody knows"),
-}  # fmt: skip
+REFUSED = TABLES["refused"]  # of REGISTERS or CLUSTER
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("name", REFUSED)
 def test_what_no_instruction_takes_is_told_first(launched, name):
-    old, new, kind, start, says = CHANGED[name]
+    ((old, new),), kind, start, says = REFUSED[name].values()
     registers = old in REGISTERS.format(few=40)
     text = changed(REGISTERS.format(few=40) if registers else CLUSTER, (old, new))
     if registers:
