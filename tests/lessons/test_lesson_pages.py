@@ -19,7 +19,7 @@ from common.trace.hopper import layouts
 
 IMPLICIT, TENSOR, HOPPER, TRAINING = "05_implicit_gemm", "06_tensor_cores", "07_hopper", "08_training"
 DRAWN = sorted(path.parents[1].name for path in catalog.LESSONS.glob("*/figures/draw.py"))
-DRAWN = some(DRAWN, len(DRAWN), 2)
+DRAWN = some(DRAWN, len(DRAWN), 1)
 
 
 def pages(lesson):
