@@ -53,9 +53,9 @@ def traced(path):
 
 def main():
     found, folder = {}, Path(tempfile.mkdtemp())
-    for name, text in store.read_toml(PROGRAMS / "wrong.toml").items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    for path in (*sorted(PROGRAMS.glob("*.py")), *sorted(folder.glob("*.py"))):
+    for name, text in (store.read_toml(PROGRAMS / "right.toml") | store.read_toml(PROGRAMS / "wrong.toml")).items():
+        path = folder / f"{name}.py"
+        path.write_text(text, encoding="utf-8")
         kind = re.match(r'"""([\w-]+):', path.read_text(encoding="utf-8"))[1]
         if kind != "unknown":
             found[path.stem] = {"kind": kind, "simulator": simulated(path), "tracer": traced(path)}

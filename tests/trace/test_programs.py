@@ -15,15 +15,14 @@ from common.commands import scripts
 from common.trace import functions, script
 
 FOLDER = Path(__file__).with_name("programs")
-PROGRAMS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
-PROGRAMS |= store.read_toml(FOLDER / "wrong.toml")
+PROGRAMS = store.read_toml(FOLDER / "right.toml") | store.read_toml(FOLDER / "wrong.toml")
 
 
 @pytest.mark.parametrize("name", some(list(PROGRAMS), 3, 12))
 def test_a_program_is_told_for_what_it_is(write, capsys, name):
     """The first word of a program's docstring is its fault's kind; the line of it ends in ``# fault``."""
     text = PROGRAMS[name]
-    path = FOLDER / f"{name}.py" if name.startswith("right_") else write(f"{name}.py", text)
+    path = write(f"{name}.py", text)
     wanted = re.match(r'"""([\w-]+):', text)[1]
     lines = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# fault")]
     found = script.run(path, [])
