@@ -279,7 +279,7 @@ def test_runs_at_once_lose_nothing(workbook):
     )
     command = [sys.executable, "-c", code, str(workbook)]
     runs = [subprocess.Popen([*command, name], cwd=catalog.ROOT) for name in "ab"]
-    assert [run.wait(60) for run in runs] == [0, 0]
+    assert [run.wait(300) for run in runs] == [0, 0]
     events = history.events("gemm_a")
     assert [event.number for event in events] == list(range(1, 61))
     assert {history.stored("gemm_a.py", event.source) for event in events} == {
