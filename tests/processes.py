@@ -8,7 +8,7 @@ from rich.console import Console
 from common.catalog import catalog
 
 
-def python(*words, code=0, cwd=catalog.ROOT, timeout=300, **options):
+def python(*words, code=0, cwd=catalog.ROOT, timeout=1200, **options):
     """The process that ran Python with these words, in the checkout; it must end with this exit code, if not None."""
     words = [sys.executable, *map(str, words)]
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=timeout, **options)
