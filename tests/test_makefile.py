@@ -22,7 +22,7 @@ def make(root):
     env = {name: value for name, value in os.environ.items() if name not in flags}
 
     def make(*words):
-        done = subprocess.run(["make", *words], cwd=root, env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["make", *words], cwd=root, env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -99,7 +99,7 @@ def test_an_interpreter_without_the_packages_says_which_in_one_line(root, module
     interpreter = os.path.realpath(sys.executable) if resolved else sys.executable
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [interpreter, "-S", "-m", module]  # none but Python's own
-    done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert " lacks matplotlib, msgspec, numba, " in line
