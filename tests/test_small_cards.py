@@ -26,7 +26,7 @@ def look_anew():
     run.inspect_device.cache_clear()
 
 
-@pytest.fixture(scope="module", params=CARDS, ids=lambda card: "{} GB, {} processors".format(*card))
+@pytest.fixture(params=CARDS, ids=lambda card: "{} GB, {} processors".format(*card))
 def gigabytes(request):
     free, processors = request.param
     look_anew()
