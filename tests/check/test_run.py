@@ -47,7 +47,7 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
 
 def test_what_does_not_compile_is_not_tried_any_further(write):
     # each launch takes its time, so that all cases together would take minutes
-    path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(0.5)"))
+    path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(5)"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path))
     assert outcomes[0].only_compiled, outcomes[0]
     assert outcomes[0].status == "crashed"

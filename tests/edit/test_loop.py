@@ -334,7 +334,7 @@ def test_a_step_that_is_saved_again_while_it_runs_is_stopped_and_run_again(monke
     stops = []
 
     def run_edited(step, preset, without_gpu, stop):
-        stops.append(stop.wait(0.5 if stops else 30))
+        stops.append(stop.wait(0.5 if stops else 300))
 
     monkeypatch.setattr(edits, "run_edited", run_edited)
     monkeypatch.setattr(isolate, "warm", lambda: None)
