@@ -24,6 +24,7 @@ from common.records import records
 from common.run import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = records.RESULTS  # whatever a test has in its place meanwhile
 sys.dont_write_bytecode = False
 
 # A warning filter that names a class of Numba's has imported it before this file.
@@ -38,8 +39,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Modules whose tests start few processes and compile nothing.
 QUICK = (
-    "catalog", "check", "device", "diagnose", "fullsize", "history", "inputs", "large", "layers", "messages",
-    "problems", "products", "records", "reference", "store", "timing", "unchanged",
+    "catalog", "check", "current", "device", "diagnose", "fullsize", "history", "inputs", "messages", "problems",
+    "records", "reference", "store", "timing",
 )  # fmt: skip
 
 
@@ -116,6 +117,18 @@ def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pixels(monkeypatch)
 
 
+@pytest.fixture(scope="session", name="shipped")
+def shipped_record() -> records.Record:
+    """The record that pages show. No test may change it."""
+    return records.Record.load(SHIPPED / f"{records.REFERENCE_GPU}.json")
+
+
+@pytest.fixture(scope="session")
+def shipped_code() -> object:
+    """The record of machine code. No test may change it."""
+    return records.load_code(SHIPPED)
+
+
 @pytest.fixture(scope="module")
 def traced() -> Iterator[object]:
     """A tracer that stands in for a GPU, for the tests of a module that launch kernels."""
@@ -123,6 +136,21 @@ def traced() -> Iterator[object]:
 
     with Tracer() as tracer:
         yield tracer
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """Run a command in this process, or one of a lesson; gives exit code, standard output and standard error."""
+    from common import cli
+
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def call(*words: str, lesson: str = "", own: dict | None = None) -> tuple[int, str, str]:
+        code = cli.lesson_main(lesson, words, own=own) if lesson else cli.main(words)
+        return (code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import python
 
 from common.catalog import catalog
 
@@ -38,10 +38,8 @@ def copied(folder: Path) -> Path:
 def printed(copy: Path, *commands: list[str]) -> list[str]:
     """What ``python -m common`` prints in the copy, given each of these lists of words; all must succeed."""
     env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
-    words = [sys.executable, "-c", RUN, json.dumps(commands)]
-    done = subprocess.run(words, cwd=copy, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    said = python("-c", RUN, json.dumps(commands), cwd=copy, env=env).stdout
+    found = [json.loads(line) for line in said.splitlines()]
     assert len(found) == len(commands)
     for command, (code, said, errors) in zip(commands, found, strict=True):
         assert code == 0, f"{' '.join(command)}: {said}{errors}"

@@ -22,6 +22,21 @@ def some(cases: Sequence[Case], every: int, drawn: int = 4) -> list[Case]:
     return [cases[number] for number in numbers if number % every == 0 or number in chosen]
 
 
+def covering(cases: Sequence[Case], *kinds: Callable[[Case], Hashable]) -> list[Case]:
+    """A few cases, others each day, with every value that each of the functions has among all, in their order."""
+    if os.environ.get("WORKBOOK_ALL"):
+        return list(cases)
+    left = {(number, kind(case)) for number, kind in enumerate(kinds) for case in cases}
+    chosen = set()
+    for most in range(len(kinds), 0, -1):  # those first that have a new value of each
+        for place in random.Random(DAY).sample(range(len(cases)), len(cases)):
+            new = left & {(number, kind(cases[place])) for number, kind in enumerate(kinds)}
+            if len(new) >= most:
+                chosen.add(place)
+                left -= new
+    return [cases[place] for place in sorted(chosen)]
+
+
 def one_of_each(cases: Sequence[Case], kind: Callable[[Case], Hashable]) -> list[Case]:
     """One case of each kind, another one each day, in their order."""
     if os.environ.get("WORKBOOK_ALL"):

@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import kernels
 import pytest
+from processes import python
 from sampling import some
 
 from common.catalog import catalog, device, lessontext, limits, problems, shipped, sources
@@ -22,7 +21,7 @@ from common.timing import ceilings, measuring, peers, timing
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
 # a part of them, which lasts minutes; make check checks all
-FILES = some([*catalog.steps(), *catalog.experiments()], 20, 4)
+FILES = some([*catalog.steps(), *catalog.experiments()], 40, 3)
 
 
 def test_steps_are_right_at_every_shape_of_the_plan():
@@ -52,20 +51,24 @@ def test_a_time_is_plausible_and_complete():
     assert result.elements_compared >= 20_000
 
 
-def test_a_copy_takes_as_long_as_recorded():
+@pytest.fixture(scope="module")
+def rates():
+    """What the card was measured to do, once."""
+    return measuring.measure_device()
+
+
+def test_a_copy_takes_as_long_as_recorded(rates):
     described = run.inspect_device()[0]
     path = records.RESULTS / f"{described.slug}.json"
     if not path.exists():
         pytest.skip(f"no record of this card: {path.name}")
     recorded = Record.load(path).ceilings
     # other tests may use the card meanwhile, so the best of three
-    measured = []
-    for _ in range(3):
-        gpu, rates = measuring.measure_device()
-        assert gpu == described
-        measured.append(rates)
-        if rates.copy_gbs > 0.9 * recorded.copy_gbs:
-            break
+    measured = [rates]
+    while len(measured) < 3 and measured[-1][1].copy_gbs <= 0.9 * recorded.copy_gbs:
+        measured.append(measuring.measure_device())
+    assert {gpu for gpu, _ in measured} == {described}
+    measured = [found for _, found in measured]
     best = max(measured, key=lambda ceilings: ceilings.copy_gbs)
     assert best.copy_gbs == pytest.approx(recorded.copy_gbs, rel=0.5)
     assert best.copy_bytes / best.copy.median_ms / 1e6 == pytest.approx(best.copy_gbs)
@@ -107,16 +110,16 @@ def test_errors_are_those_of_the_precision():
             assert rms["hgemm_pipelined"] == pytest.approx(rms["cuBLAS FP16"], rel=0.05)
 
 
-def test_tensor_cores_are_faster_than_the_fp32_units():
-    gpu, found_rates = measuring.measure_device()
+def test_tensor_cores_are_faster_than_the_fp32_units(rates):
+    gpu, found_rates = rates
     found = ceilings.instructions(gpu.compute_capability)
-    rates = {name: getattr(found_rates, f"{name}_f16_gflops") for name in found}
+    each = {name: getattr(found_rates, f"{name}_f16_gflops") for name in found}
     for name in found:
-        assert rates[name] > 2 * found_rates.fma_gflops
+        assert each[name] > 2 * found_rates.fma_gflops
         # half the depth for TF32, so half the rate; on some cards a quarter
-        assert 0.2 < getattr(found_rates, f"{name}_tf32_gflops") / rates[name] < 0.7
+        assert 0.2 < getattr(found_rates, f"{name}_tf32_gflops") / each[name] < 0.7
     if "wgmma" in found:
-        assert rates["wgmma"] > rates["mma"]
+        assert each["wgmma"] > each["mma"]
 
 
 # Those whose tile is another on a card with 99 KiB of shared memory for a block.
@@ -156,12 +159,7 @@ print(json.dumps([cuda.get_current_device().MULTIPROCESSOR_COUNT, found]))
 
 def test_occupancy_is_what_the_driver_says():
     names = ("gemm_shared_tile", "gemm_coarsened", "gemm_tuned", "conv2d_coarsened", "conv2d_register_tiled")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *names], cwd=catalog.ROOT, env=device.environment(False),
-        capture_output=True, text=True, timeout=180,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    multiprocessors, found = json.loads(done.stdout)
+    multiprocessors, found = json.loads(python("-c", DRIVER, *names, env=device.environment(False)).stdout)
     cc = device.compute_capability()
     if cc not in limits.LIMITS:
         pytest.skip(f"the limits of compute capability {cc} are not known here")

@@ -4,20 +4,18 @@ import ast
 import functools
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
+from processes import python
 
 
 @pytest.mark.parametrize(
     "words", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]], ids=" ".join
 )
-def test_nothing_to_say(words, root):
+def test_nothing_to_say(words):
     if importlib.util.find_spec(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed: pip install {words[0]}")
-    done = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", *words)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +68,19 @@ def test_the_maps_of_common_name_every_module_once(root):
         assert sorted(re.findall(r"^    (\w+/?)  ", init.read_text(encoding="utf-8"), re.MULTILINE)) == sorted(inside)
 
 
-def test_tests_lie_in_folders_named_as_what_they_test(root):
-    """Beside the tests of a layer: those of the lessons' kernels, and at the top those of the whole."""
-    layers = {path.parent.name for path in (root / "common").glob("*/__init__.py")}
+# Of what no module does alone.
+OF_SEVERAL = {"book_charts", "notebook", "false_alarms", "wrong_kernels", "json", "places", "transcript"}
+
+
+def test_tests_lie_in_folders_and_files_named_as_what_they_test(root):
+    """Beside the tests of a layer: those of the lessons, and at the top those of the whole."""
+    modules = {path.parent.name: {one.stem for one in path.parent.glob("*.py")}
+               for path in (root / "common").glob("*/__init__.py")}  # fmt: skip
     for path in (root / "tests").rglob("test_*.py"):
         folder = path.parent.relative_to(root / "tests").as_posix()
-        assert folder in {".", "lessons", *layers}, path
+        assert folder in {".", "lessons", *modules}, path
+        if folder in modules and folder != "trace":
+            assert path.stem.removeprefix("test_") in modules[folder] | OF_SEVERAL, path
 
 
 def test_no_two_files_of_tests_have_one_name(root):

@@ -22,7 +22,7 @@ def make(root):
     env = {name: value for name, value in os.environ.items() if name not in flags}
 
     def make(*words):
-        done = subprocess.run(["make", *words], cwd=root, env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["make", *words], cwd=root, env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -49,12 +49,11 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
     assert f"01 ... {catalog.lessons()[-1][:2]}" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [("all", "x -m common all"), ("train", "x -m lessons.08_training train"),
-     ("test", "x -m pytest -n auto --dist loadgroup"), ("reset LESSON=01", "x -m common reset 01"),
-     ("diff TO=gemm_tuned", "x -m common diff  gemm_tuned"), ("verdicts", "x -m common check --record")],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "command"), [
+    ("all", "x -m common all"), ("train", "x -m lessons.08_training train"),
+    ("test", "x -m pytest -n auto --dist loadgroup"), ("reset LESSON=01", "x -m common reset 01"),
+    ("diff TO=gemm_tuned", "x -m common diff  gemm_tuned"), ("verdicts", "x -m common check --record"),
+])  # fmt: skip
 def test_a_given_python_is_used_and_nothing_is_installed(make, words, command):
     assert make("-n", *words.split(), "PYTHON=x").strip() == command
 
@@ -100,7 +99,7 @@ def test_an_interpreter_without_the_packages_says_which_in_one_line(root, module
     interpreter = os.path.realpath(sys.executable) if resolved else sys.executable
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [interpreter, "-S", "-m", module]  # none but Python's own
-    done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert " lacks matplotlib, msgspec, numba, " in line

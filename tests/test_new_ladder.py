@@ -5,12 +5,14 @@ Nothing in ``common/`` has to know it: all that is done with a step is done with
 
 import json
 import shutil
+from pathlib import Path
 
+import mutants
 import pytest
 from copies import copied, printed
 from sampling import some
 
-from common.catalog import catalog
+from common.catalog import catalog, problems
 
 LADDERS = ("hgemm", "hconv3d", "dgrad", "wgrad")
 SPACE = "N=1 C=5 D=2 H=5 W=6 K=6 T=1 R=3 S=2 stride_h=2 pad_w=1"
@@ -20,34 +22,7 @@ ADDED = {
     "wgrad_added": (32, SPACE),
 }  # fmt: skip
 TRIED = some(list(ADDED), len(ADDED), 1)
-BEGINNING = '''"""{name}: one thread for each element of C, on float16 arrays.
-
-Previous step: none
-"""
-
-from numba import cuda, float32
-from numba.types import float16
-'''
-GEMM = (
-    BEGINNING
-    + """
-
-@cuda.jit
-def product(a, b, c):
-    M, N = c.shape
-    n, m = cuda.grid(2)
-    if m < M and n < N:
-        acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += float32(a[m, k]) * float32(b[k, n])
-        c[m, n] = float16(acc)
-
-
-def launch(a, b, c):
-    M, N = c.shape
-    product[(-(-N // 16), -(-M // 16)), (16, 16)](a, b, c)
-"""
-)
+HGEMM = Path(mutants.__file__).with_name("bases") / "hgemm_one_thread_each.py"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +35,9 @@ def copy(tmp_path_factory):
     lesson = copy / "lessons/99_added"
     lesson.mkdir()
     shutil.copy(catalog.LESSONS / "01_naive/__main__.py", lesson)
-    (lesson / "hgemm_added.py").write_text(GEMM.format(name="hgemm_added"), encoding="utf-8")
+    _, docstring, text = HGEMM.read_text(encoding="utf-8").split('"""', 2)
+    text = f'"""hgemm_added: {docstring}\n\nPrevious step: none\n"""{text}'
+    (lesson / "hgemm_added.py").write_text(text, encoding="utf-8")
     text = catalog.find("conv3d_direct").path.read_text(encoding="utf-8").replace("conv3d_direct", "hconv3d_added")
     line = next(line for line in text.splitlines() if line.startswith("Previous step: "))
     text = text.replace(line, "Previous step: none")
@@ -107,19 +84,7 @@ def test_they_stand_where_they_belong(copy):
     listed, difference = printed(copy, ["list", "--json"], ["diff", "gemm_tuned", "gemm_added"])
     found = json.loads(listed)
     ladders = list(dict.fromkeys(step["ladder"] for step in found if not step.get("varies")))
-    assert ladders == [
-        "gemm",
-        "conv2d",
-        "conv3d",
-        "hgemm",
-        "hconv3d",
-        "dgrad",
-        "wgrad",
-        "igemm",
-        "fp8gemm",
-        "bfgemm",
-        "iconv3d",
-    ]
+    assert ladders == list(problems.LADDERS)
     names = [step["step"] for step in found if step["ladder"] == "gemm" and not step.get("varies")]
     assert names[-1] == "gemm_added"
     assert "+ acc += a[m, k] * b[k, n]" in " ".join(difference.split())

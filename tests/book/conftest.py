@@ -2,10 +2,9 @@
 
 import importlib.util
 import shutil
-import subprocess
-import sys
 
 import pytest
+from processes import python
 
 from common.commands import pictures
 
@@ -20,10 +19,7 @@ def book():
     if missing:
         pytest.skip(f"the book needs {', '.join(missing)}: make book")
     shutil.rmtree(pictures.BOOK, ignore_errors=True)  # pages of before, which nobody leads to any more
-    words = [sys.executable, "-m", "common", "book"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return pictures.BOOK, done.stdout
+    return pictures.BOOK, python("-m", "common", "book").stdout
 
 
 @pytest.fixture(scope="session")

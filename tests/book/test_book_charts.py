@@ -11,11 +11,9 @@ from common.records import records
 LAST = "gemm_mwmwmwmwmwmw"
 LONG = "gemm_of_a_very_long_name_indeed"
 ROWS = [
-    ("gemm_first", 100.0, 2.0, True),
-    (LONG, 10.0, 20.0, True),
-    (LAST, 4.0, 50.0, True),
+    ("gemm_first", 100.0, 2.0, True), (LONG, 10.0, 20.0, True), (LAST, 4.0, 50.0, True),
     ("cuBLAS TF32", 1.0, None, False),
-]
+]  # fmt: skip
 FLOORS = [["floor", 2.0], ["TF32 floor", 2.0], ["3×TF32 floor", 0.99]]
 CELLS = ["1.53 (1.50–1.55)", "1,234", "not timed yet", "12.5 †", "", "0.104 ¶", "−3"]
 SORTED = ["−3", "0.104 ¶", "1.53 (1.50–1.55)", "12.5 †", "1,234"]

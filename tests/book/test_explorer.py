@@ -154,13 +154,3 @@ def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
     assert "gemm_missing_barrier.py is wrong: 2 faults." in above
     assert all(fault["text"] in above for fault in data["trace"]["kernels"][0]["faults"])
     assert "clocks of shared memory for them" not in above
-
-
-@pytest.mark.parametrize(
-    ("out", "why"), [("page.txt", "must end in .html"), ("none/page.html", "there is no folder")]
-)
-def test_trace_html_refuses_what_it_cannot_write(tmp_path, capsys, out, why):
-    assert main(["trace", "gemm_naive", "--html", str(tmp_path / out)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert why in said.err

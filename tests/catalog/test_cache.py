@@ -74,17 +74,14 @@ def test_comments_of_the_house_change_nothing_and_code_does(tmp_path, monkeypatc
     assert digest("common/a/two.py", "Y = 2\n") != now
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("from lessons.toolkit import unroll\n", True),
-        ("from lessons import toolkit\nimport lessons.toolkit.unroll as u\n", True),
-        ("import importlib\nm = importlib.import_module('lessons.toolkit.unroll')\n", True),
-        ("def f():\n    from lessons.toolkit.unroll import unrolled\n", True),
-        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lessons.toolkit import unroll\n", False),
-        ("'''See lessons.toolkit.unroll.'''\n", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    ("from lessons.toolkit import unroll\n", True),
+    ("from lessons import toolkit\nimport lessons.toolkit.unroll as u\n", True),
+    ("import importlib\nm = importlib.import_module('lessons.toolkit.unroll')\n", True),
+    ("def f():\n    from lessons.toolkit.unroll import unrolled\n", True),
+    ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lessons.toolkit import unroll\n", False),
+    ("'''See lessons.toolkit.unroll.'''\n", False),
+])  # fmt: skip
 def test_files_are_found_however_they_are_named(text, found, tmp_path, monkeypatch, write):
     monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
     helper = write("lessons/toolkit/unroll.py", "x = 1\n")

@@ -69,14 +69,11 @@ def test_no_step_file_is_left_out():
     assert sorted(names) == sorted(files)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
-        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"Expected `array`, got `str` - at `\$\.timed_from"),
-        ("photo = 3", r"1_x/lesson\.toml: Expected `str`, got `int` - at `\$\.photo`"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
+    ("[timed_from]\ngemm_naive = 'gemm-1024'", r"Expected `array`, got `str` - at `\$\.timed_from"),
+    ("photo = 3", r"1_x/lesson\.toml: Expected `str`, got `int` - at `\$\.photo`"),
+])  # fmt: skip
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
     lessons = write("lessons/01_x/lesson.toml", text).parents[1]
     with pytest.raises((store.StoreError, schema.SchemaError), match=says):
@@ -122,23 +119,19 @@ def test_a_step_says_what_it_needs(second):
     assert second("Builds on: gemm_a\n").builds_on == "gemm_a"
 
 
-@pytest.mark.parametrize(
-    ("docstring", "lines", "says"),
-    [
-        ("", 'PRECISION = "fp8"', r'gemm_b\.py: PRECISION = "fp8": must be fp32 or tf32'),
-        ("", 'ALGORITHM = "FFT"', r'gemm_b\.py: ALGORITHM = "FFT": must be F\(2x2,3x3\)'),
-        ("", 'REQUIRES = "hopper"', r'gemm_b\.py: REQUIRES = "hopper": must be'),
-    ],
-)
+@pytest.mark.parametrize(("docstring", "lines", "says"), [
+    ("", 'PRECISION = "fp8"', r'gemm_b\.py: PRECISION = "fp8": must be fp32 or tf32'),
+    ("", 'ALGORITHM = "FFT"', r'gemm_b\.py: ALGORITHM = "FFT": must be F\(2x2,3x3\)'),
+    ("", 'REQUIRES = "hopper"', r'gemm_b\.py: REQUIRES = "hopper": must be'),
+])  # fmt: skip
 def test_what_it_says_wrongly_is_named(second, docstring, lines, says):
     with pytest.raises(CatalogError, match=says):
         second(docstring, lines)
 
 
-@pytest.mark.parametrize(
-    ("requires", "runs"),
-    [(None, "7.5 8.0 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0", "9.0 10.0"), ("9.0a", "9.0"), ("10.0", "10.0")],
-)
+@pytest.mark.parametrize(("requires", "runs"), [
+    (None, "7.5 8.0 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0", "9.0 10.0"), ("9.0a", "9.0"), ("10.0", "10.0"),
+])  # fmt: skip
 def test_a_step_runs_where_its_requirement_is_met(second, requires, runs):
     step = second(lines=f'REQUIRES = "{requires}"' if requires else "")
     assert [name for name in ("7.5", "8.0", "9.0", "10.0") if step.runs_on(name)] == runs.split()
@@ -147,17 +140,13 @@ def test_a_step_runs_where_its_requirement_is_met(second, requires, runs):
 # --- trees of our own ---
 
 
-@pytest.mark.parametrize(
-    ("files", "names"),
-    [
-        ({"01_a/gemm_x": "none", "01_a/gemm_y": "none"}, ("gemm_x", "gemm_y", "both")),
-        ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_x", "02_b/gemm_z": "gemm_x"}, ("gemm_y", "gemm_z", "gemm_x")),
-        ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_lost"}, ("gemm_y", "'gemm_lost'", "gemm ladder", "gemm_x")),
-        ({"01_a/gemm_x": "gemm_y", "01_a/gemm_y": "gemm_x"}, ("gemm_", "no steps")),
-        ({"01_a/gemm_x": "none", "01_a/conv2d_y": "gemm_x"}, ("conv2d_y", "'gemm_x'", "conv2d ladder")),
-    ],
-    ids=["two first steps", "a fork", "a lost predecessor", "a ring", "of another ladder"],
-)
+@pytest.mark.parametrize(("files", "names"), [
+    ({"01_a/gemm_x": "none", "01_a/gemm_y": "none"}, ("gemm_x", "gemm_y", "both")),
+    ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_x", "02_b/gemm_z": "gemm_x"}, ("gemm_y", "gemm_z", "gemm_x")),
+    ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_lost"}, ("gemm_y", "'gemm_lost'", "gemm ladder", "gemm_x")),
+    ({"01_a/gemm_x": "gemm_y", "01_a/gemm_y": "gemm_x"}, ("gemm_", "no steps")),
+    ({"01_a/gemm_x": "none", "01_a/conv2d_y": "gemm_x"}, ("conv2d_y", "'gemm_x'", "conv2d ladder")),
+], ids=["two first steps", "a fork", "a lost predecessor", "a ring", "of another ladder"])  # fmt: skip
 def test_a_broken_chain_names_the_steps(tree, files, names):
     with pytest.raises(CatalogError) as caught:
         catalog.steps(tree(files))
@@ -165,14 +154,11 @@ def test_a_broken_chain_names_the_steps(tree, files, names):
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("gemm_x", '"""gemm_x: something."""\n', "gemm_x.py: the docstring must have a line 'Previous step: NAME'"),
-        ("gemm_x", header("gemm_y", "none"), "gemm_x.py: the docstring must start with 'gemm_x: what it does'"),
-        ("pool_x", header("pool_x", "none"), "pool_x.py: the name must start with gemm, conv2d, conv3d"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("gemm_x", '"""gemm_x: something."""\n', "gemm_x.py: the docstring must have a line 'Previous step: NAME'"),
+    ("gemm_x", header("gemm_y", "none"), "gemm_x.py: the docstring must start with 'gemm_x: what it does'"),
+    ("pool_x", header("pool_x", "none"), "pool_x.py: the name must start with gemm, conv2d, conv3d"),
+])  # fmt: skip
 def test_a_missing_header_line_names_the_file_and_the_line(tmp_path, name, text, message):
     (tmp_path / "01_a").mkdir()
     (tmp_path / "01_a" / f"{name}.py").write_text(text)
@@ -319,11 +305,9 @@ def test_hash_is_blind_to_words_and_layout_and_sees_a_change_of_code(write):
 
     plain = digest()
     same = [
-        ("it does", "it really does"),
-        ("# so", "# because"),
-        ('    """Computes."""\n', ""),
+        ("it does", "it really does"), ("# so", "# because"), ('    """Computes."""\n', ""),
         ("a * TILE", "(a * TILE)"),
-    ]
+    ]  # fmt: skip
     assert {digest(*pair) for pair in [*same, ("16", "0x10"), ("\n\n\ndef", "\n\n\n\ndef")]} == {plain}
     changed = [("16", "17"), ("16", "16.0"), ("16", "'16'"), (" * ", " + "), ("f(a)", "f(a, b)"), ("return ", "")]
     assert len({plain, *(digest(*pair) for pair in changed)}) == len(changed) + 1

@@ -26,10 +26,9 @@ def test_a_played_card_is_never_more_than_the_card(card, played, reported, bound
     assert device.bounds(card) == bounds
 
 
-@pytest.mark.parametrize(
-    ("card", "played", "told"),
-    [(None, "", ""), ("9.0", "", ""), ("8.6", "", "8.6"), ("9.0", "7.5", "7.5"), (None, "10.0", "")],
-)
+@pytest.mark.parametrize(("card", "played", "told"), [
+    (None, "", ""), ("9.0", "", ""), ("8.6", "", "8.6"), ("9.0", "7.5", "7.5"), (None, "10.0", ""),
+])  # fmt: skip
 def test_what_runs_without_the_card_has_its_tiles(card, played, told, monkeypatch):
     monkeypatch.setattr(device, "_capability", lambda: card)
     monkeypatch.setenv(device.CARD_SWITCH, played)
@@ -86,10 +85,9 @@ class Driver:
         return call
 
 
-@pytest.mark.parametrize(
-    "driver",
-    [Driver({75: 7, 76: 5}), Driver(version=14000), Driver(free=1_000_000_000), Driver({20: 3, 133: 1})],
-)
+@pytest.mark.parametrize("driver", [
+    Driver({75: 7, 76: 5}), Driver(version=14000), Driver(free=1_000_000_000), Driver({20: 3, 133: 1}),
+])  # fmt: skip
 def test_a_gpu_that_can_be_used(driver):
     assert device.unusable(driver, 13) == ""
     assert driver.contexts == 0  # none is left behind
@@ -121,15 +119,11 @@ def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, t
     assert driver.contexts == 0
 
 
-@pytest.mark.parametrize(
-    ("driver", "told"),
-    [
-        (None, r"^$"),
-        (Driver(), r"^$"),
-        (Driver(cuInit=999), r"^the CUDA driver does not start \(error 999, in its words\): restart the machine"),
-        (Driver(cuInit=100), r"^the CUDA driver sees no GPU \(error 100.*CUDA_VISIBLE_DEVICES"),
-    ],
-)
+@pytest.mark.parametrize(("driver", "told"), [
+    (None, r"^$"), (Driver(), r"^$"),
+    (Driver(cuInit=999), r"^the CUDA driver does not start \(error 999, in its words\): restart the machine"),
+    (Driver(cuInit=100), r"^the CUDA driver sees no GPU \(error 100.*CUDA_VISIBLE_DEVICES"),
+])  # fmt: skip
 def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
     monkeypatch.setattr(device, "loaded", lambda: driver)
     assert re.search(told, device.silent())

@@ -18,28 +18,21 @@ def test_an_extent_must_be_a_positive_integer(ladder, key, value):
     assert str(caught.value) == f"{key}={value!r}: must be a positive integer"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [
-        ("stride_d", 0, "a positive integer"),
-        ("dilation_w", 1.0, "a positive integer"),
-        ("pad_h", -1, "an integer of at least 0"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "allowed"), [
+    ("stride_d", 0, "a positive integer"), ("dilation_w", 1.0, "a positive integer"),
+    ("pad_h", -1, "an integer of at least 0"),
+])  # fmt: skip
 def test_bad_stride_dilation_and_padding_are_named(key, value, allowed):
     with pytest.raises(ValueError) as caught:
         Conv3d(**CONV3D, **{key: value})
     assert str(caught.value) == f"{key}={value!r}: must be {allowed}"
 
 
-@pytest.mark.parametrize(
-    ("changes", "names"),
-    [
-        ({"T": 5}, ("T=5", "spans 5", "D + 2*pad_d = 4")),
-        ({"R": 3, "dilation_h": 3}, ("R=3", "spans 7", "H + 2*pad_h = 5")),
-        ({"S": 9, "pad_w": 1}, ("S=9", "spans 9", "W + 2*pad_w = 8")),
-    ],
-)
+@pytest.mark.parametrize(("changes", "names"), [
+    ({"T": 5}, ("T=5", "spans 5", "D + 2*pad_d = 4")),
+    ({"R": 3, "dilation_h": 3}, ("R=3", "spans 7", "H + 2*pad_h = 5")),
+    ({"S": 9, "pad_w": 1}, ("S=9", "spans 9", "W + 2*pad_w = 8")),
+])  # fmt: skip
 def test_conv3d_dilated_filter_must_fit_the_padded_input(changes, names):
     with pytest.raises(ValueError) as caught:
         Conv3d(**{**CONV3D, **changes})
@@ -47,17 +40,12 @@ def test_conv3d_dilated_filter_must_fit_the_padded_input(changes, names):
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("M=1 N=1", "'K' is missing"),
-        ("M=1 N=1 K=1 M=1", "'M' is given twice"),
-        ("M=1 N=1 K", "'K' in the shape: must be KEY=INTEGER"),
-        ("M=1 N=1 K=1.5", "K='1.5': must be a positive integer"),
-        ("M=1,N=1,K=1", "'N' is missing: gemm needs M N K"),
-        ("m=1 N=1 K=1", "'m' is unknown for gemm: allowed are M N K"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("M=1 N=1", "'K' is missing"), ("M=1 N=1 K=1 M=1", "'M' is given twice"),
+    ("M=1 N=1 K", "'K' in the shape: must be KEY=INTEGER"), ("M=1 N=1 K=1.5", "K='1.5': must be a positive integer"),
+    ("M=1,N=1,K=1", "'N' is missing: gemm needs M N K"),
+    ("m=1 N=1 K=1", "'m' is unknown for gemm: allowed are M N K"),
+])  # fmt: skip
 def test_shape_text_that_cannot_be_used(text, message):
     with pytest.raises(ValueError) as caught:
         problems.parse_shape("gemm", text)

@@ -66,16 +66,11 @@ def test_a_folder_in_a_files_place_is_named(tmp_path):
     assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"", "it is empty"),
-        (b"{", "Expecting property name enclosed in double quotes: line 1 column 2"),
-        (b"[" * 100_000, "maximum recursion depth exceeded"),
-        ("é".encode("latin-1"), "'utf-8' codec can't decode byte 0xe9"),
-    ],
-    ids=["empty", "half", "deep", "latin"],
-)
+@pytest.mark.parametrize(("content", "why"), [
+    (b"", "it is empty"), (b"{", "Expecting property name enclosed in double quotes: line 1 column 2"),
+    (b"[" * 100_000, "maximum recursion depth exceeded"),
+    ("é".encode("latin-1"), "'utf-8' codec can't decode byte 0xe9"),
+], ids=["empty", "half", "deep", "latin"])  # fmt: skip
 def test_what_is_no_json_is_named(tmp_path, content, why):
     path = tmp_path / "a.json"
     path.write_bytes(content)

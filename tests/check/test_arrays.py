@@ -1,14 +1,15 @@
 """The kernels of the oracle against NumPy: in the tracer, compiled, and on a GPU at sizes that pay."""
 
-import subprocess
-import sys
+import json
 
 import numpy as np
 import pytest
+import texts
+from processes import python
 
-from common.catalog import catalog, device, inputs, reference
+from common.catalog import device, inputs, reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
-from common.check import arrays
+from common.check import arrays, fullsize
 from common.machine_code.capture import replaced
 from common.run import stages
 
@@ -18,37 +19,18 @@ LARGE = [
     on_ladder("wgrad", LAYER), Hgemm(M=515, N=516, K=1027), Hconv3d(**vars(LAYER)),
 ]  # fmt: skip
 
-# Run in the tracer: every ragged shape, in pieces of a few outputs.
-TRACED = """
-import numpy as np
-from common.catalog import reference
-from common.catalog.problems import RAGGED
-from common.catalog import inputs
-from common.check import fullsize
 
-from common.trace.trace import Tracer
-
-fullsize.THREADS, fullsize._ROWS = 8, 2
-tracer = Tracer()
-tracer.__enter__()
-for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]:
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("problem", [problem for shapes in RAGGED.values() for problem in shapes[:2]], ids=str)
+def test_the_kernels_agree_with_numpy_in_pieces_of_a_few_outputs(problem, monkeypatch):
+    pieces = {"THREADS": 8, "_ROWS": 2, "OUTPUTS": max(8, np.prod(problem.output_shape) // 2 - 1)}
+    for name, value in pieces.items():
+        monkeypatch.setattr(fullsize, name, value)
     x, weight = inputs.integers(problem, 1)
-    fullsize.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
     found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
-    np.testing.assert_array_equal(found, right, str(problem))
+    np.testing.assert_array_equal(found, right)
     some = np.arange(found.size - 1, -1, -3)
-    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some], str(problem))
-    print(problem.ladder)
-"""
-
-
-def test_the_kernels_agree_with_numpy_in_the_tracer():
-    done = subprocess.run(
-        [sys.executable, "-c", TRACED], cwd=catalog.ROOT, env=device.environment(True), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) == set(RAGGED)
+    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some])
 
 
 def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
@@ -67,36 +49,16 @@ def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     assert at == ["oracle"]
 
 
-# Run on the GPU, in a process of its own.
-ON_GPU = """
-import sys
-
-import numpy as np
-from common.catalog import reference
-from common.catalog import inputs
-from common.check import fullsize
-sys.path.insert(0, "tests/check")
-from test_arrays import LARGE
-
-problem = LARGE[int(sys.argv[1])]
-for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
-    found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
-    np.testing.assert_array_equal(found, right)
-    some = np.arange(found.size - 1, -1, -997)
-    np.testing.assert_array_equal(fullsize.at(problem, x, weight, some), right[some])
-x, weight = inputs.normals(problem, 2)
-found, right = fullsize.at(problem, x, weight), reference.full(problem, x, weight).reshape(-1)
-np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
-"""
+@pytest.fixture(scope="module")
+def differences():
+    """For each large problem, in what the GPU and NumPy differ."""
+    said = python("-c", texts.of("check")["on_gpu"], env=device.environment(False)).stdout
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 @pytest.mark.parametrize("number", range(len(LARGE)), ids=[str(problem) for problem in LARGE])
-def test_the_gpu_agrees_with_numpy(number):
+def test_the_gpu_agrees_with_numpy(differences, number):
     assert LARGE[number].flops >= 2 * arrays.ON_GPU_FROM
-    done = subprocess.run(
-        [sys.executable, "-c", ON_GPU, str(number)], cwd=catalog.ROOT, env=device.environment(False),
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert differences[number] == ""

@@ -211,14 +211,11 @@ def kept_by_values():
 FIRST_AGAIN = CHECKS + len(inputs.SPECIAL) + 1
 
 
-@pytest.mark.parametrize(
-    ("prepare", "said"),
-    [
-        (kept_from(FIRST_AGAIN), "back on the first inputs: "),
-        (kept_from(FIRST_AGAIN + 1), "after one element of the weights was changed: "),
-        (kept_by_values(), "after the weights were put in another order: "),
-    ],
-)
+@pytest.mark.parametrize(("prepare", "said"), [
+    (kept_from(FIRST_AGAIN), "back on the first inputs: "),
+    (kept_from(FIRST_AGAIN + 1), "after one element of the weights was changed: "),
+    (kept_by_values(), "after the weights were put in another order: "),
+])  # fmt: skip
 def test_stale_weights_are_told_with_what_was_changed(prepare, said):
     def launch(x, weight, y):
         y.copy_to_device(reference.full(SIX, host(x), weight).astype(np.float32))

@@ -1,19 +1,25 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
 import kernels
 import pytest
 from msgspec.structs import replace as result_with
+from processes import shown
+from sampling import one_of_each
 
 from common.catalog import catalog, device, problems
 from common.check import check, compiling, loading, plan, run
+from common.cli import main
 from common.commands import verdicts
 from common.commands.console import RIGHT
-from common.edit import words
+from common.edit import loop, words
+from common.records import records
+from common.report import tables
 from common.run import isolate
-from common.run.messages import Check, Compile, StepResult, Time, at
+from common.run.messages import Check, Compile, Outcome, StepResult, Time, at
 from common.timing import measuring, timing
 
 FIRST = problems.FIRST["gemm"]
@@ -41,7 +47,7 @@ def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write)
 
 def test_what_does_not_compile_is_not_tried_any_further(write):
     # each launch takes its time, so that all cases together would take minutes
-    path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(0.5)"))
+    path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(5)"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path))
     assert outcomes[0].only_compiled, outcomes[0]
     assert outcomes[0].status == "crashed"
@@ -266,3 +272,90 @@ def test_a_row_at_a_far_slower_clock_is_timed_again_once(of_hopper, monkeypatch)
     found = [outcome for _, outcome in measuring.measure(pairs)]
     assert asked == [*clocks, "gemm_naive"]
     assert [outcome.time.sm_mhz for outcome in measuring.latest(found)] == [1700, 1700, 1690]
+
+
+# --- the shipped verdicts, results/verdicts.json ---
+
+
+STEPS = catalog.everything()
+
+
+@pytest.fixture
+def without_verdict(monkeypatch):
+    """The steps that have none."""
+    monkeypatch.setattr(run, "VERDICTS", records.RESULTS / "verdicts.json")
+    return lambda: {step.name for step in STEPS} - run.shipped(STEPS).keys()
+
+
+def test_each_shipped_step_has_a_verdict_of_its_code_as_it_is(without_verdict):
+    assert without_verdict() == set(), "`make verdicts` finds them out again and writes results/verdicts.json"
+
+
+def test_on_a_card_of_less_shared_memory_steps_that_take_other_tiles_have_none(without_verdict, monkeypatch):
+    monkeypatch.setenv("WORKBOOK_CARD", "8.6")
+    found = without_verdict()
+    assert {"hgemm_pipelined", "hconv3d_mma", "conv2d_tensor_core", "dgrad_minimal_filtering"} <= found
+    runs_there = {step.name for step in STEPS if step.requires != "9.0a"}
+    assert len(found & runs_there) < 10
+
+
+@pytest.mark.parametrize("words", [(), ("gemm_naive",)])
+def test_no_verdict_of_a_played_card_is_shipped(monkeypatch, capsys, words):
+    monkeypatch.setenv("WORKBOOK_CARD", "8.6")
+    assert main(["check", *words, "--record"]) == 2
+    assert "this one has the limits of 8.6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", one_of_each(STEPS, lambda _: "a step"), ids=lambda step: step.name)
+def test_a_shipped_verdict_is_found_again_at_the_whole_plan(step):
+    outcomes = list(run.check_steps([step], True, seed=random.SystemRandom().randrange(1 << 20)))
+    assert outcomes
+    assert all(outcome.fine for outcome in outcomes), [outcome.reasons for outcome in outcomes if not outcome.fine]
+
+
+# --- what no engine judged whole is said, and never hidden behind one that is right ---
+
+
+NAIVE, FIRST = catalog.find("gemm_naive"), problems.FIRST["gemm"]
+SEEN = StepResult(status="right", engine="traced", right=True, findings=[])
+UNJUDGED = StepResult(status="unjudged", message="only the GPU ran it: shfl")
+
+
+def outcomes(*results):
+    return [Outcome.of(NAIVE, FIRST, None, result) for result in results]
+
+
+def agreed(*results):
+    (outcome,) = run._agreed(NAIVE, outcomes(*results), True, None)
+    return outcome
+
+
+def said(found):
+    return shown(tables.checks(found), 200)
+
+
+def test_of_one_shape_what_was_not_judged_is_told_before_what_is_right():
+    gpu = result_with(SEEN, engine="gpu")
+    assert agreed(gpu, UNJUDGED).status == agreed(UNJUDGED, gpu).status == "unjudged"
+    assert agreed(SEEN, StepResult(status="wrong", findings=[]), UNJUDGED).status == "wrong"
+    assert agreed(StepResult(status="right", only_compiled=True), SEEN).engine == "traced"
+
+
+def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
+    other = problems.RAGGED["gemm"][0]
+    wrong = Outcome(step=NAIVE, problem=FIRST, status="wrong", engine="traced", findings=[])
+    compiled = Outcome(step=NAIVE, problem=other, status="right", only_compiled=True)
+    assert [one.problem for one in run._agreed(NAIVE, [compiled, wrong], True, None)] == [FIRST]
+    assert [one.problem for one in run._agreed(NAIVE, [compiled], True, None)] == [other]
+
+
+def test_the_table_names_why():
+    assert "not traced" not in said(outcomes(SEEN))
+    assert "only the GPU ran it: shfl" in said(outcomes(UNJUDGED))
+
+
+def test_the_edit_loop_does_not_call_it_sound():
+    for result, sound in ((SEEN, True), (UNJUDGED, False)):
+        lines = " ".join(words.stage("gemm_naive", loop.Stage(loop.CHECK, outcomes(result), 1.0)))
+        assert ("and sound" in lines) == sound
+        assert ("was not judged whole" in lines) != sound

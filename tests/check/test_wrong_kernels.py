@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import classes
@@ -13,20 +14,23 @@ import mutants
 import pytest
 from sampling import DAY, one_of_each, some
 
-from common.catalog import catalog, store
+from common.catalog import catalog, problems, store
 from common.catalog.problems import RAGGED, Gemm
-from common.check import tasks
+from common.check import run, tasks
 from common.check.findings import KINDS
 from common.explain import diagnose
+from common.explain.faults import telling
+from common.report.table import Table, markdown
 from common.run import isolate
 from common.run.messages import Check
+from common.trace.messages import Trace, TraceOptions
 
 pytestmark = pytest.mark.usefixtures("traced")
 
 COUNT = 361  # so that none goes missing unnoticed
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
-GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
+GPU_LIMIT = 15.0  # of an endless kernel, its compilation included
 # Of the kernels of a class a run tries so many, others each day, but no slow one; python tests/classes.py tries all.
 DRAWN = 2
 SLOW = {
@@ -178,14 +182,10 @@ def test_an_endless_kernel_is_stopped_and_the_rest_goes_on():
     assert last.status == "unusable"
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("gemm_square_only", Gemm(M=16, N=16, K=16)),
-        ("gemm_multiples_of_16_only", Gemm(M=16, N=32, K=16)),
-        ("gemm_whole_k_tiles_only", Gemm(M=5, N=7, K=32)),
-    ],
-)
+@pytest.mark.parametrize(("name", "problem"), [
+    ("gemm_square_only", Gemm(M=16, N=16, K=16)), ("gemm_multiples_of_16_only", Gemm(M=16, N=32, K=16)),
+    ("gemm_whole_k_tiles_only", Gemm(M=5, N=7, K=32)),
+])  # fmt: skip
 def test_a_shape_that_suits_the_mistake_does_not_show_it(name, problem):
     # so it is the ragged shapes that find it
     assert findings(mutants.everything()[name], problem) == []
@@ -226,8 +226,8 @@ def test_a_loop_that_hangs_on_what_nobody_wrote_is_ended_and_told():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 def test_the_gpu_shows_each_mistake():
-    # one child process for each shape, as long as one is needed
-    tried = one_of_each(FILES, lambda kernel: (kernel.ladder, kernel.expect[0], bool(kernel.on_gpu)))
+    # one child process for each shape, as long as one is needed; of each kind another ladder's each day
+    tried = one_of_each(FILES, lambda kernel: (kernel.expect[0], bool(kernel.on_gpu)))
     found = {kernel.name: [] for kernel in tried}
     for number in range(max(map(len, RAGGED.values()))):
         for seconds, endless in ((PATIENCE, False), (GPU_LIMIT, True)):
@@ -248,3 +248,93 @@ def test_the_gpu_shows_each_mistake():
         except AssertionError as error:
             apart[kernel.name] = str(error)
     assert apart == {}
+
+
+# --- a check and a trace name the same line for the same mistake ---
+
+
+# Two do not end; of one, nothing is written where a semaphore holds something, and values are told first.
+LEFT_OUT = {"gemm_endless", "gemm_shared_ticket_assumed_zero", "gemm_semaphore_assumed_zero"}
+TOLD = [kernel for kernel in mutants.everything().values() if kernel.name not in LEFT_OUT]
+FEWEST = 45  # of them at the first shape of their ladder
+if not os.environ.get("WORKBOOK_ALL"):
+    TOLD = some(TOLD, 9)
+    FEWEST = 4
+
+
+def problem_of(kernel):
+    """Where the mistake shows if the kernel says which line it is in, else the first shape of its ladder."""
+    return kernel.shapes[0] if kernel.line else problems.FIRST[kernel.ladder]
+
+
+@pytest.fixture(scope="module")
+def told():
+    """By kernel in which a trace finds a fault: what a check says, and the first of those faults."""
+    asked = [Trace(**place(kernel), options=TraceOptions(every=True)) for kernel in TOLD]
+    traced = {}
+    for kernel, (_, result) in zip(TOLD, isolate.run(asked, True, PATIENCE), strict=True):
+        seen = result.trace.faults if result.trace is not None else []
+        if seen:
+            traced[kernel.name] = min(seen, key=telling)
+    kernels = [kernel for kernel in TOLD if kernel.name in traced]
+    asked = [Check(**place(kernel), engine="traced", depth="once", algorithm=kernel.algorithm) for kernel in kernels]
+    found = {}
+    for kernel, (_, result) in zip(kernels, isolate.run(asked, True, PATIENCE), strict=True):
+        step = next(one for one in catalog.steps() if one.ladder == kernel.ladder)
+        (outcome,) = run._agreed(step, [run.Outcome.of(step, problem_of(kernel), None, result)], True, kernel.path)
+        found[kernel.name] = outcome, traced[kernel.name]
+    return found
+
+
+def place(kernel):
+    return {"ladder": kernel.ladder, "path": str(kernel.path), "shape": problem_of(kernel).shape()}
+
+
+def test_a_check_and_a_trace_tell_the_same(told):
+    assert len(told) >= FEWEST
+    apart = {}
+    for name, (outcome, traced) in told.items():
+        first = next(iter(outcome.faults), None)
+        if outcome.fine or first is None or (first.kind, first.line) != (traced.kind, traced.line):
+            apart[name] = outcome.status, first, traced
+    assert apart == {}
+
+
+def test_a_marked_line_of_a_wrong_kernel_is_the_one_that_is_told(told):
+    marked = {kernel.name: kernel.line for kernel in TOLD if kernel.line}
+    assert {name: told[name][1].line for name in marked} == marked
+
+
+# --- the table of classes on the page lessons/CHECK.md; WRITE_CLASSES=1 writes it anew ---
+
+
+PAGE = Path(__file__).resolve().parents[2] / "lessons/CHECK.md"
+BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)
+MEANS = {
+    "shapes": "wrong at some shapes alone", "values": "wrong for some operands alone",
+    "state": "something is kept from one launch, shape or set of arrays to the next",
+    "order": "right in one order of blocks or threads", "zero": "takes memory for zero that nobody has written",
+    "sound": "races, barriers, unset reads, copies not waited for", "gpu": "runs as Python, and not on a GPU",
+    "refusal": "refuses what it should compute",
+}  # fmt: skip
+
+
+def page_table():
+    """Kernels tried and found by class, then what each of those that pass does."""
+    passing = {name: mutants.everything()[name] for name in classes.PASSING}
+    rows = []
+    for kind in classes.CLASSES:
+        missed = sum(kernel.kind == kind for kernel in passing.values())
+        rows.append([f"{kind}: {MEANS[kind]}", str(classes.SIZES[kind]), str(classes.SIZES[kind] - missed)])
+    rows.append(["all", str(sum(classes.SIZES.values())), str(sum(classes.SIZES.values()) - len(passing))])
+    said = sorted(f"- `{name}`: {kernel.mistake}" for name, kernel in passing.items())
+    after = ["These still pass:", "", *said] if said else ["None of them passes."]
+    return "\n".join([markdown(Table(["class", "tried", "found"], rows)), "", *after]) + "\n"
+
+
+def test_the_page_says_what_is_found_and_what_passes():
+    page = PAGE.read_text(encoding="utf-8")
+    if os.environ.get("WRITE_CLASSES"):
+        page = BLOCK.sub(lambda found: found[1] + page_table() + found[3], page)
+        PAGE.write_text(page, encoding="utf-8")
+    assert BLOCK.search(page)[2] == page_table()

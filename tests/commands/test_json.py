@@ -5,7 +5,6 @@ import json
 import mutants
 import pytest
 
-from common import cli
 from common.catalog import catalog, device, problems
 from common.run.messages import Outcome
 from common.timing import measuring, timing
@@ -38,12 +37,8 @@ def keys(found):
 
 
 @pytest.fixture
-def printed(capsys):
-    def printed(*words):
-        cli.main([*words, "--json"])
-        return json.loads(capsys.readouterr().out)
-
-    return printed
+def printed(call):
+    return lambda *words: json.loads(call(*words, "--json")[1])
 
 
 def test_of_the_list(printed):
@@ -51,12 +46,15 @@ def test_of_the_list(printed):
     assert {keys(step) for step in printed("list")} == {found}
 
 
-def test_of_a_check(printed, root):
-    found = printed("check", "gemm_naive", "--sim", "--shape", SHAPE)
-    assert keys(found) == "device results right seed"
+def test_of_a_check(call):
+    words = ("check", "gemm_naive", "--sim", "--shape", SHAPE, "--json")
+    code, out, _ = call(*words)
+    found = json.loads(out)
+    assert (code, keys(found)) == (0, "device results right seed")
     assert [keys(one) for one in found["results"]] == [OF_A_CHECK]
-    wrong = str(mutants.path("gemm_accumulates"))
-    (found,) = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)["results"]
+    code, out, _ = call(*words, "--file", str(mutants.path("gemm_accumulates")))
+    assert (code, json.loads(out)["right"]) == (1, False)
+    (found,) = json.loads(out)["results"]
     assert keys(found) == " ".join(sorted([*OF_A_CHECK.split(), "faults"]))
     assert {keys(one) for one in found["findings"]} == {"kind message"}
     assert {keys(one) for one in found["faults"]} == {OF_A_FAULT}

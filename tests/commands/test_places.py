@@ -4,10 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
+import texts
 from copies import copied
+from processes import python
 
 from common.catalog import catalog
 from common.records import records
@@ -15,53 +16,7 @@ from common.records import records
 SHIPPED = "NVIDIA H100 80GB HBM3"  # a card that a shipped record is of
 SLUG = "nvidia-h100-80gb-hbm3"
 
-# A card that measures at once, in a process of its own: the places of the copy are those of its modules.
-FAKED = """
-import json, sys
-from msgspec import to_builtins
-from common import cli
-from common.catalog import catalog, device, problems, sources
-from common.commands import lessons
-from common.check import compiling, run
-from common.timing import measuring
-from common.run.messages import StepResult
-from common.timing.tasks import TunablesResult
-from common.run.messages import Outcome
-from common.timing import ceilings, peers, timing
-
-gpu = device.Gpu(NAME, "9.0", 132, 80 << 30, 50 << 20, "580", "13.0")
-took = timing.Timing(2.0, 1.9, 2.1, 0.0, 10)
-
-def right(step, preset):
-    problem = problems.preset(preset)
-    result = {
-        "status": "right", "timing": took, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
-        "elements_compared": 5, "shape": problem.shape(), **to_builtins(sources.provenance(step.path)),
-        "imports": sources.imported_steps(step.path),
-    }
-    return Outcome(step=step, problem=problem, preset=preset, **result)
-
-def measure(pairs, file=None, libraries=(), ceilings=False, quick=False):
-    if ceilings:
-        yield "ceilings", CEILINGS
-    for step, preset in pairs:
-        yield "step", right(step, preset)
-
-CEILINGS = ceilings.Ceilings(copy_gbs=3000.0, fma_gflops=60000.0)
-device.ready = lambda: True
-peers.available = lambda: False
-lessons.isolate.warm = lambda: None
-run.inspect_device = lambda: (gpu, 60 << 30)
-measuring.measure = measure
-run.compile_ahead = lambda pairs, others: None
-compiling.summaries = lambda *_: iter([])
-run.check_steps = lambda steps, *_, **__: (right(step, "gemm-2048") for step in steps)
-measuring.tunables = lambda *_: TunablesResult(tunables={"PAD": [0, 1]}, shipped={"PAD": 1})
-measuring.sweep = lambda step, preset, tiles: ((tile, StepResult(status="right", timing=took)) for tile in tiles)
-for words in json.loads(sys.argv[1]):
-    code = cli.lesson_main(words[0], words[1:]) if words[0][0] == "0" else cli.main(words)
-    assert code == 0, (words, code)
-"""
+FAKED = texts.of("commands")["faked"]
 
 
 def git(copy, *words):
@@ -89,10 +44,8 @@ def play(checkout):
 
     def play(name, *commands):
         env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
-        words = [sys.executable, "-c", FAKED.replace("NAME", repr(name)), json.dumps(commands)]
-        done = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return git(checkout, "status", "--porcelain"), done.stdout
+        said = python("-c", FAKED.replace("NAME", repr(name)), json.dumps(commands), cwd=checkout, env=env).stdout
+        return git(checkout, "status", "--porcelain"), said
 
     yield play
     git(checkout, "checkout", "--quiet", ".")

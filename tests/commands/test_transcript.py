@@ -6,11 +6,10 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "lessons/EDITING.md"
@@ -49,9 +48,7 @@ def printed(tmp_path_factory):
         for old, new in edits:
             assert old in path.read_text()
             path.write_text(path.read_text().replace(old, new))
-        done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=copy, env=env, capture_output=True, text=True, timeout=120
-        )
+        done = python("-m", *words, code=None, cwd=copy, env=env)
         assert done.stderr == ""
         said = done.stdout.split("\nNo GPU here")[0]  # the records of other cards follow
         lines += [f"$ python -m {' '.join(words)}", *(line.rstrip() for line in said.rstrip().splitlines()), ""]

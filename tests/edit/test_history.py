@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from common import cli
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.edit import history
 from common.edit.history import Event, HistoryError
@@ -50,13 +49,14 @@ def git(lessons):
 
 
 @pytest.fixture
-def call(capsys):
-    def call(*words):
-        code = cli.main(words)
-        out, err = capsys.readouterr()
+def call(call):
+    """Exit code, and all that was said."""
+
+    def both(*words):
+        code, out, err = call(*words)
         return code, out + err
 
-    return call
+    return both
 
 
 def path_of(lessons, step=STEP):
@@ -279,7 +279,7 @@ def test_runs_at_once_lose_nothing(workbook):
     )
     command = [sys.executable, "-c", code, str(workbook)]
     runs = [subprocess.Popen([*command, name], cwd=catalog.ROOT) for name in "ab"]
-    assert [run.wait(60) for run in runs] == [0, 0]
+    assert [run.wait(300) for run in runs] == [0, 0]
     events = history.events("gemm_a")
     assert [event.number for event in events] == list(range(1, 61))
     assert {history.stored("gemm_a.py", event.source) for event in events} == {

@@ -1,16 +1,15 @@
 """Epilogues handed to two kernels, and the same as kernels of their own, against NumPy in float64."""
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import cuda
+from processes import python
 from sampling import one_of_each
 
-from common.catalog import catalog, inputs, reference
+from common.catalog import inputs, reference
 from common.trace import trace
 from tests.lessons.epilogue_layers import (
     ACROSS,
@@ -53,10 +52,9 @@ def test_an_epilogue_is_applied_to_every_sum_before_it_is_rounded_once(kind, nam
     np.testing.assert_array_equal(layer.launch(make()), expected.astype(layer.dtype))
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype", "splits"),
-    [("bias_relu", np.float32, 3), ("add_residual", None, 1), ("add_bias", np.float16, 3)],
-)
+@pytest.mark.parametrize(("kind", "dtype", "splits"), [
+    ("bias_relu", np.float32, 3), ("add_residual", None, 1), ("add_bias", np.float16, 3),
+])  # fmt: skip
 def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, splits):
     layer = Layer(FP32, DEEP)
     make, expected = layer.bound(kind)
@@ -98,8 +96,7 @@ def test_relu_keeps_nan_as_pytorch_does(name):
 
 
 def test_the_first_epilogue_runs_in_both_kernels():
-    words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=120)
+    done = python("-m", "lessons.08_training.start.epilogue")
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "conv3d_implicit_gemm_precomputed, float32: 0 of 392 outputs are wrong",
@@ -207,10 +204,8 @@ def test_operands_that_do_not_fit_are_refused_by_name(make, message):
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 def test_on_a_gpu_they_are_right_and_give_the_same_bits():
-    words = [sys.executable, "-m", "tests.lessons.epilogue_layers"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=600)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    said = python("-m", "tests.lessons.epilogue_layers").stdout
+    found = [json.loads(line) for line in said.splitlines()]
     assert len(found) in (1, 2, 7)  # a part of the seven, another one each day
     for name, shape, tile, wrong in found:
         assert set(wrong) == {*KINDS, "column_sums", "column_moments"}

@@ -4,6 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
+from sampling import one_of_each
 
 from common.catalog import bfloat16, catalog, codes, e4m3, inputs, problems, reference
 from common.check.tasks import TracedBench
@@ -125,7 +126,9 @@ def test_promoted_sums_lose_less():
     assert promoted < kept / 4
 
 
-@pytest.mark.parametrize("step", ["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted", "bfgemm_wgmma"])
+@pytest.mark.parametrize(
+    "step", one_of_each(["igemm_wgmma", "fp8gemm_wgmma", "fp8gemm_promoted", "bfgemm_wgmma"], lambda _: "a step")
+)
 def test_products_of_a_stage_are_started_together(step):
     """Where something else sets their registers, ptxas waits after each."""
     problem = problems.FIRST[step.split("_")[0]]

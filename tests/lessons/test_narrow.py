@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import texts
 from numba import cuda, float32, int64, types, uint32
 
 from common.machine_code import codegen
@@ -11,76 +12,23 @@ from lessons.toolkit.narrow import narrow
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 pytestmark = pytest.mark.usefixtures("traced")
-KERNEL = """
-@cuda.jit
-@narrow(signed={signed})
-@unroll
-def kernel(y, x):
-    zero, one, two = 0, 1, 2
-    last = 0
-    for i in range(3):
-        last = i
-"""
-HEAD = """
-from numba import cuda, float32, int32, int64, uint32, uint64
-from lessons.toolkit.narrow import narrow
-from lessons.toolkit.unroll import inlined, unroll
-
-LARGE, MINUS, MANY = 2**31, -3, 2**40
-
-@inlined
-def minus_one(number):
-    return number - 1
-
-@inlined
-@narrow
-def narrow_minus_one(number):
-    return number - 1
-"""
+KERNEL = texts.of("lessons")["narrow_kernel"]
+HEAD = texts.of("lessons")["narrow_head"]
 MOST = 2**32 - 1
 UNSIGNED = {
-    "zero - 1": MOST,
-    "(zero - 1) // 2": MOST // 2,
-    "(zero - 1) % 10": MOST % 10,
-    "two * LARGE": 0,
-    "one + (2 - 3)": 0,
-    "one + MINUS": -2,
-    "one * MANY": 2**40,
-    "~zero": MOST,
-    "-one": MOST,
-    "one << 31 << 1": 0,
-    "(zero - one) >> 31": 1,
-    "(zero - 1) & 15 | 16 ^ one": 31,
-    "min(zero - 1, 5)": 5,
-    "max(zero, one - 2)": MOST,
-    "last - 3": MOST,
-    "(last - 3) // LARGE": 1,
-    "cuda.threadIdx.x - 1": MOST,
-    "(0 if zero else 3) - 4": MOST,
-    "(7 if zero > 1 else 0) - 4": MOST - 3,
-    "minus_one(zero)": -1,
-    "narrow_minus_one(zero)": MOST,
-    "int64(zero) - 1": -1,
-    "int64(zero - 1) + 1": 2**32,
-    "uint64(one) << 40": 2**40,
-    "x.shape[0] * LARGE * 2": 2**32,
-    "float32(one) * 3 - 4": -1,
-    "(LARGE - LARGE // 2 + one) // LARGE": 0,
-}
+    "zero - 1": MOST, "(zero - 1) // 2": MOST // 2, "(zero - 1) % 10": MOST % 10, "two * LARGE": 0,
+    "one + (2 - 3)": 0, "one + MINUS": -2, "one * MANY": 2**40, "~zero": MOST, "-one": MOST, "one << 31 << 1": 0,
+    "(zero - one) >> 31": 1, "(zero - 1) & 15 | 16 ^ one": 31, "min(zero - 1, 5)": 5, "max(zero, one - 2)": MOST,
+    "last - 3": MOST, "(last - 3) // LARGE": 1, "cuda.threadIdx.x - 1": MOST, "(0 if zero else 3) - 4": MOST,
+    "(7 if zero > 1 else 0) - 4": MOST - 3, "minus_one(zero)": -1, "narrow_minus_one(zero)": MOST,
+    "int64(zero) - 1": -1, "int64(zero - 1) + 1": 2**32, "uint64(one) << 40": 2**40, "x.shape[0] * LARGE * 2": 2**32,
+    "float32(one) * 3 - 4": -1, "(LARGE - LARGE // 2 + one) // LARGE": 0,
+}  # fmt: skip
 SIGNED = {
-    "zero - 1": -1,
-    "(zero - 7) // 2": -4,
-    "(zero - 7) % 4": 1,
-    "one + MINUS": -2,
-    "-one": -1,
-    "~zero": -1,
-    "one * 65536 * 65536": 0,
-    "(one << 31) + zero": -(2**31),
-    "(zero - 1) >> 4": -1,
-    "min(one - 2, 5)": -1,
-    "last - 3": -1,
-    "cuda.blockIdx.x - 1": -1,
-}
+    "zero - 1": -1, "(zero - 7) // 2": -4, "(zero - 7) % 4": 1, "one + MINUS": -2, "-one": -1, "~zero": -1,
+    "one * 65536 * 65536": 0, "(one << 31) + zero": -(2**31), "(zero - 1) >> 4": -1, "min(one - 2, 5)": -1,
+    "last - 3": -1, "cuda.blockIdx.x - 1": -1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("wanted", "signed"), [(UNSIGNED, False), (SIGNED, True)], ids=["unsigned", "signed"])

@@ -2,15 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from importlib import import_module, util
 
 import numpy as np
 import pytest
+import texts
+from processes import python
 from sampling import some
-
-from common.catalog import catalog
 
 NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
@@ -178,49 +176,14 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     np.testing.assert_allclose(x[1], np.rot90(images[1]) / 255, atol=1e-6)
 
 
-COMPILED = """
-import importlib, json, sys
-import numpy as np
-from common.machine_code import capture, codegen
-
-NETWORK, names = "lessons.08_training.network", json.loads(sys.argv[1])
-activation, batch, fused, parameters, pool, shapes = (
-    importlib.import_module(f"{NETWORK}.{name}")
-    for name in ("activation", "batch", "fused", "parameters", "pool", "shape")
-)
-
-
-def zeros(dtype, *shape):
-    return np.zeros(shape, dtype).view(capture.HostArray)
-
-
-shape = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=1, PADS=(0, 0), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
-single, whole, byte = np.float32, np.int32, np.uint8
-with codegen._recording(seen := []):
-    net = fused.Fused(parameters.Parameters(shape, 0), 2)
-    digits = zeros(byte, 3, 4, 4), zeros(whole, 3), zeros(whole, 2)
-    batch.launch(*digits, zeros(single, 12), zeros(single, 1), net.counter, net.x, net.classes, net.rate)
-    net.step()
-    y, pooled, places = zeros(single, 2, 4, 4, 3), zeros(single, 2, 2, 2, 3), zeros(byte, 2, 2, 2, 3)
-    logits = zeros(single, 2, 10)
-    pool.launch(y, 2, pooled, places)
-    pool.launch_backward(pooled, places, 2, y)
-    activation.launch_softmax(logits, net.classes, net.counter, logits, net.losses, net.said)
-    activation.launch_relu_backward(logits.reshape(20), logits.reshape(20))
-launches = {one.name: one for one in seen}
-found = {name: codegen.float64_arithmetic(codegen.ptx(launches[name], ["9.0"])["9.0"]) for name in names}
-print(json.dumps([sorted(launches), found]))
-"""
+COMPILED = texts.of("lessons")["network"]
 QUICK = ("max_pool", "max_pool_relu_backward", "momentum_sgd", "next_batch", "relu_backward", "softmax_cross_entropy")
 SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_gradients")
 
 
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
-    words = [sys.executable, "-c", COMPILED, json.dumps(names)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    launched, found = json.loads(done.stdout)
+    launched, found = json.loads(python("-c", COMPILED, json.dumps(names)).stdout)
     assert launched == sorted([*QUICK, *SLOW])
     assert found == {name: [] for name in names}
 
@@ -228,14 +191,8 @@ def test_the_kernels_compile_and_nothing_is_float64():
 @pytest.mark.gpu
 def test_on_a_gpu_gradients_are_the_oracles_and_bits_the_same_with_and_without_a_graph(root):
     """A graph, each kernel by itself, and a run that was interrupted: all end with the same bits."""
-    env = {**os.environ}
-    script = root / "tests" / "lessons" / "network_on_gpu.py"
-    words, paths = [sys.executable, str(script)], os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        words, cwd=root, env={**env, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    found = json.loads(python(root / "tests" / "lessons" / "network_on_gpu.py", env=env).stdout)
     for kind in ("fused", "layered"):
         assert max(found[kind]["errors"].values()) < 1e-5, kind
         assert len(set(found["bits"][kind])) == 1, kind

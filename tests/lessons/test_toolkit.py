@@ -2,11 +2,10 @@
 
 import ast
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from processes import python
 
 from common.catalog import catalog, inputs, problems
 from common.machine_code import codegen
@@ -91,5 +90,4 @@ def test_a_kernel_written_before_the_toolkit_still_finds_its_helpers():
         "from lessons.grid import row_slices; from lessons.toolkit import grid; assert row_slices is grid.row_slices;"
         "import importlib, lessons; [importlib.import_module(name) for name in lessons._FORMER]"
     )
-    done = subprocess.run([sys.executable, "-c", words], cwd=catalog.ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", words)

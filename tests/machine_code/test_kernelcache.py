@@ -1,106 +1,61 @@
 """Kernels are found by all that they are made of: in child processes, each with caches of its own."""
 
 import json
-import subprocess
-import sys
 import types
 
 import pytest
+import texts
+from processes import python
 
-from common.catalog import catalog, device
-from common.machine_code import kernelcache
-
-STEP = """
-from numba import cuda, float32
-from lessons.toolkit.unroll import unroll, unrolled
-{more}
-TILE = {tile}
-
-@cuda.jit(device=True)
-def scaled(value):
-    return value * {factor}
-
-def specialise(full):
-    bias = 1 if full else 2
-    @cuda.jit
-    @unroll
-    def product(a, b, c):
-        n, m = cuda.grid(2)
-        if m < c.shape[0] and n < c.shape[1]:
-            acc = float32(bias)
-            for k in unrolled(TILE):
-                acc += scaled(a[m, k]) * b[k, n]
-            c[m, n] = acc
-    return product
-
-def launch(a, b, c):
-    specialise(True)[1, (4, 4)](a, b, c)
-    specialise(False)[1, (4, 4)](a, b, c)
-"""
-
-# For each file: the keys of its kernels, and the figures of loading them where a GPU of 9.0 would be asked for.
-LOOK = """
-import json, sys
-from pathlib import Path
-from common.catalog import catalog, problems
+from common.catalog import catalog, device, problems
 from common.machine_code import codegen, kernelcache
-folder = Path(sys.argv[1])
-kernelcache.install(folder)
-for name in sys.argv[2:]:
-    module = catalog.load(Path(name), "gemm")
-    for launch in codegen.launches(module, problems.PRESETS["tiny-gemm"]):
-        types = launch.signature.args
-        key = kernelcache.key(launch.kernel, types, (9, 0))
-        known = sorted(path.name for path in folder.glob("*.kernel"))
-        kernelcache.compile_for(launch.kernel, types, (9, 0))
-        kept = (folder / f"{key}.kernel").exists()
-        launch.kernel.overloads.clear()
-        kernelcache.saved.ms = 0.0
-        kernelcache.compile_for(launch.kernel, types, (9, 0))
-        entry = next((made.entry_name for made in launch.kernel.overloads.values()), None)
-        print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
-                          "saved": kernelcache.saved.ms}))
-"""
+
+TEXTS = texts.of("machine_code")
 
 
 def look(folder, paths):
-    """What a fresh process, with this folder of kept kernels, says of the kernels of these files, two of each."""
-    words = [sys.executable, "-c", LOOK, str(folder), *map(str, paths)]
-    done = subprocess.run(
-        words, cwd=catalog.ROOT, env=device.environment(False), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    """By name, what a fresh process, with this folder of kept kernels, says of the kernels of files, two of each."""
+    said = python("-c", TEXTS["look"], folder, *paths.values(), env=device.environment(False)).stdout
+    lines = [json.loads(line) for line in said.splitlines()]
     return dict(zip(paths, zip(lines[::2], lines[1::2], strict=True), strict=True))
 
 
 # How files differ from the first; the odd one has a global without a description.
 ODD = "class Odd:\n    def __index__(self):\n        return 1\nODD = Odd()\n"
 FILES = {
-    "gemm_mine": {},
-    "copy/gemm_other": {},
-    "constant": {"tile": 4},
-    "helper": {"factor": "3"},
-    "file": {"more": "# registers something\n"},
-    "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
-}
+    "gemm_mine": {}, "copy/gemm_other": {}, "constant": {"tile": 4}, "helper": {"factor": "3"},
+    "file": {"more": "# registers something\n"}, "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def looked(tmp_path_factory):
-    """By name, what one process says of all files; the folder of kernels that it kept, and the files' paths."""
+def all_looked(tmp_path_factory):
+    """By name, what one process says of all files."""
     base = tmp_path_factory.mktemp("kernels")
     paths = {name: base / f"{name}.py" for name in FILES}
     for name, change in FILES.items():
         paths[name].parent.mkdir(exist_ok=True)
-        paths[name].write_text(STEP.format(**{"tile": 3, "factor": "2", "more": "", **change}))
-    found = look(base / "kept", paths.values())
-    return {name: found[path] for name, path in paths.items()}, base / "kept", paths["gemm_mine"]
+        paths[name].write_text(TEXTS["step"].format(**{"tile": 3, "factor": "2", "more": "", **change}))
+    return look(base / "kept", paths), base / "kept", paths
 
 
-def test_another_process_finds_the_kernel_and_compiles_nothing(looked):
-    found, folder, path = looked
-    first, again = found["gemm_mine"], look(folder, [path])[path]
+@pytest.fixture(scope="module")
+def again(all_looked):
+    """By name, what another process says of two files; of the second, what was kept is cut short."""
+    found, folder, paths = all_looked
+    for one in found["constant"]:
+        kept = folder / f"{one['key']}.kernel"
+        kept.write_bytes(kept.read_bytes()[:-1])
+    return look(folder, {name: paths[name] for name in ("gemm_mine", "constant")})
+
+
+@pytest.fixture
+def looked(all_looked):
+    return all_looked[0]
+
+
+def test_another_process_finds_the_kernel_and_compiles_nothing(looked, again):
+    first, again = looked["gemm_mine"], again["gemm_mine"]
     assert [one["known"] for one in first] == [False, False]
     assert [one["key"] for one in again] == [one["key"] for one in first]
     for one in again:
@@ -111,18 +66,18 @@ def test_another_process_finds_the_kernel_and_compiles_nothing(looked):
 
 def test_kernels_that_differ_in_a_global_alone_are_told_apart(looked):
     # `unroll` makes globals of closed-over values: same bytecode, same line, same name, no closure
-    full, guarded = looked[0]["gemm_mine"]
+    full, guarded = looked["gemm_mine"]
     assert full["key"] != guarded["key"]
 
 
 @pytest.mark.parametrize("change", ["constant", "helper", "file"])
 def test_what_a_kernel_is_made_of_is_in_its_key(looked, change):
-    before, after = ({one["key"] for one in looked[0][name]} for name in ("gemm_mine", change))
+    before, after = ({one["key"] for one in looked[name]} for name in ("gemm_mine", change))
     assert before.isdisjoint(after)
 
 
 def test_where_the_file_lies_does_not_matter(looked):
-    here, there = (looked[0][name] for name in ("gemm_mine", "copy/gemm_other"))
+    here, there = (looked[name] for name in ("gemm_mine", "copy/gemm_other"))
     assert [one["key"] for one in here] == [one["key"] for one in there]
     assert [one["known"] for one in there] == [True, True]
 
@@ -159,44 +114,20 @@ def test_a_function_that_calls_itself_is_described():
 
 
 def test_what_has_no_description_is_compiled_as_ever(looked):
-    assert [(one["key"], one["kept"]) for one in looked[0]["gemm_odd"]] == [(None, False)] * 2
+    assert [(one["key"], one["kept"]) for one in looked["gemm_odd"]] == [(None, False)] * 2
 
 
-def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
-    found, folder, path = looked
-    for one in found["gemm_mine"]:
-        kept = folder / f"{one['key']}.kernel"
-        (tmp_path / kept.name).write_bytes(kept.read_bytes()[:-1])
-    for one in look(tmp_path, [path])[path]:
+def test_a_file_that_is_no_kernel_is_none(again):
+    for one in again["constant"]:
         assert (one["known"], one["kept"]) == (True, True)
         assert one["saved"] > 0  # made anew
 
 
-# The kernels that a step which measures its candidates would start, with and without those that it does not pick.
-TRIED = """
-import json
-from common.catalog import catalog, problems
-from common.machine_code import codegen
-module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
-gemm = catalog.load(catalog.find("gemm_naive").path, "gemm")
-layer = problems.preset("ece408-layer2")
-print(json.dumps({
-    "candidates": [list(module.bind.__code__.co_varnames[:3]), len(module.candidates(layer))],
-    "picked": [launch.name for launch in codegen.launches(module, layer)],
-    "tried": [launch.name for launch in codegen.tried(module, layer)],
-    "others": len(codegen.tried(gemm, problems.preset("tiny-gemm"))),
-}))
-"""
-
-
 def test_a_step_that_measures_finds_all_its_candidates_compiled():
-    done = subprocess.run(
-        [sys.executable, "-c", TRIED], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
-        text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["candidates"][0] == ["candidate", "filt", "problem"]
-    assert len(found["tried"]) >= found["candidates"][1] > 4
-    assert set(found["picked"]) < set(found["tried"])
-    assert found["others"] == 0
+    module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
+    gemm, layer = catalog.load(catalog.find("gemm_naive").path, "gemm"), problems.preset("ece408-layer2")
+    picked, tried = ([one.name for one in find(module, layer)] for find in (codegen.launches, codegen.tried))
+    assert module.bind.__code__.co_varnames[:3] == ("candidate", "filt", "problem")
+    assert len(tried) >= len(module.candidates(layer)) > 4
+    assert set(picked) < set(tried)
+    assert codegen.tried(gemm, problems.preset("tiny-gemm")) == []

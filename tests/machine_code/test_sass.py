@@ -5,8 +5,9 @@ import re
 from collections import Counter
 
 import pytest
+import texts
 from made import disassembly, kernel_card
-from rich.console import Console
+from processes import shown
 from sampling import some
 
 from common.catalog import limits
@@ -15,17 +16,12 @@ from common.machine_code import sass, summaries
 from common.machine_code.summaries import HotLoop
 from common.report import tables
 
+TEXTS = texts.of("machine_code")
+
 SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 TRIED_CC = some(ALL_CC, 3, 1)
 BOOK = "/book/gemm_coarsened.py"
-
-
-def shown(part, width=100):
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(part)
-    return capture.get()
 
 
 # --- occupancy, worked out by hand ---
@@ -73,10 +69,9 @@ def test_a_block_that_fits_nowhere(threads, registers, shared, why):
 # --- disassemblies, recorded from nvdisasm ---
 
 
-@pytest.mark.parametrize(
-    ("cc", "total", "fma", "shared", "integer"),
-    [("7.5", 57, 16, 18, 22), ("9.0", 58, 16, 18, 23), ("12.0", 26, 8, 9, 8)],
-)
+@pytest.mark.parametrize(("cc", "total", "fma", "shared", "integer"), [
+    ("7.5", 57, 16, 18, 22), ("9.0", 58, 16, 18, 23), ("12.0", 26, 8, 9, 8),
+])  # fmt: skip
 def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
     listing = disassembly(cc)
     what, (start, stop) = sass.hot_span(listing)
@@ -92,24 +87,17 @@ def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
     assert {i.line for i in listing.instructions} > {i.line for i in loop}
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "width"),
-    [
-        ("FFMA R8, R6, R6, R8", "multiply-add", 32),
-        ("HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24, gsb0", "multiply-add", 32),
-        ("UTMALDG.2D.MULTICAST [UR8], [UR4], UR12, desc[UR14]", "global load", 32),
-        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR8], R13", "control", 32),
-        ("LDS.U.64 R8, [R4+0x80]", "shared load", 64),
-        ("@!P1 LDG.E R26, desc[UR14][R12.64]", "global load", 32),
-        ("LDG.E.U8 R4, [R2.64]", "global load", 8),
-        ("LDGSTS.E.BYPASS.LTC128B.128 [R3], desc[UR4][R2.64]", "global load", 128),
-        ("LDL.64 R2, [R1+0x10]", "local load", 64),
-        ("STG.E.128 desc[UR14][R4.64], R24", "store", 128),
-        ("IMAD.MOV.U32 R26, RZ, RZ, RZ", "integer and address", 32),
-        ("MUFU.RCP R5, R4", "other", 32),
-        ("@!PT LDS RZ, [RZ]", "other", 32),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind", "width"), [
+    ("FFMA R8, R6, R6, R8", "multiply-add", 32),
+    ("HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24, gsb0", "multiply-add", 32),
+    ("UTMALDG.2D.MULTICAST [UR8], [UR4], UR12, desc[UR14]", "global load", 32),
+    ("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR8], R13", "control", 32), ("LDS.U.64 R8, [R4+0x80]", "shared load", 64),
+    ("@!P1 LDG.E R26, desc[UR14][R12.64]", "global load", 32), ("LDG.E.U8 R4, [R2.64]", "global load", 8),
+    ("LDGSTS.E.BYPASS.LTC128B.128 [R3], desc[UR4][R2.64]", "global load", 128),
+    ("LDL.64 R2, [R1+0x10]", "local load", 64), ("STG.E.128 desc[UR14][R4.64], R24", "store", 128),
+    ("IMAD.MOV.U32 R26, RZ, RZ, RZ", "integer and address", 32), ("MUFU.RCP R5, R4", "other", 32),
+    ("@!PT LDS RZ, [RZ]", "other", 32),
+])  # fmt: skip
 def test_an_instruction_is_read(text, kind, width):
     (found,) = sass.parse(f"        /*0010*/                   {text} ;\n").instructions
     assert (found.text, found.kind, found.width) == (text, kind, width)
@@ -129,23 +117,8 @@ def test_every_class_has_members_and_no_name_has_two():
     assert sass.multiply_adds({"HGMMA.64x256x16": 1, "HGMMA.64x128x8": 2, "WARPGROUP": 3}) == 2048 + 2 * 512
 
 
-TENSOR = """
-.L_x_1:
-        /*0010*/                   LDGSTS.E.BYPASS.LTC128B.128 [R3], desc[UR4][R2.64] ;
-        /*0020*/                   LDSM.16.M88.4 R8, [R4] ;
-        /*0030*/                   LDSM.16.MT88.4 R12, [R4+0x80] ;
-        /*0040*/                   HMMA.16816.F32 R16, R8, R12, R16 ;
-        /*0050*/                   HMMA.16816.F32 R20, R8, R14, R20 ;
-        /*0060*/                   LDGDEPBAR ;
-        /*0070*/                   DEPBAR.LE SB0, 0x1 ;
-        /*0080*/                   @P0 BRA `(.L_x_1) ;
-        /*0090*/                   FFMA R1, R1, R1, R1 ;
-        /*00a0*/                   EXIT ;
-"""
-
-
 def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
-    listing = sass.parse(TENSOR)
+    listing = sass.parse(TEXTS["tensor"])
     what, span = sass.hot_span(listing)
     hot = HotLoop.counted(listing.instructions[slice(*span)], what)
     assert (what, span) == (sass.MULTIPLY_LOOP, (0, 8))
@@ -174,29 +147,15 @@ def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown()
     assert sass.hot_span(sass.parse("")) == ("kernel", (0, 0))
 
 
-COPYING = """
-.L_x_1:
-        /*0010*/                   @!PT LDS RZ, [RZ] ;
-        /*0020*/                   @!PT LDS RZ, [RZ] ;
-        /*0030*/                   LDGSTS.E [R183], desc[UR10][R16.64] ;
-        /*0040*/                   LDS.128 R4, [R0] ;
-        /*0050*/                   FFMA R1, R4, R5, R1 ;
-        /*0060*/                   FFMA R2, R4, R6, R2 ;
-        /*0070*/                   @!PT FFMA R2, R4, R6, R2 ;
-        /*0080*/              @!PT BRA `(.L_x_1) ;
-        /*0090*/               @P0 BRA `(.L_x_1) ;
-"""
-
-
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
-    listing = sass.parse(COPYING)
+    listing = sass.parse(TEXTS["copying"])
     assert listing.loops == ((0, 9),)
     hot = summaries.hot_figures(listing.instructions)
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
     assert hot["floats_per_fma"] == 2.0
-    counts = sass.names(sass.parse(COPYING).instructions)
+    counts = sass.names(sass.parse(TEXTS["copying"]).instructions)
     assert (counts["LDS"], counts["@!PT LDS"]) == (1, 2)  # grading counts by name
 
 

@@ -63,12 +63,9 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
     code = sources.provenance(step.path)
     ran = {
-        "shape": row(1.0).shape,
-        "timing": row(1.0).timing,
-        "source": code.source,
-        "helpers": code.helpers,
+        "shape": row(1.0).shape, "timing": row(1.0).timing, "source": code.source, "helpers": code.helpers,
         "workspace_bytes": 0,
-    }
+    }  # fmt: skip
     result = StepResult(
         status="right", **ran, prepare_ms=None, first_launch_ms=9.0, elements_compared=5, free_bytes=1
     )
@@ -165,20 +162,14 @@ GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "row
 ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{", "not a readable record"),
-        ("", "not a readable record"),
-        ("\xff\xfe", "not a readable record"),
-        ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
-        ("{}", "schema is None"),
-        (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
-        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
-        (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
-        (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
-    ],
-)
+@pytest.mark.parametrize(("content", "says"), [
+    ("{", "not a readable record"), ("", "not a readable record"), ("\xff\xfe", "not a readable record"),
+    ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"), ("{}", "schema is None"),
+    (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
+    (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "missing required field `gpu`"),
+    (json.dumps({**GOOD, "runs": []}), "Expected `object`, got `array` - at `$.runs`"),
+    (json.dumps({**GOOD, "rows": None}), "Expected `object`, got `null` - at `$.rows`"),
+])  # fmt: skip
 def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_bytes(content.encode("latin-1"))
@@ -194,20 +185,13 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
-        ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
-        ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
-        (
-            {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
-            "`$.rows[...][...].timing`",
-        ),
-        ({"rows": {"gemm-1": {}}}, "rows"),
-    ],
-    ids=["gpu", "ceilings", "preset", "timing", "unknown preset"],
-)
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"gpu": {}}, "missing required field `name` - at `$.gpu`"),
+    ({"ceilings": {"copy_gbs": 1.0}}, "missing required field `fma_gflops` - at `$.ceilings`"),
+    ({"rows": {"gemm-2048": []}}, "Expected `object`, got `array` - at `$.rows[...]`"),
+    ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}}, "`$.rows[...][...].timing`"),
+    ({"rows": {"gemm-1": {}}}, "rows"),
+], ids=["gpu", "ceilings", "preset", "timing", "unknown preset"])  # fmt: skip
 def test_what_is_wrong_inside_is_named_with_its_place(tmp_path, changes, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_text(json.dumps({**GOOD, **changes}))
@@ -269,12 +253,7 @@ LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
 TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def other():
     """The record of the other card, where a new step may have been measured first."""
     return Record.load(records.RESULTS / "nvidia-h100-80gb-hbm3.json")
@@ -332,14 +311,13 @@ def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped
 
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
-def test_the_machine_code_record_is_of_the_shipped_kernels(step):
-    code = records.load_code()
-    entry = code.steps.get(step.name)
+def test_the_machine_code_record_is_of_the_shipped_kernels(step, shipped_code):
+    entry = shipped_code.steps.get(step.name)
     assert entry is not None, "not compiled: python -m common inspect --record"
     assert entry.helpers or not sources.imported_helpers(step.path)
     assert entry.is_of(step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
-    assert code.tools
+    assert shipped_code.tools
 
 
 # --- floors of other precisions ---

@@ -8,9 +8,10 @@ import pytest
 from made import of_now
 from msgspec.structs import replace
 from pixels import without_pixels
+from sampling import some
 
 from common.catalog import catalog, problems, sources
-from common.records import current, records
+from common.records import current
 from common.records.entries import MachineCode, PeerRow
 from common.records.records import Record
 from common.report import charts, pages, table
@@ -18,20 +19,32 @@ from common.report import charts, pages, table
 OLDER = "measured on an older version of the file"
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+LADDERS = list(dict.fromkeys(step.ladder for step in catalog.steps()))
+TRIED = some(LADDERS, 4, 2)
 
 
 @pytest.fixture(scope="module")
 def drawn(shipped, tmp_path_factory):
-    """By name, all charts of the shipped record, without their pixels, which take as long."""
+    """By name, charts of the shipped record, those of some ladders and of no ladder, without their pixels."""
     with pytest.MonkeyPatch.context() as patch:
         without_pixels(patch)
         folder = tmp_path_factory.mktemp("drawn")
-        written = [path for ladder in ("", *problems.LADDERS) for path in charts.draw_all(shipped, ladder, folder)]
+        written = [path for ladder in ("", *TRIED) for path in charts.draw_all(shipped, ladder, folder)]
     assert {path.parent.name for path in written} == {shipped.slug}
     return {path.stem: path.with_suffix(".svg") for path in written}
+
+
+def expected(shipped, ladders):
+    """The charts of these ladders, and that of no ladder."""
+    presets = [one for ladder in ladders for one in problems.timed_presets(ladder) if shipped.rows(one)]
+    measured = {problems.preset(one).ladder for one in presets}  # not all on each card
+    swept = [
+        f"sweep-{preset}-{name}"
+        for preset, names in shipped.data.sweeps.items()
+        for name in names
+        if problems.preset(preset).ladder in ladders
+    ]
+    return [*presets, *swept, *(f"roofline-{ladder}" for ladder in measured), "worth"]
 
 
 def texts(svg):
@@ -46,22 +59,18 @@ def bar(name, row):
 
 
 def test_there_is_a_chart_of_all_that_was_measured_and_it_is_shipped(shipped, drawn):
-    ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
-    expected = [one for ladder in ladders for one in problems.timed_presets(ladder) if shipped.rows(one)]
-    ladders = [one for one in ladders if any(map(shipped.rows, problems.timed_presets(one)))]  # not on each card
-    expected += [f"sweep-{preset}-{name}" for preset, names in shipped.data.sweeps.items() for name in names]
-    expected += [*(f"roofline-{ladder}" for ladder in ladders), "worth"]
-    assert sorted(drawn) == sorted(expected)
-    for name, svg in drawn.items():
+    assert sorted(drawn) == sorted(expected(shipped, TRIED))
+    for name in expected(shipped, LADDERS):
         pixels = charts.CHARTS / shipped.slug / f"{name}.png"
         assert pixels.read_bytes().startswith(b"\x89PNG")
         assert pixels.stat().st_size > 10_000
+    for svg in drawn.values():
         assert shipped.gpu_name in texts(svg)  # whose figures these are
         assert re.search(r"\d{4}-\d\d-\d\d", texts(svg))  # and of which day
 
 
 def test_charts_name_all_that_they_show_bars_in_ladder_order(shipped, drawn):
-    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
+    for ladder in TRIED:
         presets = [preset for preset in problems.timed_presets(ladder) if shipped.rows(preset)]
         found = {name for preset in presets for name in shipped.rows(preset)}
         steps = [one.name for one in catalog.steps() if one.ladder == ladder and one.name in found]

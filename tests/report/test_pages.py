@@ -1,8 +1,6 @@
 """The pages: nothing stale, links that lead somewhere, one meaning for a word, and what they say runs."""
 
 import re
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -10,6 +8,8 @@ import pytest
 from made import card
 from matplotlib import image
 from msgspec.structs import replace
+from processes import python
+from sampling import one_of_each
 
 from common.catalog import catalog, device, exercises
 from common.records import current, records
@@ -33,18 +33,13 @@ def text(path):
     return path.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-
-
 # --- what stands between markers ---
 
 
 @each(pages.pages())
-def test_the_tables_of_a_page_are_not_stale_and_every_marker_is_understood(path, shipped):
+def test_the_tables_of_a_page_are_not_stale_and_every_marker_is_understood(path, shipped, shipped_code):
     page = text(path)
-    assert pages.rendered(page, shipped, records.load_code()) == page, "python -m common charts --record"
+    assert pages.rendered(page, shipped, shipped_code) == page, "python -m common charts --record"
     marks = re.findall(r"<!-- (?:table: |exercise: )|<!--= ?", page)
     understood = r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!-- exercise: \w+ -->\n|<!--= \w+(?: [\w.-]+)* -->"
     ends = re.findall(r"<!-- end (?:table|exercise) -->|<!--/-->", page)
@@ -65,18 +60,25 @@ ONLY = {
 }
 
 
-@pytest.mark.parametrize("part", ONLY)
-def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part):
-    kept = {
+def measured(shipped, part, empty):
+    """The record of a card on which only this part was measured; with the presets that nothing is left of, or not."""
+    rows = {
         preset: {name: row for name, row in rows.items() if ONLY[part](name)}
         for preset, rows in shipped.data.rows.items()
     }
-    for rows in (kept, {preset: rows for preset, rows in kept.items() if rows}):
-        record = Record(NOTHING.path, replace(shipped.data, rows=rows))
-        for path in pages.pages():
-            assert pages.rendered(text(path), record, NO_CODE)
-        said = "Nothing has been measured for any preset yet"
-        assert (said in pages.summary(record)) == (part == "nothing")
+    return Record(NOTHING.path, replace(shipped.data, rows={key: row for key, row in rows.items() if row or empty}))
+
+
+PARTS = [(part, empty) for part in ONLY for empty in (True, False)]
+SHOWN = one_of_each([(path, *part) for path in pages.pages() for part in PARTS], lambda case: case[0])
+
+
+@pytest.mark.parametrize(("part", "empty"), PARTS)
+def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, part, empty):
+    record = measured(shipped, part, empty)
+    for path in (path for path, *shown in SHOWN if shown == [part, empty]):
+        assert pages.rendered(text(path), record, NO_CODE)
+    assert ("Nothing has been measured for any preset yet" in pages.summary(record)) == (part == "nothing")
 
 
 def test_only_what_is_between_the_markers_changes():
@@ -101,19 +103,13 @@ def test_an_exercise_stands_where_its_marker_is():
         pages.rendered(page.replace(one.name, "nothing"), NOTHING, NO_CODE)
 
 
-@pytest.mark.parametrize(
-    ("page", "says"),
-    [
-        ("<!-- table: weather -->\nold\n<!-- end table -->", "'weather' is unknown: kinds are "),
-        ("<!--= weather -->old<!--/-->", "'weather' is unknown: kinds are "),
-        (
-            "<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n",
-            "has no end",
-        ),
-        ("<!--= ms gemm-2048 a -->17.2 ms, prose <!--= ms gemm-2048 a -->17.2<!--/-->\n", "has no end"),
-        ("<!-- exercise: one -->\nold\n<!-- end -->\n", "marker <!-- exercise: .* has no end"),
-    ],
-)
+@pytest.mark.parametrize(("page", "says"), [
+    ("<!-- table: weather -->\nold\n<!-- end table -->", "'weather' is unknown: kinds are "),
+    ("<!--= weather -->old<!--/-->", "'weather' is unknown: kinds are "),
+    ("<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n", "has no end"),
+    ("<!--= ms gemm-2048 a -->17.2 ms, prose <!--= ms gemm-2048 a -->17.2<!--/-->\n", "has no end"),
+    ("<!-- exercise: one -->\nold\n<!-- end -->\n", "marker <!-- exercise: .* has no end"),
+])  # fmt: skip
 def test_a_marker_that_is_not_understood_is_said(page, says):
     with pytest.raises(ValueError, match=says):
         pages.rendered(page, NOTHING, NO_CODE)
@@ -228,8 +224,7 @@ def test_the_readme_is_short():
 
 
 def test_the_first_kernel_prints_what_the_page_shows_and_its_lines_are_the_file_s():
-    command = [sys.executable, "-m", "lessons.01_naive.start.hello"]
-    done = subprocess.run(command, cwd=catalog.ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = python("-m", "lessons.01_naive.start.hello")
     assert done.stdout == re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
     assert done.stderr == ""
 
@@ -247,12 +242,9 @@ def test_the_photograph_shows_what_the_line_of_the_page_computes(tmp_path, capsy
     assert textwrap.indent(shown, "    ") in source
     copied, *others = [shown.splitlines()[-1].strip(), *lines.splitlines()]
     means = [
-        lambda photo: photo,
-        lambda photo: 1 - photo,
-        lambda photo: np.minimum(1.5 * photo, 1),
-        lambda photo: photo > 0.5,
-        lambda photo: photo[::-1],
-    ]
+        lambda photo: photo, lambda photo: 1 - photo, lambda photo: np.minimum(1.5 * photo, 1),
+        lambda photo: photo > 0.5, lambda photo: photo[::-1],
+    ]  # fmt: skip
     for i, (line, mean) in enumerate(zip([copied, *others], means, strict=True)):
         edited = tmp_path / f"photograph{i}.py"
         edited.write_text(source.replace(copied, line))
@@ -272,9 +264,8 @@ def test_a_mistake_in_the_first_kernel_is_one_line(tmp_path):
         "import importlib, runpy; importlib.import_module('lessons.01_naive.start');"
         f"runpy.run_path({str(edited)!r}, run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", done.stderr)
+    said = python("-c", code, code=1).stderr
+    assert re.fullmatch(r"develop: line \d+: NameError: name 'foto' is not defined.*\n", said)
 
 
 def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():

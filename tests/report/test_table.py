@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from rich.console import Console
+from processes import shown as printed
 from rich.text import Text
 
 from common.report.table import OLDER, SIGNS, Table, markdown
@@ -21,13 +21,6 @@ TABLE = Table(
     optional=["p20–p80"],
 )
 PLAIN = {f"gemm_wide_loads {OLDER}": "gemm_wide_loads (older code)", "gemm_tf32x3": "gemm_tf32x3 §"}
-
-
-def printed(table, width):
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
 
 
 def bare(cell):

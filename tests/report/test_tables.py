@@ -122,19 +122,15 @@ def test_the_matrices_of_a_problem(problem, extents):
         assert 2 * math.prod(extents) == problem.flops
 
 
-@pytest.mark.parametrize(
-    ("kernels", "what"),
-    [
-        (["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"], "Winograd"),
-        (["nchwToNhwcKernel", "cudnn::winograd_nonfused::winogradForwardData4x4", "sgemm_nn"], "Winograd"),
-        (["void fft2d_r2c_32x32", "cutlass_80_simt_sgemm"], "FFT"),
-        (["ampere_scudnn_128x64_relu_small_nn_v1"], "implicit GEMM"),
-        (["Memset (Device)", "void wgrad_alg0_engine_NHWC<float, 128, 6, 7, 3, 3, 5, false, 512>"], "implicit GEMM"),
-        (["void cudnn::im2col4d_kernel", "ampere_sgemm_32x128_nn"], "explicit GEMM"),
-        (["ampere_sgemm_128x128_nn"], "GEMM"),
-        (["mystery"], ""),
-    ],
-)
+@pytest.mark.parametrize(("kernels", "what"), [
+    (["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"], "Winograd"),
+    (["nchwToNhwcKernel", "cudnn::winograd_nonfused::winogradForwardData4x4", "sgemm_nn"], "Winograd"),
+    (["void fft2d_r2c_32x32", "cutlass_80_simt_sgemm"], "FFT"),
+    (["ampere_scudnn_128x64_relu_small_nn_v1"], "implicit GEMM"),
+    (["Memset (Device)", "void wgrad_alg0_engine_NHWC<float, 128, 6, 7, 3, 3, 5, false, 512>"], "implicit GEMM"),
+    (["void cudnn::im2col4d_kernel", "ampere_sgemm_32x128_nn"], "explicit GEMM"),
+    (["ampere_sgemm_128x128_nn"], "GEMM"), (["mystery"], ""),
+])  # fmt: skip
 def test_the_method_by_the_names_of_kernels(kernels, what):
     assert speeds.method(kernels) == what
 
@@ -142,22 +138,13 @@ def test_the_method_by_the_names_of_kernels(kernels, what):
 # --- figures ---
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("ms gemm-2048 gemm_naive", "17.2"),
-        ("ms gemm-2048 cuBLAS-FP32", "3.44"),
-        ("ratio gemm-2048 gemm_naive gemm_naive_unsigned", "2.00"),
-        ("ratio gemm-2048 gemm_naive cuBLAS-FP32", "5.00"),
-        ("share gemm-2048 gemm_naive", "10.0"),
-        ("ms gemm-4096 gemm_naive_unsigned", "?"),
-        ("ratio gemm-2048 gemm_naive gemm_lost", "?"),
-        ("perfma gemm_naive", "?"),
-        ("counter gemm-2048 gemm_naive issue_pct", "?"),
-        ("ceiling copy", "1.0"),
-        ("ceiling fma", "10"),
-    ],
-)
+@pytest.mark.parametrize(("words", "text"), [
+    ("ms gemm-2048 gemm_naive", "17.2"), ("ms gemm-2048 cuBLAS-FP32", "3.44"),
+    ("ratio gemm-2048 gemm_naive gemm_naive_unsigned", "2.00"), ("ratio gemm-2048 gemm_naive cuBLAS-FP32", "5.00"),
+    ("share gemm-2048 gemm_naive", "10.0"), ("ms gemm-4096 gemm_naive_unsigned", "?"),
+    ("ratio gemm-2048 gemm_naive gemm_lost", "?"), ("perfma gemm_naive", "?"),
+    ("counter gemm-2048 gemm_naive issue_pct", "?"), ("ceiling copy", "1.0"), ("ceiling fma", "10"),
+])  # fmt: skip
 def test_figures_in_a_sentence(own, words, text):
     opening = f"<!--= {words} -->"
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
@@ -170,10 +157,9 @@ def test_figures_are_numbers_and_how_they_are_shown(own):
         figures.named("ms", own, NO_CODE, ["gemm-2048"])
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234")],
-)
+@pytest.mark.parametrize(("value", "text"), [
+    (0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234"),
+])  # fmt: skip
 def test_milliseconds_have_three_digits(value, text):
     assert figures.milliseconds(value) == text
 

@@ -13,15 +13,12 @@ SHAPE = {"M": 2, "N": 3, "K": 2}
 GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
 
 
-@pytest.mark.parametrize(
-    ("task", "result", "says"),
-    [
-        (messages.Ask(function=loading.this_device), {}, "status"),
-        (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "Expected `int`, got `float` - at `$.shape[...]`"),
-        (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "Invalid enum value 'cpu' - at `$.engine`"),
-        (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "Expected `float` > 0.0"),
-    ],
-)
+@pytest.mark.parametrize(("task", "result", "says"), [
+    (messages.Ask(function=loading.this_device), {}, "status"),
+    (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "Expected `int`, got `float` - at `$.shape[...]`"),
+    (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "Invalid enum value 'cpu' - at `$.engine`"),
+    (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "Expected `float` > 0.0"),
+])  # fmt: skip
 def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task, result, says):
     found = typed(task, {**({"status": "right"} if result else {}), **result})
     assert found.status == "crashed"

@@ -53,13 +53,10 @@ class Stopwatch:
         return timing.collect_pairs(lambda swapped: next(times), clock=lambda: 0.0, max_seconds=0.0)
 
 
-@pytest.mark.parametrize(
-    ("preset", "precision", "peer"),
-    [
-        ("gemm-4096", "tf32", "cuBLAS TF32"), ("gemm-4096", "fp32", "cuBLAS FP32"),
-        ("hgemm-4096", "fp32", "cuBLAS FP16"), ("ece408-layer1", "tf32", "cuDNN TF32"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("preset", "precision", "peer"), [
+    ("gemm-4096", "tf32", "cuBLAS TF32"), ("gemm-4096", "fp32", "cuBLAS FP32"), ("hgemm-4096", "fp32", "cuBLAS FP16"),
+    ("ece408-layer1", "tf32", "cuDNN TF32"),
+])  # fmt: skip
 def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precision, peer):
     found = peers.measure_beside(lambda: "step", PRESETS[preset], precision, Stopwatch())
     assert found.peer == peer

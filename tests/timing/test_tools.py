@@ -59,14 +59,10 @@ def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
     assert said["multiply-adds per instruction"][0] == f"{(32 + 10 * each) / 3200:.2f}"
 
 
-@pytest.mark.parametrize(
-    ("output", "says"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "may not read the counters"),
-        ("==ERROR== No kernels were profiled.", "No kernels were profiled"),
-        ("", "no output"),
-    ],
-)
+@pytest.mark.parametrize(("output", "says"), [
+    ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "may not read the counters"),
+    ("==ERROR== No kernels were profiled.", "No kernels were profiled"), ("", "no output"),
+])  # fmt: skip
 def test_output_without_counters_says_why(output, says):
     with pytest.raises(ToolError, match=says):
         tools.parse(output)
@@ -89,15 +85,11 @@ MEMCHECK = """========= COMPUTE-SANITIZER
 """
 
 
-@pytest.mark.parametrize(
-    ("output", "count"),
-    [
-        (MEMCHECK, 3),
-        ("========= ERROR SUMMARY: 0 errors\n", 0),
-        ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
-        ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
-    ],
-)
+@pytest.mark.parametrize(("output", "count"), [
+    (MEMCHECK, 3), ("========= ERROR SUMMARY: 0 errors\n", 0),
+    ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
+    ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
+])  # fmt: skip
 def test_the_summary_is_counted(output, count):
     assert tools.errors(output) == count
 

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -71,9 +72,13 @@ def judged(kind, by_tool):
 
 def main():
     gpu, _ = run.inspect_device()
-    kinds = {path: re.match(r'"""([\w-]+):', path.read_text(encoding="utf-8"))[1] for path in PROGRAMS.glob("*.py")}
-    found = {}
-    with ThreadPoolExecutor(TOGETHER) as pool:
+    texts, found = store.read_toml(PROGRAMS / "right.toml") | store.read_toml(PROGRAMS / "wrong.toml"), {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(TOGETHER) as pool:
+        kinds = {}
+        for name, text in texts.items():
+            path = Path(folder, f"{name}.py")
+            path.write_text(text, encoding="utf-8")
+            kinds[path] = re.match(r'"""([\w-]+):', text)[1]
         paths = [path for path in sorted(kinds) if kinds[path] != "unknown"]
         waiting = {path: {tool: pool.submit(watched, tool, path) for tool in tools.TOOLS} for path in paths}
         for path, by_tool in waiting.items():

@@ -2,23 +2,26 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
+from sampling import some
 
 from common import cli
+from common.catalog import store
 from common.commands import scripts
 from common.trace import functions, script
 
-PROGRAMS = sorted(Path(__file__).parent.joinpath("programs").glob("*.py"))
+FOLDER = Path(__file__).with_name("programs")
+PROGRAMS = store.read_toml(FOLDER / "right.toml") | store.read_toml(FOLDER / "wrong.toml")
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_a_program_is_told_for_what_it_is(path, capsys):
+@pytest.mark.parametrize("name", some(list(PROGRAMS), 3, 12))
+def test_a_program_is_told_for_what_it_is(write, capsys, name):
     """The first word of a program's docstring is its fault's kind; the line of it ends in ``# fault``."""
-    text = path.read_text(encoding="utf-8")
+    text = PROGRAMS[name]
+    path = write(f"{name}.py", text)
     wanted = re.match(r'"""([\w-]+):', text)[1]
     lines = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# fault")]
     found = script.run(path, [])
@@ -96,21 +99,17 @@ def test_a_kernel_takes_another_librarys_array(tmp_path):
 PAGE = Path(__file__).parents[2] / "lessons" / "microscope" / "programs.md"
 
 
-def test_the_page_shows_what_its_program_comes_to(tmp_path, root):
+def test_the_page_shows_what_its_program_comes_to(tmp_path):
     program, said = re.search(
         r"```python\n(.*?)```.*?```\n\$ [^\n]*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
     ).groups()
     tmp_path.joinpath("row_sums.py").write_text(program, "utf-8")
-    words = [sys.executable, "-m", "common", "run"]
-    done = subprocess.run([*words, tmp_path / "row_sums.py"], cwd=root, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.split() == said.split()
+    words = ("-m", "common", "run", tmp_path / "row_sums.py")
+    assert python(*words, code=1).stdout.split() == said.split()
     mended = program.replace("m[row, t]\n", "m[row, t]\n    cuda.syncthreads()\n")
     mended += "import sys\n\nprint(sys.argv[1:], __name__)\n"
     tmp_path.joinpath("row_sums.py").write_text(mended, "utf-8")
-    words += [tmp_path / "row_sums.py", "--json", "word", "--html", tmp_path / "page.html", "--", "--stop"]
-    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    done = python(*words, "--json", "word", "--html", tmp_path / "page.html", "--", "--stop")
     told = json.loads(done.stdout)
     assert (told["status"], told["faults"], told["kernels"][0]["name"]) == ("nothing found", [], "row_sums")
     assert "['word', '--stop'] __main__" in done.stderr

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from numba import cuda
-from small_kernels import HEAD, kinds, traced
+from small_kernels import BODIES, HEAD, kinds, traced
 
 from common import cli
 from common.catalog import catalog, inputs, limits, problems, reference
@@ -24,6 +24,7 @@ from common.timing import tools
 from common.trace import cost, trace
 
 pytestmark = pytest.mark.usefixtures("traced")
+FROZEN, SHARED_BY_FUNCTION, INTEGERS = (BODIES[name] for name in ("frozen", "shared_by_function", "integers"))
 
 # --- right kernels ---
 
@@ -135,23 +136,6 @@ def launched(tracer, module, value=0.0):
         return y.copy_to_host()[0]
 
 
-FROZEN = """
-    SCALE, TABLE = 1.0, np.zeros(32, np.float32)
-
-    @cuda.jit
-    def kernel(a, c, extra):
-        table = cuda.const.array_like(TABLE)
-        i = cuda.threadIdx.x
-        c[0, i] = SCALE + 10 * table[i] + 100 * extra
-
-    def launch(a, b, c):
-        global SCALE
-        SCALE = float(a.copy_to_host()[0, 0])
-        TABLE[:] = SCALE
-        kernel[1, 32](a, c, 0 if SCALE < 5 else 0.0)
-"""
-
-
 def test_globals_are_those_of_the_first_launch_for_each_type_of_arguments(write):
     tracer, module = stood_in(write, FROZEN)
     assert [launched(tracer, module, value)[0] for value in (1, 2, 5, 6, 3)] == [11, 11, 55, 55, 11]
@@ -167,26 +151,6 @@ def test_host_arrays_beyond_constant_memory_are_refused_with_their_bytes_and_lin
         kernel(body, extra=extra.format(8193))
     path, line = [(entry.path, entry.lineno) for entry in raised.traceback if str(entry.path).endswith("_own.py")][-1]
     assert "OTHER[i]" in path.read_text().splitlines()[line]
-
-
-SHARED_BY_FUNCTION = """
-    @cuda.jit(device=True{option})
-    def keep(value):
-        kept = cuda.shared.array(32, float32)
-        i = cuda.threadIdx.x
-        before = kept[i] if value < 0 else float32(0.0)
-        if value >= 0:
-            kept[i] = value
-        return before
-
-    @cuda.jit
-    def kernel(c):
-        keep(3.0)
-        c[0, cuda.threadIdx.x] = keep(-1.0)
-
-    def launch(a, b, c):
-        kernel[1, 32](c)
-"""
 
 
 @pytest.mark.parametrize(("option", "fault"), [("", set()), (", inline='always'", {"read-before-write"})])
@@ -227,17 +191,6 @@ def test_more_than_48_kib_of_shared_memory_is_dynamic(kernel):
     assert kernel(body, block="32, 0, 232448").output[0, 31] == 31
     with pytest.raises(limits.LaunchLimitError, match="shared arrays take 49280 bytes: a block has at most 49152"):
         kernel("s = cuda.shared.array(12320, float32)\ns[0] = 0.0\nc[0, 0] = s[0]", block="32")
-
-
-INTEGERS = """
-    @cuda.jit
-    def kernel(c, w):
-        i = cuda.threadIdx.x
-        c[0, i] = {value}
-
-    def launch(a, b, c):
-        kernel[1, 32](c, cuda.device_array(32, np.{kind}))
-"""
 
 
 @pytest.mark.parametrize("kind", ["int32", "uint8", "int64"])

@@ -1,0 +1,294 @@
+"""The book and the microscope in a real browser: scripts, keyboard, a phone."""
+
+import html
+import importlib.resources
+import importlib.util
+import re
+import sys
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import texts
+from made import unpacked
+from sampling import some
+
+import common.book
+from common.book import costs, explorer
+from common.catalog import catalog
+from common.cli import main
+from common.report import traces
+
+pytestmark = pytest.mark.xdist_group("book")
+
+PAGES = [
+    "index.html", "lessons/02_shared_tiling/index.html",
+    "lessons/04_register_blocking/gemm_register_blocked.code.html", "lessons/GLOSSARY.html",
+    "results/nvidia-h200.html", "explore/index.html",
+]  # fmt: skip
+EXPLORED = ["conv2d_constant_weights", "hgemm_specialised"]
+WIDTH = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def told(page, place=0):
+    return page.locator(".told").nth(place).text_content()
+
+
+@pytest.fixture
+def made(tmp_path):
+    """The page of one step or two, as ``trace --html`` writes it."""
+
+    def made(*names):
+        steps = [costs.Shown(step, traces.load(step), step.path) for step in map(catalog.find, names)]
+        path = tmp_path / "page.html"
+        path.write_text(explorer.page(steps), encoding="utf-8")
+        return path
+
+    return made
+
+
+# --- the book ---
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_load_and_on_a_phone_scroll_in_one_direction(book, visit, name):
+    page = visit(book[0] / name, width=390, height=800)
+    assert page.locator("h1").first.text_content()
+    assert page.evaluate(WIDTH) == 0
+
+
+def test_an_answer_opens_by_keyboard(book, visit):
+    page = visit(book[0] / "lessons/02_shared_tiling/index.html")
+    fold = page.locator("article details").first
+    assert not fold.evaluate("node => node.open")
+    fold.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert fold.evaluate("node => node.open")
+
+
+def test_a_reader_gets_from_a_lesson_to_the_pair(book, visit):
+    page = visit(book[0] / "lessons/04_register_blocking/gemm_register_blocked.code.html")
+    page.locator("article").get_by_text("What each line costs", exact=True).click()
+    with page.expect_navigation():
+        page.get_by_text("beside gemm_rectangular_tiles").click()
+    assert page.locator("h1").text_content() == "gemm_rectangular_tiles and gemm_register_blocked"
+    assert page.locator(".source").count() == 2
+
+
+# --- the microscope ---
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+def test_every_line_shows_its_cost(made, visit, name):
+    page = visit(made(name))
+    kernel = traces.load(catalog.find(name)).chief
+    lines = sorted({access.line for access in kernel.accesses})
+    for line in lines:
+        page.locator(f"button.row[data-line='{line}']").click()
+        here = [access for access in kernel.accesses if access.line == line]
+        assert page.locator("button.pick").count() == len(here)
+        for place, access in enumerate(here):
+            page.locator("button.pick").nth(place).click()
+            assert f"{access.moved:,} " in page.locator(".sums").text_content()
+            assert told(page)
+            assert page.locator(".picture svg").count() == bool(access.seen)
+
+
+def test_lanes_and_banks_are_those_of_the_trace(made, visit):
+    """Each bank of the picture holds as many words as the request wants of it."""
+    page = visit(made("hgemm_shared"))
+    kernel = traces.load(catalog.find("hgemm_shared")).chief
+    access = next(a for a in kernel.accesses if a.space == "shared" and a.op == "read")
+    page.locator(f"button.row[data-line='{access.line}']").click()
+    one = access.seen[0]
+    places = unpacked(one.runs)[: one.together]
+    banks = [set() for _ in range(32)]
+    for place in places:
+        for word in range(place // 4, place // 4 + access.bits // 32):
+            banks[word % 32].add(word)
+    drawn = page.locator("rect[data-bank]").evaluate_all("nodes => nodes.map((node) => Number(node.dataset.words))")
+    assert drawn == [len(words) for words in banks]
+    assert max(drawn) * (32 // one.together) == one.wavefronts
+    assert "A red bank" in told(page)
+
+
+def test_the_keyboard_alone_is_enough(made, visit):
+    page = visit(made("gemm_shared_tile"))
+    rows = page.locator("button.row")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.matches('button.row[aria-pressed=true]')")
+    page.keyboard.press("Home")
+    assert rows.first.get_attribute("aria-pressed") == "true"
+    first = page.locator(".panel h2").text_content()
+    page.keyboard.press("ArrowDown")
+    assert rows.nth(1).get_attribute("aria-pressed") == "true"
+    assert page.locator(".panel h2").text_content() != first
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowDown")
+    assert rows.last.get_attribute("aria-pressed") == "true"
+    assert page.locator("button.row[tabindex='0']").count() == 1
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.type === 'range'"):
+            break
+    before = page.locator("output").text_content()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("output").text_content() != before
+
+
+@pytest.mark.parametrize("names", [["hgemm_specialised"], ["gemm_shared_tile", "gemm_register_blocked"]], ids=len)
+def test_the_microscope_on_a_phone(made, visit, names):
+    page = visit(made(*names), width=390, height=800)
+    assert page.evaluate(WIDTH) == 0
+    assert page.locator("button.row").first.bounding_box()["height"] >= 18
+    assert page.locator(".row .text").nth(1).evaluate("node => node.getBoundingClientRect().x") < 60
+    if len(names) > 1:
+        assert page.locator(".bars").bounding_box()["y"] < page.locator(".said").first.bounding_box()["y"]
+
+
+# --- what shuts readers out: axe, light and dark; no text is too small to read ---
+
+
+LONG = (
+    "lessons/02_shared_tiling/index.html"  # what it is made of is on the others, too, and looked at in the dark there
+)
+KINDS_OF_PAGE = [
+    "index.html", LONG, "lessons/02_shared_tiling/gemm_shared_tile.code.html", "story.html", "search.html?q=swizzle",
+    "explore/gemm_rectangular_tiles-gemm_register_blocked.html",
+]  # fmt: skip
+SMALLEST = 12  # px: Lighthouse calls what is smaller illegible
+CHECK = texts.of("book")["axe"]
+SMALL = texts.of("book")["small"]
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The checker's script."""
+    if importlib.util.find_spec("axe_playwright_python") is None:
+        pytest.skip("no axe-playwright-python, which brings axe: make book")
+    return (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def opened(book, visit, name):
+    page = visit(book[0] / name)
+    # One change of the story stands for all: axe takes a minute for their coloured words.
+    page.evaluate("document.querySelectorAll('.diff').forEach((fold, i) => { fold.open = i === 1; })")
+    if name.startswith("search"):
+        page.wait_for_selector("#search-results li")
+    return page
+
+
+@pytest.mark.parametrize("name", some(KINDS_OF_PAGE, len(KINDS_OF_PAGE), 2))
+def test_axe_finds_nothing(book, visit, axe, name):
+    page = opened(book, visit, name)
+    page.evaluate(axe)
+    assert page.evaluate(CHECK, {}) == []
+    if name != LONG:
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(CHECK, {"runOnly": ["color-contrast"]}) == []
+
+
+@pytest.mark.parametrize("name", KINDS_OF_PAGE)
+def test_no_text_is_too_small(book, visit, name):
+    page = opened(book, visit, name)
+    assert page.evaluate(SMALL, SMALLEST) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(100)  # charts are drawn again
+    assert page.evaluate(SMALL, SMALLEST) == []
+
+
+def test_a_theme_chosen_in_the_book_holds_under_the_microscope(book, visit):
+    page = visit(book[0] / "index.html")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    page.goto((book[0] / "explore" / "gemm_naive.html").as_uri())
+    dark = page.evaluate(paper)
+    page.evaluate("localStorage.removeItem('theme')")
+    page.reload()
+    assert page.evaluate(paper) == "rgb(255, 255, 255)" != dark
+
+
+# --- the book as a whole: without a warning, in one folder, with every page that it should have ---
+
+
+def test_nothing_of_it_comes_from_the_network(book):
+    for path in book[0].rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r'<(?:script|img|link|iframe)[^>]*\b(?:src|href)="(?:https?:)?//', text), path
+    for path in book[0].rglob("*.css"):
+        assert not re.search(r"@import|url\(\W?(?:https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_every_step_has_its_pages(book):
+    kept = traces.fitting()
+    for step in catalog.steps():
+        page = (book[0] / step.path.relative_to(catalog.ROOT).with_suffix(".code.html")).read_text()
+        assert f'explore/{step.name}.html">What each line costs' in page
+        assert (book[0] / "explore" / f"{step.name}.html").is_file()
+        if other := explorer.before(step, kept):
+            assert (book[0] / "explore" / f"{other}-{step.name}.html").is_file()
+            assert f">beside {other}</a>" in page
+    index = (book[0] / "explore" / "index.html").read_text()
+    assert all(f'href="{step.name}.html"' in index for step in catalog.steps())
+
+
+def test_lessons_lead_to_code_traces_and_terms(book):
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    assert 'href="gemm_shared_tile.code.html"' in page
+    assert 'href="../../explore/gemm_shared_tile.html"' in page
+    terms = re.findall(r'class="term reference internal" href="../GLOSSARY.html#([\w-]+)"', page)
+    assert len(set(terms)) == len(terms) > 3  # each where it is first said
+    traces = re.findall(r'class="microscope reference[^"]*" href="([^"]*)"', page)
+    assert len(set(traces)) == len(traces) > 1
+    for head in re.findall(r"<thead>.*?</thead>", page, re.DOTALL):
+        assert "<a " not in head
+
+
+def test_pictures_load_late_and_keep_their_place(book):
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    pictures = re.findall(r"<img [^>]*_images/[^>]*>", page)
+    assert len(pictures) > 3
+    for picture in pictures:
+        for what in ('loading="lazy', r'width="\d+', r'height="\d+'):
+            assert re.search(rf'\b{what}"', picture), picture
+
+
+def test_every_link_leads_somewhere(book):
+    texts = {path: path.read_text(encoding="utf-8") for path in book[0].rglob("*.html")}
+    places = {path: set(re.findall(r'\sid="([^"]*)"', text)) for path, text in texts.items()}
+    for page, text in texts.items():
+        for link in set(re.findall(r'<[^>]*\s(?:href|src|poster)="([^"]*)"', text)):
+            parts = urlsplit(html.unescape(link))
+            if parts.scheme or parts.netloc:
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), (page, link)
+            assert target.is_relative_to(book[0]), (page, link)
+            assert not parts.fragment or unquote(parts.fragment) in places[target], (page, link)
+
+
+def test_it_is_no_larger_than_it_must_be(book):
+    files = [path for path in book[0].rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 24 * 2**20
+    assert max(path.stat().st_size for path in (book[0] / "explore").iterdir()) < 2**20
+
+
+# --- the command ---
+
+
+def test_what_was_built_is_said(book):
+    assert re.fullmatch(r"\d+ pages, \d+ MiB, \d+ s: open \S+/index.html", book[1].strip())
+
+
+def test_without_sphinx_one_line_says_so(capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "common.book.book", raising=False)
+    monkeypatch.delattr(common.book, "book", raising=False)
+    monkeypatch.setitem(sys.modules, "sphinx.application", None)
+    monkeypatch.setitem(sys.modules, "sphinx", None)
+    assert main(["book"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "the book needs sphinx, which is not installed: make book brings it" in " ".join(said.err.split())
+    assert "Traceback" not in said.err

@@ -1,0 +1,189 @@
+"""Every kernel compiles for every architecture with real Numba CUDA, and the machine code is what is meant."""
+
+import json
+import os
+
+import pytest
+import texts
+from msgspec.structs import replace
+from processes import python
+from sampling import one_of_each, some
+
+from common.catalog import catalog, device, lessontext, problems, schema, sources
+from common.check import compiling, run
+from common.machine_code import codegen
+from common.machine_code.summaries import HotLoop, Kernel
+from common.run import isolate
+from common.run.messages import Compile
+
+TEXTS = texts.of("machine_code")
+
+SECONDS = 180.0
+FILES = [*catalog.steps(), *catalog.experiments()]
+ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search finds something
+# bytes of stack, and spilled: an experiment, whose kernel has some numbers too many for 255 registers
+SPILLED = {"conv3d_implicit_gemm_fast_division": (64, 128)}
+TENSOR_CORES = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA")
+EACH = one_of_each([step for step in FILES if step.name != ON_PURPOSE], lambda step: step.ladder)
+TRIED = [*some(EACH, len(EACH), 1), catalog.find(ON_PURPOSE)]
+# NVVM makes the same PTX for 8.6 and 8.9 as for 8.0 but for its header, where a kernel is lowered alike for them: no
+# helper asks for anything between 8.0 and 9.0. Of the others, one is drawn beside the oldest and the recorded one.
+TOLD_APART = ("7.5", "9.0", *one_of_each(("8.0", "10.0", "12.0"), lambda _: "beside them"))
+
+
+def architectures(step):
+    """For which a step is compiled; for one step, as for all with WORKBOOK_ALL=1, they are all."""
+    every = step.name == ON_PURPOSE or os.environ.get("WORKBOOK_ALL")
+    return catalog.targets(step.requires, codegen.ARCHITECTURES if every else TOLD_APART)
+
+
+def compiled(step):
+    """PTX for the step's architectures, and machine code for one, in one child process."""
+    problem = problems.preset(catalog.usual_preset(step))
+    # the preset's kernels take long to compile for every architecture; small shapes take every path of a step too
+    small = [problem.shape() for problem in problems.RAGGED[step.ladder][:2]]
+    if step.ladder != "conv2d":
+        del small[1:]
+    if step.name == "conv2d_layer_dispatch":
+        small.append(problem.shape())  # for which it takes yet another kernel
+    if usual := lessontext.usual(catalog.LESSONS, step.name):
+        small.append(problems.parse_shape(step.ladder, usual.shape).shape())
+    file = {"path": str(step.path), "ladder": step.ladder}
+    tasks = [Compile(**file, shape=shape, architectures=architectures(step)) for shape in small]
+    card = catalog.targets(step.requires, [run.CODE_ARCHITECTURE])
+    last = Compile(**file, shape=problem.shape(), architectures=card, machine_code=True)
+    *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
+    if "ToolMissingError" in (code.message or ""):
+        ((_, code),) = isolate.run([replace(last, machine_code=False)], False, SECONDS)
+    return ptx, code
+
+
+def test_the_architectures_are_those_promised():
+    assert codegen.ARCHITECTURES == ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+    assert run.CODE_ARCHITECTURE == "9.0"
+
+
+@pytest.mark.parametrize("step", TRIED, ids=lambda step: step.name)
+def test_compiles_without_float64_stack_or_spills(step):
+    ptx, code = compiled(step)
+
+    built = {}
+    for result in (*ptx, code):
+        assert result.status == "right", result.message
+        assert result.source == sources.source_hash(step.path)
+        for kernel in result.kernels:
+            built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
+            if step.name == ON_PURPOSE:
+                assert any("add" in line or "fma" in line for line in kernel["float64"]), "the search finds nothing"
+            else:
+                assert kernel["float64"] == [], kernel["kernel"]
+    assert built
+    for name, found in built.items():
+        assert set(found) == set(architectures(step)), name
+
+    if "registers" not in code.kernels[0]:
+        pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
+    for kernel in code.kernels:
+        stack, spilled = SPILLED.get(step.name, (0, 0))
+        assert kernel["stack_bytes"] <= stack, kernel["kernel"]
+        assert kernel["spill_bytes"] <= spilled, kernel["kernel"]
+        assert 8 <= kernel["registers"] <= 255
+        assert sum(kernel["instructions"].values()) > 20
+    if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
+        assert any(name.startswith(TENSOR_CORES) for kernel in code.kernels for name in kernel["instructions"])
+        return
+    # one kernel of the step multiplies and adds in a loop
+    loops = [HotLoop.recorded(schema.read(kernel, Kernel)) for kernel in code.kernels]
+    assert any((loop.per_multiply_add() or 0) >= 1 for loop in loops)
+
+
+def test_every_step_on_tensor_cores_says_what_it_requires():
+    for step in FILES:
+        on_them = catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
+        assert (step.requires is not None) == on_them, step.name
+
+
+# --- reading PTX and disassemblies ---
+
+
+FLOAT64 = (
+    "add.f64 %fd3, %fd1, %fd2;", "add.rn.f64 %fd3, %fd1, %fd2;", "fma.rn.f64 %fd3, %fd1, %fd2, %fd0;",
+    "mul.f64 %fd3, %fd1, 0d3FF0000000000000;", "cvt.f64.f32 %fd1, %f1;", "cvt.rn.f32.f64 %f1, %fd1;",
+    "setp.lt.f64 %p1, %fd1, %fd2;", "@%p3 add.f64 %fd3, %fd1, %fd2;",
+)  # fmt: skip
+OTHERS = (
+    "fma.rn.f32 %f3, %f1, %f2, %f0;", "ld.param.f64 %fd1, [p];", "mov.f64 %fd1, %fd2;", "add.s64 %rd1, %rd2, %rd3;",
+    "// add.f64 in a comment", "cvt.rn.f32.s64 %f1, %rd1;",
+)  # fmt: skip
+
+
+def test_float64_arithmetic_is_found_and_nothing_else():
+    text = "".join(f"\t{line}\n" for line in (*OTHERS, *FLOAT64))
+    assert codegen.float64_arithmetic(text) == list(FLOAT64)
+
+
+# --- code for one compute capability alone, and shared memory beyond 48 KiB: scratch kernels ---
+
+
+@pytest.fixture
+def scratch(write):
+    """The scratch step's file."""
+    return write("01_scratch/hgemm_scratch.py", TEXTS["scratch"])
+
+
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
+    (launch,) = codegen.launches(catalog.load(scratch, "hgemm"), problems.PRESETS["tiny-hgemm"])
+    found = codegen.ptx(launch, ["9.0a", "9.0"])
+    targets = {name: text.split(".target")[1].split()[0] for name, text in found.items()}
+    assert targets == {"9.0a": "sm_90a", "9.0": "sm_90"}
+    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    assert code.architecture == "9.0a"
+    assert any(one.name.startswith("USETMAXREG") for one in code.listing.instructions)
+    with pytest.raises(RuntimeError, match=r"(?s)ptxas failed.*sm_90"):
+        codegen.machine_code(launch, "9.0", found["9.0"])
+    # and what the launch asks for is captured with it
+    assert launch.dynamic_shared_bytes == 100_000
+    assert [*map(str, launch.signature.args)] == ["array(float16, 2d, C)"] * 3
+
+
+def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
+    step = catalog._header(scratch, "01_scratch", TEXTS["scratch"])
+    assert step.requires == "9.0a"
+    assert (
+        catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
+    )
+    assert [name for name in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(name)] == ["9.0", "9.0a"]
+    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    assert outcome.status == "right", outcome.reasons
+    (kernel,) = outcome.kernels
+    assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
+    assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
+    ((card,),) = (one.cards for one in compiling.summaries([(step, "tiny-hgemm")], "9.0"))
+    assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
+
+
+def test_kernels_that_declare_clusters_are_launched_in_clusters():
+    found = json.loads(python("-c", TEXTS["clusters"], env=device.environment(False)).stdout)
+
+    def launch(grid, shared, **cluster):
+        return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
+
+    numba = {"is_cooperative": False}
+    pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
+    fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
+    large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
+    assert found == {
+        "none": [[], launch([3, 1, 1], 0, **numba)],
+        "plain": [[], launch([3, 1, 1], 0, **numba)],
+        "pairs": [pairs, launch([6, 1, 1], 0, **numba)],
+        "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
+        # there the grid is counted in clusters
+        "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
+        "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
+        "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
+        "48 KiB": [[], launch([1, 1, 1], 49152, **numba)],
+        "more": [[["MAX_DYNAMIC_SHARED_SIZE_BYTES", 49153]], launch([1, 1, 1], 49153, **numba)],
+        "too much": "the launch asks for 102400 bytes of dynamic shared memory: "
+        "a block has at most 101376 on compute capability 8.6",
+        "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+    }

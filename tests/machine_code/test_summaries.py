@@ -1,0 +1,326 @@
+"""What kernels compile to, the inspect command, and what pages show of the record."""
+
+import functools
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import texts
+from made import counters, disassembly, kernel, kernel_card
+from processes import python, shown
+from sampling import some
+
+from common.catalog import cache, catalog, problems, schema
+from common.machine_code import codegen, summaries
+from common.machine_code.summaries import HotLoop, Kernel
+from common.records import entries, records
+from common.report import pages, tables
+from common.run import isolate
+from common.run.messages import Compile, StepResult, Summarise
+from common.timing import tools
+
+TEXTS = texts.of("machine_code")
+
+SECONDS = 180.0
+ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+TRIED_CC = some(ALL_CC, 3, 1)
+
+
+# --- cards that are kept ---
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
+    return tmp_path / "cache" / "cards"
+
+
+# --- real kernels, compiled in one child process ---
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Results by name: one shipped kernel for every architecture, a file of two kernels, and files that are wrong."""
+    folder = tmp_path_factory.mktemp("files")
+
+    def file(name, text):
+        path = folder / f"{name}.py"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    step = catalog.find("gemm_shared_tile")
+    shape = problems.preset("gemm-4096").shape()
+    problem = {"ladder": "gemm", "shape": shape}
+
+    def card(path, show=None):
+        return Summarise(**problem, path=path, architecture="9.0", show=show)
+
+    def compile_(path, architectures, **others):
+        return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
+
+    two = file("gemm_two", TEXTS["two_kernels"])
+    others = {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}}
+    tasks = {
+        "all": compile_(str(step.path), [cc for cc in ALL_CC if cc in TRIED_CC or cc == "9.0"]),
+        "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"), "two": card(two, "sass"),
+        "record": compile_(two, ["9.0"], others=others), "type": card(file("gemm_type", TEXTS["wrong_type"])),
+        "nothing": card(file("gemm_nothing", "def launch(a, b, c):\n    pass\n")),
+        "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
+    }  # fmt: skip
+    results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
+    if results[1].missing_tool:
+        pytest.skip(results[1].message)
+    return dict(zip(tasks, results, strict=True))
+
+
+@pytest.mark.parametrize("cc", TRIED_CC)
+def test_one_instruction_in_three_is_useful(compiled, cc):
+    """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
+    (card,) = (kernel for kernel in compiled["all"].kernels if kernel["architecture"] == cc)
+    assert card["stack_bytes"] == card["spill_bytes"] == 0
+    assert card["shared_bytes"] == 8192
+    assert 0 < card["occupancy"]["fraction"] <= 1
+    hot = card["hot"]
+    assert hot["what"] == "multiply loop"
+    assert hot["multiply_adds"] == 32
+    assert (hot["floats_per_fma"], hot["as_single_loads"]) == (2.0, round(1 / 3, 4))
+    assert hot["widths"]["shared load"] == {"32": 32, "128": 8}
+    (line,) = (line for line in hot["lines"] if line["text"] == "acc += a_tile[ty, k] * b_tile[k, tx]")
+    assert line["mix"]["multiply-add"] == 32
+    assert line["mix"]["shared load"] == 40
+    assert 0.2 < hot["useful"] < 1 / 3  # staging, guards and addresses are there too
+    assert sum(hot["mix"].values()) == hot["total"] == sum(sum(line["mix"].values()) for line in hot["lines"])
+    # nearly all of the loop has a class of its own
+    assert hot["mix"].get("other", 0) <= 2
+
+
+def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
+    (card,) = compiled["wide"].cards
+    assert card["hot"]["widths"]["shared load"] == {"128": 6}
+    places = {(group["file"], group["line"]): group["text"] for group in card["text"]}
+    assert {file for file, _ in places} == {"lessons/03_coarsening/gemm_wide_loads.py", "lessons/toolkit/memory.py"}
+    for (file, number), text in places.items():
+        lines = (catalog.ROOT / file).read_text(encoding="utf-8").splitlines()
+        assert text == lines[number - 1].strip()
+    # an instruction of the helper stands at the line that asks for it
+    (number,) = (number for (_, number), text in places.items() if text.startswith("inside = row < rows"))
+    assert any("ISETP" in text for g in card["text"] if g["line"] == number for _, text in g["instructions"])
+
+
+def test_a_file_of_two_kernels_and_a_device_function(compiled):
+    fetch, product = compiled["two"].cards
+    assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
+    assert fetch["shared_bytes"] == 512
+    assert fetch["dynamic_shared_bytes"] == 512
+    assert "512 bytes per block and 512 asked for at launch" in dict(tables.resources(fetch))["shared memory"]
+    assert fetch["hot"]["what"] == "kernel"
+    assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
+    assert product["threads"] == 256
+    # the loop is the device function's, and its lines are found there
+    assert {line["text"] for line in product["hot"]["lines"]} == {
+        "for k in range(a.shape[1]):", "acc += a[m, k] * b[k, n]",
+    }  # fmt: skip
+    # the source line stands beside the first instruction of its group
+    assert re.search(
+        r"IMAD.* {2,}\d+  acc \+= a\[m, k\] \* b\[k, n\]$", shown(tables.hot_listing(product)), re.MULTILINE
+    )
+    hot = [group for group in product["text"] if group["hot"]]
+    assert sum(len(group["instructions"]) for group in hot) == product["hot"]["total"]
+    assert len(product["text"]) > len(hot)
+
+
+def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
+    result = compiled["record"]
+    assert result.status == "right", result
+    assert [kernel["kernel"] for kernel in result.kernels] == ["fetch", "product"]
+    assert list(result.other_presets) == ["small"]
+    product = result.other_presets["small"][-1]
+    assert product["block"] == [32, 8, 1]
+    assert product["hot"]["multiply_adds"] == HotLoop.recorded(schema.read(product, Kernel)).multiply_adds
+    assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
+
+
+@pytest.mark.parametrize(("name", "status", "says"), [
+    ("type", "crashed", r"TypingError at gemm_type.py:8: No implementation of function .*iadd\(float32, array"),
+    ("nothing", "unusable", "gemm_nothing.py: launch starts no kernel"),
+    ("syntax", "unusable", "gemm_syntax.py:1: syntax error"),
+])  # fmt: skip
+def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
+    assert compiled[name].status == status
+    assert re.search(says, compiled[name].message), compiled[name].message
+    assert "candidate" not in compiled[name].message
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def call(call, kept):
+    return functools.partial(call, "inspect")
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Children give recorded cards in no time; the tasks they got are listed."""
+    tasks = []
+
+    trace = isolate.run
+
+    def answer(asked, *rest):
+        if not isinstance(asked[0], Summarise):
+            yield from trace(asked, *rest)
+            return
+        for task in asked:
+            tasks.append(task)
+            name = Path(task.path).stem
+            yield task, StepResult(status="right", cards=[kernel_card(kernel=name)])
+
+    monkeypatch.setattr(isolate, "run", answer)
+    return tasks
+
+
+def test_json_is_alone_on_standard_output_and_cards_are_kept(call, made):
+    code, out, err = call("gemm_coarsened", "--json", "--cc", "8.6")
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["architecture"] == "8.6"
+    (result,) = data["results"]
+    assert (result["step"], result["problem"], result["status"]) == ("gemm_coarsened", "gemm-4096", "right")
+    (card,) = result["cards"]
+    assert set(card["traffic"]) == set(summaries.TRAFFIC)
+    assert card["occupancy"]["block_limits"]["registers"] == card["occupancy"]["blocks"]
+    assert made[0].architecture == "8.6"
+    again = call("gemm_coarsened", "--json", "--cc", "8.6")
+    assert json.loads(again[1]) == data
+    assert len(made) == 1, "the card was kept"
+    call("gemm_coarsened", "--json", "--cc", "8.6", "--problem", "gemm-2048")
+    call("gemm_coarsened", "--json", "--cc", "8.6", "--sass")
+    assert len(made) == 3
+    assert made[1].shape == problems.preset("gemm-2048").shape()
+
+
+def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
+    """Its folder's name, and the file of a line as ptxas and nvdisasm have it."""
+    folder = tmp_path / "a \"quoted\" 'one' \u8ab2"
+    folder.mkdir()
+    source = catalog.find("gemm_naive").path.read_text().replace("def launch(", "CHANGED = 1\n\n\ndef launch(")
+    (folder / "gemm_naive.py").write_text(source)
+    code, out, err = call("gemm_naive", "--file", str(folder / "gemm_naive.py"))
+    assert code == 0, err
+    assert "acc += a[m, k] * b[k, n]" in out
+
+
+# A machine without NVIDIA's assembler: neither among the packages nor on the path.
+NO_TOOLS = "import sysconfig\nknown = sysconfig.get_path\nsysconfig.get_path = lambda name, *a, **k: (\n" \
+    "    '/nowhere' if name == 'purelib' else known(name, *a, **k))\n"  # fmt: skip
+
+
+def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(write, monkeypatch):
+    paths = [path for path in os.environ["PATH"].split(os.pathsep) if not Path(path, "ptxas").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(paths))
+    monkeypatch.setenv("PYTHONPATH", str(write("sitecustomize.py", NO_TOOLS).parent))  # children see no packages
+
+    # programs of their own, whose fork server starts now
+    words = ("-m", "common", "inspect", "gemm_naive", "--cc", "12.0")
+    done = python(*words, code=2)
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert "ptxas was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm" in line
+    out = python(*words, "--ptx").stdout
+    assert out.startswith("// gemm_naive, compute capability 12.0\n")
+    assert ".target sm_120" in out
+    assert ".entry gemm_naive(" in out
+    assert "fma.rn.f32" in out
+
+
+# --- records, charts and pages ---
+
+
+@pytest.fixture
+def code():
+    """A machine-code record of two steps; the second compiles to something else on another preset."""
+    launch = SimpleNamespace(threads=128, grid=(1,), block=(32, 4), dynamic_shared_bytes=0)
+
+    def kernel(cc):
+        found = summaries.recorded(launch, codegen.MachineCode("k", cc, 66, 0, 0, 8192, disassembly(cc)))
+        for line, number in zip(found["hot"]["lines"], (52, 53, 55), strict=True):  # of a file that is not there
+            line["text"] = f"a = b | {number}"
+        return found
+
+    old = {key: value for key, value in kernel("9.0").items() if key not in ("hot", "block", "occupancy")}
+    data = {
+        "schema": entries.SCHEMA,
+        "tools": {"nvcc": "1"},
+        "steps": {
+            "conv2d_naive": {
+                "source": "s", "preset": "ece408-layer1", "kernels": [kernel("9.0")], "other_presets": {},
+            },
+            "conv2d_unrolled": {
+                "source": "s",
+                "preset": "ece408-layer1",
+                "kernels": [kernel("9.0")],
+                "other_presets": {"ece408-layer2": [kernel("12.0")]},
+            },
+            "gemm_naive": {"source": "s", "preset": "gemm-4096", "kernels": [old]},
+        },
+    }  # fmt: skip
+    return schema.read(data, entries.MachineCode)
+
+
+def test_the_main_kernel_is_the_one_that_multiplies(code):
+    """Whatever counted the multiply-adds: the disassembler, the tracer or the hardware."""
+
+    def compiled(name, what, **loop):
+        return kernel(name, what, loop)
+
+    found = [
+        compiled("move", "loop", LDG=90), compiled("straight", "kernel", FFMA=500),
+        compiled("product", "multiply loop", FFMA=16, LDS=2), compiled("other", "multiply loop", FFMA=16),
+    ]  # fmt: skip
+    assert summaries.main_compiled(found).kernel == "product"
+    assert summaries.main_compiled(found[:2]).kernel == "straight"
+    assert summaries.main_compiled([]) is None
+    code.steps["conv2d_naive"].kernels += found
+    assert records.main_kernel(code, "conv2d_naive").kernel == "k"
+    code.steps["conv2d_naive"].kernels = found
+    assert pages.rendered("<!--= perfma conv2d_naive --><!--/-->", None, code).endswith("-->1<!--/-->")
+
+    launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
+    launches = [counters(name, time_ns=ns, ffma_threads=fma) for name, ns, fma in launches]
+    assert tools.main_kernel(launches) == launches[2]
+
+
+def test_the_markers_of_machine_code(code):
+    def inline(words):
+        return re.search(r"-->(.*)<!--/-->", pages.rendered(f"<!--= {words} -->?<!--/-->", None, code))[1]
+
+    assert inline("kernel conv2d_naive total") == "58"
+    assert inline("kernel ece408-layer2 conv2d_unrolled total") == "26"
+    assert inline("kernel conv2d_naive useful") == "28"
+    assert inline("kernel conv2d_naive occupancy") == "43.8"
+    assert inline("kernel conv2d_naive line_total") == "36"
+    assert inline("kernel conv2d_naive line_useful") == "44"
+    assert inline("kernel gemm_naive total") == "?"
+    # 121 GFLOP / 2 * 58 / 16 / 32
+    wanted = problems.preset("ece408-layer2").flops / 2 * 58 / 16 / 32 / 1e9
+    assert inline("warps ece408-layer2 conv2d_naive") == f"{wanted:#.3g}"
+    with pytest.raises(ValueError, match=r"key 'weather' is unknown: keys are .*total"):
+        inline("kernel conv2d_naive weather")
+
+    def block(words):
+        return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", None, code)
+
+    table = block("code ece408-layer2 conv2d_unrolled")
+    assert "| `k` | 66 | 0 | 26 | 8 | 9 | 0 | 3.2 |" in table
+    assert "for `ece408-layer2`, compiled for compute capability 12.0 with nvcc 1." in table
+
+
+def test_the_shipped_record_has_every_kernels_mix():
+    found = records.load_code()
+    for step in (*catalog.steps(), *catalog.experiments()):
+        for preset in (None, *problems.timed_presets(step.ladder)):
+            kernel = records.main_kernel(found, step.name, preset)
+            assert kernel is not None, f"{step.name}: python -m common inspect --record"
+            assert HotLoop.recorded(kernel).multiply_adds > 0, (step.name, preset)
