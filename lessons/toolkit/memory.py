@@ -127,6 +127,10 @@ def store8(typing_context, array, offset, tile, i):
     return types.void(array, offset, tile, i), _moved(WORD4, source_align=16, target_align=16)
 
 
+_PAIRS = "cvt.rn.f16x2.f32 $0, $2, $1;"
+_HALVES = "{ .reg .b16 low, high; cvt.rn.f16.f32 low, $1; cvt.rn.f16.f32 high, $2; mov.b32 $0, {low, high}; }"
+
+
 @intrinsic
 def store2_rounded(typing_context, array, offset, acc, i):
     """array[offset:offset+2] = acc[i:i+2], each rounded to the nearest float16, to a 4-byte boundary."""
@@ -135,7 +139,7 @@ def store2_rounded(typing_context, array, offset, acc, i):
         array_type, _, acc_type, _ = signature.args
         sums = ptx.words(builder, ptx.pointer(context, builder, acc_type, args[2], args[3], FLOAT), 2)
         low, high = (builder.load(one) for one in sums)
-        pair = ptx.assembly(builder, WORD, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high])
+        pair = ptx.assembly(builder, WORD, _PAIRS if _from_8_0() else _HALVES, "=r,f,f", [low, high])
         builder.store(pair, ptx.pointer(context, builder, array_type, args[0], args[1], WORD), align=4)
         return context.get_dummy_value()
 
@@ -154,7 +158,7 @@ def store8_rounded(array, offset, acc, i):
 # --- copies from global to shared memory ---
 
 
-def _copies_async():
+def _from_8_0():
     return ConfigStack().top().compute_capability >= (8, 0)
 
 
@@ -189,7 +193,7 @@ def _copied(form, to, size, conditional=False, narrow=False):
     def generate(context, builder, signature, args):
         shared_type, _, array_type, _ = signature.args[:4]
         shared, i, array, offset = args[:4]
-        if not _copies_async():
+        if not _from_8_0():
             wide = [*args[:3], builder.zext(offset, LONG) if narrow else offset, *args[4:]]
             return _copied_now(context, builder, signature, wide, to, size, conditional)
         if narrow:
@@ -265,7 +269,7 @@ def wait_async(typing_context):
     """Wait until the copies that this thread started have arrived; other threads' copies need a barrier."""
 
     def generate(context, builder, signature, args):
-        if not _copies_async():
+        if not _from_8_0():
             return context.get_dummy_value()
         return ptx.instruction("cp.async.wait_all;")(context, builder, signature, args)
 

@@ -5,12 +5,14 @@ import re
 
 import numpy as np
 import pytest
+from numba import cuda, types
 from processes import python
 
 from common.catalog import catalog, inputs, problems
 from common.machine_code import codegen
 from common.trace import trace
 from common.trace.intrinsics import INTRINSICS
+from lessons.toolkit.memory import store2_rounded
 
 FOLDER = catalog.LESSONS / catalog.TOOLKIT
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -91,3 +93,15 @@ def test_a_kernel_written_before_the_toolkit_still_finds_its_helpers():
         "import importlib, lessons; [importlib.import_module(name) for name in lessons._FORMER]"
     )
     python("-c", words)
+
+
+@pytest.mark.parametrize(("capability", "pairs"), [((7, 5), False), ((8, 0), True)])
+def test_two_values_are_rounded_by_one_instruction_where_there_is_one(capability, pairs):
+    @cuda.jit(device=True)
+    def stored(array, acc):
+        store2_rounded(array, 0, acc, 0)
+
+    signature = types.void(types.Array(types.float16, 1, "C"), types.Array(types.float32, 1, "C"))
+    ptx, _ = cuda.compile(stored.py_func, signature, cc=capability, output="ptx", device=True, abi="numba")
+    assert ("cvt.rn.f16x2.f32" in ptx) == pairs
+    assert ptx.count("cvt.rn.f16.f32") == (0 if pairs else 2)
