@@ -6,11 +6,9 @@ New idea: once a convolution is read as a matrix product, everything that made t
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
     number, and zeros where the window hangs over the edge. What says where elements lie is an *iterator*, a few
     device functions; the kernel takes any.
-    The kernel is gemm_tuned's (lesson 04) with other lanes. There a 128-bit read brings four rows of one k, as A is
-    transposed on its way. An asynchronous copy cannot transpose: four channels land side by side, so here a read
-    brings four k of one row. To read from different banks, neighbouring lanes take neighbouring rows, so a thread
-    owns every LANES_M-th row and every LANES_N-th row of filters. A store wants four neighbouring filters, though:
-    the copy shuffles the filters for that (filter_of).
+    The kernel is gemm_tuned's (lesson 04) with other lanes (helpers/shared_among_lanes.py): an asynchronous copy
+    cannot transpose, so a 128-bit read brings four k of one row, not four rows of one k, and neighbouring lanes take
+    neighbouring rows, to read from different banks. A store wants four neighbouring filters: the copy shuffles them.
 Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
     = 0.21 from shared memory, four values at a time. But for 1536 multiply-adds a thread copies 3 pieces of A: 3
     divisions for gemm_k and 3 x 3 for gemm_m, of about 20 instructions each, besides the addresses.
@@ -23,15 +21,15 @@ from functools import lru_cache
 from numba import boolean, cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import add_up, jit
-from lessons.toolkit.memory import VECTOR, aligned, copy1_or_zero, copy4_or_zero, shared_array, store4, wait_async
+from lessons.toolkit.memory import aligned, copy1_or_zero, copy4_or_zero, load4, shared_array, store4, wait_async
 from lessons.toolkit.tiles import keep, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
 sharing = importlib.import_module("lessons.05_implicit_gemm.helpers.shared_among_lanes")
 iterators = importlib.import_module("lessons.05_implicit_gemm.helpers.iterators")
-Layer, Iterator, nothing = iterators.Layer, iterators.Iterator, iterators.nothing
-LANES_M, LANES_N, TUNABLES = planning.LANES_M, planning.LANES_N, planning.TUNABLES
+Layer, Iterator, digits, nothing = iterators.Layer, iterators.Iterator, iterators.digits, iterators.nothing
+LANES_M, LANES_N, VECTOR, TUNABLES = planning.LANES_M, planning.LANES_N, planning.VECTOR, planning.TUNABLES
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
 TILES = (
@@ -43,16 +41,6 @@ plan, shipped, workspace = planning.planned(TILES)
 
 
 # --- the iterator: where the elements lie that a block copies ---
-
-
-@inlined
-def digits(number, first, second, third):
-    """The number's digits in a mixed base, lowest first."""
-    high = uint32(number // uint32(first))
-    higher = uint32(high // uint32(second))
-    highest = uint32(higher // uint32(third))
-    low, middle, upper = number - high * first, high - higher * second, higher - highest * third
-    return int32(low), int32(middle), int32(upper), int32(highest)
 
 
 @inlined
@@ -103,7 +91,7 @@ def specialise(
     REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
     begin_row, begin_filter, begin_tile, of_x, of_filt, _, _ = iterator
-    first_of_thread, filter_of, copied_row, multiply_part = sharing.shared_among_lanes(of, THREAD_M, THREAD_N)
+    first_of_thread, filter_of, copied_row = sharing.shared_among_lanes(of)
 
     @inlined
     @unroll
@@ -129,6 +117,18 @@ def specialise(
         for turn in unrolled(B_TURNS):
             if turn % PARTS == part:
                 copy_or_zero(tiles, to + A_SIZE + turn * ROWS * STRIDE, filt, int64(filt_at[turn]), filt_inside[turn])
+
+    @inlined
+    @unroll
+    def multiply_part(k, thread_m, thread_n, tiles, a_frag, b_frag, acc):
+        """The products of four k."""
+        for j in range(THREAD_N):
+            load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
+        for i in unrolled(THREAD_M):
+            load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
+            for v in range(VECTOR):
+                for j in range(THREAD_N):
+                    acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll

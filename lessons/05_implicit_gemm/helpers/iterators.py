@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from numba import int32, uint32
+
 from lessons.toolkit.unroll import inlined
 
 
@@ -29,6 +31,16 @@ class Iterator(NamedTuple):
     of_filt: object  # (rows, row, here, gemm_n, gemm_k, layer): the same in filt
     ROWS: int
     HERE: int
+
+
+@inlined
+def digits(number, first, second, third):
+    """The number's digits in a mixed base, lowest first."""
+    high = uint32(number // uint32(first))
+    higher = uint32(high // uint32(second))
+    highest = uint32(higher // uint32(third))
+    low, middle, upper = number - high * first, high - higher * second, higher - highest * third
+    return int32(low), int32(middle), int32(upper), int32(highest)
 
 
 @inlined

@@ -1,18 +1,18 @@
-"""How the lanes of a warp share the tiles of conv3d_implicit_gemm: which rows a thread copies and multiplies."""
+"""How threads share the tiles of conv3d_implicit_gemm: which rows each multiplies, and which it copies."""
 
 import importlib
 
-from lessons.toolkit.memory import VECTOR, load4
+from lessons.toolkit.memory import VECTOR
 from lessons.toolkit.pasted import pasted
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from lessons.toolkit.unroll import inlined
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
 LANES_M, LANES_N = planning.LANES_M, planning.LANES_N
 
 
-def shared_among_lanes(of, THREAD_M, THREAD_N):
-    """Device functions for the Layout `of` a tile: `first_of_thread`, `filter_of`, `copied_row`, `multiply_part`."""
-    WARP_M, WARP_N, WARPS_N, _, _, COLUMNS, _, GROUP, TOGETHER, APART, STRIDE, A_SIZE, _ = of
+def shared_among_lanes(of):
+    """Device functions for the Layout `of` a tile: `first_of_thread`, `filter_of`, `copied_row`."""
+    WARP_M, WARP_N, WARPS_N, _, _, COLUMNS, _, GROUP, TOGETHER, APART, _, _, _ = of
 
     @pasted
     def first_of_thread(thread):
@@ -33,16 +33,4 @@ def shared_among_lanes(of, THREAD_M, THREAD_N):
         row = thread // COLUMNS
         return row // GROUP * GROUP + row % GROUP // TOGETHER + row % TOGETHER * APART
 
-    @inlined
-    @unroll
-    def multiply_part(k, thread_m, thread_n, tiles, a_frag, b_frag, acc):
-        """The products of four k."""
-        for j in range(THREAD_N):
-            load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
-        for i in unrolled(THREAD_M):
-            load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
-            for v in range(VECTOR):
-                for j in range(THREAD_N):
-                    acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
-
-    return first_of_thread, filter_of, copied_row, multiply_part
+    return first_of_thread, filter_of, copied_row
