@@ -120,6 +120,13 @@ def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: 
     engine.set(rect=(0, bottom, 1, top - bottom))
 
 
+def footnote(figure: Figure, text: str, share: float, y: float = 0.01, size: float = 9.5) -> None:
+    """A text below the axes, which leave it this ``share`` of the figure's height."""
+    figure.text(0.5, y, text, ha="center", fontsize=size, color=MUTED)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, share, 1, 1 - share))
+
+
 def plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
     """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator

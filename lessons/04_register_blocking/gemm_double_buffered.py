@@ -19,13 +19,9 @@ THREAD_M, THREAD_N = 8, 8
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
-    "BLOCK_M": (64, 128),
-    "BLOCK_N": (64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (4, 8),
-    "THREAD_N": (4, 8),
+    "BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "BLOCK_K": (8, 16), "THREAD_M": (4, 8), "THREAD_N": (4, 8),
     "BLOCKS_PER_SM": (1, 2),
-}
+}  # fmt: skip
 
 WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_M % VECTOR or THREAD_N % VECTOR:

@@ -19,12 +19,8 @@ BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
 WPT = 8  # work per thread: rows of C that one thread computes, of one column
 PAD = 1  # unused values at the end of each row of b_tile
 TUNABLES = {
-    "BLOCK_M": (32, 64, 128),
-    "BLOCK_N": (32, 64),
-    "BLOCK_K": (16, 32),
-    "WPT": (4, 8, 16),
-    "PAD": (0, 1, 2, 4),
-}
+    "BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64), "BLOCK_K": (16, 32), "WPT": (4, 8, 16), "PAD": (0, 1, 2, 4),
+}  # fmt: skip
 TRANSPOSE = 32
 TRANSPOSE_SHAPE = (TRANSPOSE, TRANSPOSE + 1)
 

@@ -24,14 +24,9 @@ LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
-    "BLOCK_M": (64, 128, 256),
-    "BLOCK_N": (64, 128, 256),
-    "BLOCK_K": (8, 16, 32),
-    "THREAD_M": (8, 16),
-    "THREAD_N": (8, 16),
-    "GROUP_M": (1, 4, 8, 16),
-    "BLOCKS_PER_SM": (1, 2),
-}
+    "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "BLOCK_K": (8, 16, 32), "THREAD_M": (8, 16),
+    "THREAD_N": (8, 16), "GROUP_M": (1, 4, 8, 16), "BLOCKS_PER_SM": (1, 2),
+}  # fmt: skip
 
 WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_M % VECTOR or THREAD_N % VECTOR:

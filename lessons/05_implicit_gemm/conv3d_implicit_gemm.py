@@ -6,11 +6,9 @@ New idea: once a convolution is read as a matrix product, everything that made t
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
     number, and zeros where the window hangs over the edge. What says where elements lie is an *iterator*, a few
     device functions; the kernel takes any.
-    The kernel is gemm_tuned's (lesson 04) with other lanes. There a 128-bit read brings four rows of one k, as A is
-    transposed on its way. An asynchronous copy cannot transpose: four channels land side by side, so here a read
-    brings four k of one row. To read from different banks, neighbouring lanes take neighbouring rows, so a thread
-    owns every LANES_M-th row and every LANES_N-th row of filters. A store wants four neighbouring filters, though:
-    the copy shuffles the filters for that (filter_of).
+    The kernel is gemm_tuned's (lesson 04) with other lanes (helpers/shared_among_lanes.py): an asynchronous copy
+    cannot transpose, so a 128-bit read brings four k of one row, not four rows of one k, and neighbouring lanes take
+    neighbouring rows, to read from different banks. A store wants four neighbouring filters: the copy shuffles them.
 Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
     = 0.21 from shared memory, four values at a time. But for 1536 multiply-adds a thread copies 3 pieces of A: 3
     divisions for gemm_k and 3 x 3 for gemm_m, of about 20 instructions each, besides the addresses.
@@ -19,26 +17,19 @@ Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm
 
 import importlib
 from functools import lru_cache
-from typing import NamedTuple
 
 from numba import boolean, cuda, float32, int32, int64, uint32
 
 from lessons.toolkit.grid import add_up, jit
-from lessons.toolkit.memory import (
-    VECTOR,
-    aligned,
-    copy1_or_zero,
-    copy4_or_zero,
-    load4,
-    shared_array,
-    store4,
-    wait_async,
-)
+from lessons.toolkit.memory import aligned, copy1_or_zero, copy4_or_zero, load4, shared_array, store4, wait_async
 from lessons.toolkit.tiles import keep, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 planning = importlib.import_module("lessons.05_implicit_gemm.helpers.implicit_gemm_plan")
-LANES_M, LANES_N, TUNABLES = planning.LANES_M, planning.LANES_N, planning.TUNABLES
+sharing = importlib.import_module("lessons.05_implicit_gemm.helpers.shared_among_lanes")
+iterators = importlib.import_module("lessons.05_implicit_gemm.helpers.iterators")
+Layer, Iterator, digits, nothing = iterators.Layer, iterators.Iterator, iterators.digits, iterators.nothing
+LANES_M, LANES_N, VECTOR, TUNABLES = planning.LANES_M, planning.LANES_N, planning.VECTOR, planning.TUNABLES
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
 TILES = (
@@ -50,47 +41,6 @@ plan, shipped, workspace = planning.planned(TILES)
 
 
 # --- the iterator: where the elements lie that a block copies ---
-
-
-class Layer(NamedTuple):
-    """What an iterator is told of a layer."""
-
-    x: object
-    filt: object
-    outputs: tuple  # O, P, Q
-    geometry: object
-    extra: object  # what a `launch` has for its own iterator
-
-
-class Iterator(NamedTuple):
-    """Device functions, and how much they may remember.
-
-    A block has `rows`, words of shared memory, which `begin_row` and `begin_filter` fill once, for each row of
-    a_tile and of b_tile. A thread has `here`, words in registers, which `begin_tile` fills for each pair of tiles.
-    """
-
-    begin_row: object  # (rows, row, gemm_m, layer)
-    begin_filter: object  # (rows, row, gemm_n, layer)
-    begin_tile: object  # (here, gemm_k, layer)
-    of_x: object  # (rows, row, here, gemm_m, layer): the offset in x, and whether the element is inside
-    of_filt: object  # (rows, row, here, gemm_n, gemm_k, layer): the same in filt
-    ROWS: int
-    HERE: int
-
-
-@inlined
-def digits(number, first, second, third):
-    """The number's digits in a mixed base, lowest first."""
-    high = uint32(number // uint32(first))
-    higher = uint32(high // uint32(second))
-    highest = uint32(higher // uint32(third))
-    low, middle, upper = number - high * first, high - higher * second, higher - highest * third
-    return int32(low), int32(middle), int32(upper), int32(highest)
-
-
-@inlined
-def nothing(rows, row, number, layer):
-    pass  # this iterator remembers no rows
 
 
 @inlined
@@ -123,39 +73,25 @@ def of_filt(rows, row, here, k, gemm_k, layer):
 ANALYTIC = Iterator(nothing, nothing, begin_tile, of_x, of_filt, ROWS=0, HERE=4)
 
 
-# --- the kernel, over any iterator ---
-
-
 @lru_cache
 def specialise(
     iterator, wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M,
     finish=keep, store4=store4, rounded=float32,
 ):  # fmt: skip
-    """Build the kernel; `wide` and `wide_y` promise 128-bit access to x and filt, and to y.
+    """Build the kernel over an iterator; `wide` and `wide_y` promise 128-bit access to x and filt, and to y.
 
     `finish` works on a thread's sums and may read `operands`; `store4` and `rounded` are of y's type.
     """
     tile = BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM
     of = planning.layout(iterator.ROWS, wide, *tile)
-    WARP_M, WARP_N, WARPS_N, THREADS, PIECE, COLUMNS, ROWS, GROUP, TOGETHER, APART, STRIDE, A_SIZE, SIZE = of
+    _, _, _, THREADS, PIECE, COLUMNS, ROWS, _, _, _, STRIDE, A_SIZE, SIZE = of
     A_TURNS, B_TURNS, BOTH = BLOCK_M // ROWS, BLOCK_N // ROWS, 2 * SIZE
     PARTS = BLOCK_K // VECTOR  # the multiplication, and with it the copy, goes on in parts of four k
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     REMEMBERED, HERE = max(1, iterator.ROWS), iterator.HERE
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
     begin_row, begin_filter, begin_tile, of_x, of_filt, _, _ = iterator
-
-    @inlined
-    def filter_of(row):
-        """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
-        j = row % WARP_N // LANES_N
-        return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
-
-    @inlined
-    def copied_row(thread):
-        """The row of either tile that a thread copies: neighbouring rows, padded as they are, would share banks."""
-        row = thread // COLUMNS
-        return row // GROUP * GROUP + row % GROUP // TOGETHER + row % TOGETHER * APART
+    first_of_thread, filter_of, copied_row = sharing.shared_among_lanes(of)
 
     @inlined
     @unroll
@@ -217,9 +153,7 @@ def specialise(
 
         # locate: the thread, which has every LANES_M-th row of its warp's piece of a_tile, every LANES_N-th of b_tile
         thread = uint32(cuda.threadIdx.x)
-        warp, lane = thread // 32, thread % 32
-        thread_m = warp // WARPS_N * WARP_M + lane // 16 * 2 + lane % 2
-        thread_n = warp % WARPS_N * WARP_N + lane // 2 % LANES_N
+        thread_m, thread_n = first_of_thread(thread)
         gemm_k = uint32(split * tiles_k * BLOCK_K + thread % COLUMNS * PIECE)
 
         # locate: what the iterator remembers of the block's rows

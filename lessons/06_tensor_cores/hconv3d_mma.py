@@ -1,9 +1,8 @@
 """hconv3d_mma: lesson 05's implicit GEMM, multiplied as in hgemm_pipelined.
 
 Previous step: none
-New idea: the matrix unit does not mind where a tile came from. What changes is who fills it: rows of A are windows,
-    found by lesson 05's table and masks, and 16 bytes are eight channels of one tap. Filters lie in KTRSC order, so
-    rows of B are filters and run along gemm_k: `ldmatrix` reads them as they are, without transposing.
+New idea: the matrix unit does not mind where a tile came from. Rows of A are windows, found by lesson 05's table and
+    masks; 16 bytes are eight channels of a tap. Rows of B are filters, along gemm_k: `ldmatrix` need not transpose.
 Loads per FMA: as in hgemm_pipelined; a copy costs an addition and an AND more.
 Run: python -m lessons.06_tensor_cores hconv3d_mma
 """
@@ -30,7 +29,6 @@ REQUIRES = "8.0"
 BLOCK_K, WARP_M, WARP_N = pipelined.BLOCK_K, pipelined.WARP_M, pipelined.WARP_N
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
-
 ROWS, ACC_ROW, K_STEPS = pipelined.ROWS, pipelined.ACC_ROW, pipelined.K_STEPS
 A_FRAG, B_FRAG, ACC = pipelined.A_FRAG, pipelined.B_FRAG, pipelined.ACC
 PIECES, prepare = planning.PIECES, planning.prepare
@@ -38,10 +36,7 @@ PIECES, prepare = planning.PIECES, planning.prepare
 
 @lru_cache
 def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep):
-    """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries.
-
-    `finish` works on a thread's sums before they are rounded, and may read `operands`.
-    """
+    """Build the kernel, masks of WORDS words; `wide` promises channels in eights, on 16-byte boundaries."""
     WARPS_N, THREADS, COPIED, STAGE = planning.layout(BLOCK_M, BLOCK_N, STAGES)
     LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
     PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
@@ -98,14 +93,11 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         following = int32(GEMM_N - filter_row)  # filters that follow the thread's first one
         filt_from = filter_row * int64(GEMM_K) + int64(gemm_k)
 
-        # locate: where each window begins in x, and which of its taps fall outside
+        # locate: where windows begin in x, which of their taps fall outside, the rows that the lane names to ldmatrix
         for row in range(thread, BLOCK_M, THREADS):
             begin_window(starts, masks, row, uint32(m0 + row), GEMM_M, extents, filters, outputs, geometry)
         cuda.syncthreads()
-
-        # locate: where in a pair of tiles the rows lie that this lane names to ldmatrix
         name_rows(a_at, b_at, lane, warp_m, warp_n)
-
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
@@ -129,8 +121,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
-            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
-            # group in either case: a branch of their own keeps the compiler from strewing copies among the products
+            # stage: the last pair so far. A group in any case: branches of their own keep copies out of the products
             if wide and k0 + AHEAD < GEMM_K:
                 copy_tiles(tiles, write, source, filt_from, gemm_k)
                 commit_group()

@@ -41,12 +41,9 @@ WARP_M, WARP_N = 64, 64
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
-    "BLOCK_M": (128, 256),
-    "BLOCK_N": (128, 256),
-    "STAGES": (2, 3, 4),
-    "GROUP_M": (1, 2, 4, 8, 16),
+    "BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (1, 2, 4, 8, 16),
     "BLOCKS_PER_SM": (1, 2),
-}
+}  # fmt: skip
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:

@@ -5,10 +5,9 @@ New idea: a float32 has 24 bits, a TF32 number 11. a = a_high + a_low keeps near
     b_high + a_high @ b_low + a_high @ b_high, but for a product that is 2**22 times smaller: three products at eight
     times the FP32 units' rate. The matrix unit cuts off where it adds, all in one direction. So each stage of 32 k is
     summed there from zero, small products first, and added to sums in registers, where adding rounds (Ootomo and
-    Yokota 2022), by one consumer while the other one multiplies. A is split in registers, which wgmma
-    may read it from. B is split, and turned, by a kernel of its own: wgmma takes TF32 only with k along rows.
-Loads per FMA: 1 / BLOCK_N of A from shared memory by threads; of the copy engine (BLOCK_M + 2 * BLOCK_N) * BLOCK_K
-    values for BLOCK_M * BLOCK_N * BLOCK_K multiply-adds, three times multiplied.
+    Yokota 2022), by one consumer while the other one multiplies. A is split in registers, where wgmma may read it,
+    B by a kernel of its own (helpers/tf32_split.py).
+Loads per FMA: 1 / BLOCK_N of A from shared memory by threads; 1 / BLOCK_N + 2 / BLOCK_M by the copy engine.
 Where rows are no multiple of 16 bytes, or K is below 16, gemm_tuned computes.
 Run: python -m lessons.07_hopper gemm_tf32x3
 """
@@ -51,13 +50,11 @@ A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_N * BLOCK_K  # values of a tile
 STAGE = A_SIZE + 2 * B_SIZE
 BYTES = 4  # of a value
 WARP_M = 16  # rows of results of a warp
-SLAB = WARP_M * ROW  # 32 columns of them, on their way through shared memory
-SLABS = 2  # of a warp: one is written while the other one leaves
+SLABS, SLAB = 2, WARP_M * ROW  # of a warp, 32 columns each: one is written while the other one leaves
 LEAVING = STAGES * STAGE  # where slabs lie
 STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4
-LOW = B_SIZE * BYTES >> 4  # from the high tile of B to the low one, as descriptors count
+K_STEPS, STEP, LOW = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, B_SIZE * BYTES >> 4  # in 16 bytes: of a k, of a tile of B
 SHARE = BLOCK_N // CLUSTER  # rows of a tile of B that one block asks for
 ACC, FRAG = BLOCK_N // 2, K_STEPS * 4
 
@@ -118,8 +115,7 @@ def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
         # locate: the first tile: where in A the lane begins, B, and where the warp's sums leave
         warp, lane = thread // uint32(32), thread % uint32(32)
         row, member = lane // uint32(4), lane % uint32(4)
-        a_at = (warp * uint32(WARP_M) + row) * uint32(ROW) + member
-        swizzle = row * uint32(4)
+        a_at, swizzle = (warp * uint32(WARP_M) + row) * uint32(ROW) + member, row * uint32(4)
         b_at = hopper.descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
         own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
         for tile in range(first, blocks_m * blocks_n, clusters):
@@ -167,10 +163,8 @@ def workspace(problem):
 def launch(a, b, c, parts=None):
     if parts is None or not aligned(a, b, c):
         return unaligned.launch(a, b, c)
-    M, N = c.shape
-    K = a.shape[1]
+    (M, K), N = a.shape, c.shape[1]
     splitting.launch(b, parts)
-    a_map, b_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW))
-    c_map = MAPS.tiled(c, (WARP_M, ROW))
+    a_map, b_map, c_map = MAPS.tiled(a, (BLOCK_M, ROW)), MAPS.tiled(parts, (SHARE, ROW)), MAPS.tiled(c, (WARP_M, ROW))
     blocks = hopper.persistent(-(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N), CLUSTER)
     gemm_tf32x3[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, K)

@@ -7,8 +7,7 @@ New idea: a tensor map of the kind "im2col" knows the image, its padding and str
     is hgemm_tma_stores. Tiles differ with the layer
     (helpers/im2col_plan.py); where filters are few, all of them stay in shared memory. Few filters on a large layer:
     a kernel of its own (helpers/few_filters.py) makes pixels the columns, and lets the taps of a row share pixels.
-Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads;
-    with few filters about 1 / (S * K).
+Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) from L2, none by threads; few filters: about 1 / (S * K).
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
 Run: python -m lessons.07_hopper hconv3d_im2col
@@ -75,10 +74,8 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT, kind=FP16):
     @unroll
     def hconv3d_im2col(x_map, filt_map, y_map, extents, filters, outputs, geometry):
         tiles = all_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-        filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
-        stayed = hopper.barrier_array(1)
-        acc = cuda.local.array(ACC, sum_type)
-        frag = cuda.local.array(FRAG, value)
+        filled, emptied, stayed = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES), hopper.barrier_array(1)
+        acc, frag = cuda.local.array(ACC, sum_type), cuda.local.array(FRAG, value)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
         blocks_n = (GEMM_N - 1) // BLOCK_N + 1

@@ -26,7 +26,7 @@ unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
+GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
 TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
@@ -92,22 +92,22 @@ def hgemm_tma(a_map, b_map, c, K, paired):
 
     # stage: the first STAGES - 1 pairs of tiles
     if thread == 0:
-        for stage in range(STAGES):
-            hopper.barrier_init(arrived, stage, 1)
+        for i in range(STAGES):
+            hopper.barrier_init(arrived, i, 1)
         hopper.publish_barriers()
-        for stage in range(STAGES - 1):
-            if stage * BLOCK_K < K:
-                load_tiles(tiles, arrived, uint32(stage), a_map, b_map, m0, n0, stage * BLOCK_K)
+        for i in range(STAGES - 1):
+            if i * BLOCK_K < K:
+                load_tiles(tiles, arrived, uint32(i), a_map, b_map, m0, n0, i * BLOCK_K)
 
-    read, write, parity = uint32(0), uint32(STAGES - 1), uint32(0)
+    stage, parity, write = uint32(0), uint32(0), uint32(STAGES - 1)
     for k0 in range(0, K, BLOCK_K):
         # stage: all threads have multiplied the pair before this one, and this one has arrived
         cuda.syncthreads()
-        hopper.barrier_wait(arrived, read, parity)
+        hopper.barrier_wait(arrived, stage, parity)
 
         # multiply: started here, it runs on while the copy engine is asked
         hopper.wgmma_fence()
-        moved = uint64(read * uint32(STAGE_BYTES >> 4))
+        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
         for k in unrolled(K_STEPS):
             a_k = a_at + moved + uint64(k * A_STEP)
             for j in unrolled(BLOCK_N // MMA_N):
@@ -118,14 +118,14 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
         if thread == 0 and k0 + AHEAD < K:
             load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
-        write = read
-        read, parity = following(read, parity, STAGES)
+        write = stage
+        stage, parity = following(stage, parity, STAGES)
         hopper.wgmma_wait(0)
 
     # store
-    m = m0 + thread // uint32(32) * uint32(16)
+    m, n = m0 + thread // uint32(32) * uint32(16), n0
     for part in unrolled(PARTS):
-        hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+        hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 
 
 def launch(a, b, c):

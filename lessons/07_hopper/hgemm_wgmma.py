@@ -9,26 +9,22 @@ Run: python -m lessons.07_hopper hgemm_wgmma
 """
 
 from functools import lru_cache
+from importlib import import_module
 
 from numba import cuda, float32, uint32, uint64
 
 from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import (
-    HALVES,
-    aligned,
-    commit_group,
-    copy8_async,
-    copy8_guarded,
-    wait_group,
-)
+from lessons.toolkit.memory import aligned, commit_group, wait_group
 from lessons.toolkit.pasted import walk
-from lessons.toolkit.unroll import inlined, unroll, unrolled
+from lessons.toolkit.unroll import unroll, unrolled
+
+copying = import_module("lessons.07_hopper.helpers.copied_panels").copying
 
 REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
-GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
+GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
 TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
@@ -38,54 +34,24 @@ if BLOCK_M % MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES
         f"{BLOCK_M=} must be a multiple of 64, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
     )
 THREADS = BLOCK_M // MMA_M * 128
-A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
-A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows that are copied at a time
-if BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
 LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 BYTES = 2  # of a value
-SHARED_BYTES = BYTES * STAGES * STAGE
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * STAGES * STAGE
 EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
-PANEL = BLOCK_K * ROW * BYTES  # 64 columns of a tile of B
+PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
 K_STEPS = BLOCK_K // MMA_K
 A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
-N_STEP = MMA_N // ROW * PANEL >> 4  # from one instruction's columns to the next one's
+N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
 ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
-
-
-@inlined
-def place(row, column, rows):
-    """Where in a tile of so many rows an element lies: panels of 64 columns, whose pieces of eight change places."""
-    panel, column = column // uint32(ROW), column % uint32(ROW)
-    return (panel * rows + row) * uint32(ROW) + (column ^ row % uint32(8) * uint32(HALVES))
 
 
 @lru_cache
 def specialise(full):
     """Build the kernel; `full` promises whole tiles and aligned rows, so that copies need no guards."""
-
-    @inlined
-    def copy_tiles(tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
-        """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
-        K, N = b.shape
-        thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(A_COLUMNS), thread % uint32(A_COLUMNS) * uint32(HALVES)
-        for i in range(0, BLOCK_M, A_ROWS):
-            at = start + place(row + uint32(i), column, uint32(BLOCK_M))
-            if full:
-                copy8_async(tiles, at, a, a_from + k0 + i * K)
-            else:
-                copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
-        row, column = thread // uint32(B_COLUMNS), thread % uint32(B_COLUMNS) * uint32(HALVES)
-        for i in range(0, BLOCK_K, B_ROWS):
-            at = start + uint32(A_SIZE) + place(row + uint32(i), column, uint32(BLOCK_K))
-            if full:
-                copy8_async(tiles, at, b, b_from + (k0 + i) * N)
-            else:
-                copy8_guarded(tiles, at, b, k0 + i + row, n0 + column, wide)
+    begin, copy_tiles = copying(BLOCK_M, BLOCK_N, BLOCK_K, THREADS, full)
 
     @jit(THREADS)
     @unroll
@@ -101,13 +67,12 @@ def specialise(full):
 
         # locate: what the thread copies, as flat offsets for k0 = 0
         thread = uint32(cuda.threadIdx.x)
-        a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
-        b_from = thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
+        a_from, b_from = begin(m0, n0, N, K)
 
         # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
         warpgroup = thread // uint32(128)
         a_at = hopper.descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
-        b_at = hopper.descriptor(tiles, A_SIZE, PANEL, EIGHT_ROWS)
+        b_at = hopper.descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
 
         for part in unrolled(PARTS):
             for j in range(PART):
@@ -146,9 +111,9 @@ def specialise(full):
 
         # store
         wait_group(0)
-        m = m0 + thread // uint32(32) * uint32(16)
+        m, n = m0 + thread // uint32(32) * uint32(16), n0
         for part in unrolled(PARTS):
-            hopper.store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+            hopper.store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
 
     return hgemm_wgmma
 

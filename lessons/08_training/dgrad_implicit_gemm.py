@@ -30,7 +30,8 @@ planning = importlib.import_module("lessons.08_training.helpers.dgrad_plan")
 taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
 
-TUNABLES, plan, shipped, workspace = planning.TUNABLES, planning.plan, planning.shipped, planning.workspace
+TUNABLES, plan, shipped = planning.TUNABLES, planning.plan, planning.shipped
+prepare, workspace = planning.prepare, planning.workspace
 
 
 @lru_cache
@@ -158,18 +159,6 @@ def specialise(
             store_row(dx, at, m < GEMM_M, n, GEMM_N, acc, int64(i), wide)
 
     return dgrad_implicit_gemm, THREADS
-
-
-def prepare(filt, problem, **tile):
-    """The filter as it is: new values need no new preparation. And what depends on the layer's shape alone:
-
-    the table, an entry for each tile of GEMM_K, what the kernel's `pixels` want, the blocks of rows, and the tile.
-    """
-    tile = {**shipped(problem), **tile}
-    table = taps.tap_table(problem, taps.all_taps(problem), tile["BLOCK_K"])
-    blocks_m = -(-problem.N * problem.D * problem.H * problem.W // tile["BLOCK_M"])
-    tiles_k = problem.T * problem.R * problem.S * -(-problem.K // tile["BLOCK_K"])
-    return filt, table, tiles_k, blocks_m, tile
 
 
 def launch(dy, prepared, dx, geometry, partials=None, pixels=taps.IN_ORDER, **tile):

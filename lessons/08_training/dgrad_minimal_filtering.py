@@ -7,11 +7,9 @@ New idea: minimal filtering (lesson 05) along both axes. Two neighbouring elemen
     product of its own: GEMM_M = patches of dx, GEMM_N = C channels, GEMM_K = K. A block does all 16 at once, and
     what becomes of dy never leaves shared memory (Lavin and Gray, "Fast Algorithms for Convolutional Neural
     Networks", 2016). Each of its four warps has a row of four products, multiplied as in gemm_tuned (lesson 04).
-    Four lanes bring a window, a row each, and take the other rows from one another. Two small blocks share a
-    multiprocessor: one works while the other begins or ends.
-    What becomes of the filter, a small kernel writes first: in training the filter is new at each step.
-    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, K at least 32; others go to
-    dgrad_strided.
+    Four lanes bring a window, a row each, and take the other rows from one another. What becomes of the filter, a
+    small kernel writes first: in training it is new at each step. For filters of 3 x 3 at a stride and dilation of 1,
+    C and K multiples of 4, K at least 32; others go to dgrad_strided.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.38 shared values in 0.09 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.08 global values. And 4 multiply-adds where the definition has 9.
 Run: python -m lessons.08_training dgrad_minimal_filtering
@@ -24,7 +22,7 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.toolkit import card
 from lessons.toolkit.grid import jit
-from lessons.toolkit.memory import VECTOR, aligned, copy4_async, load4_or_zero
+from lessons.toolkit.memory import VECTOR, aligned
 from lessons.toolkit.tiles import ceil_div, multiple, require_offsets
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
@@ -38,7 +36,7 @@ ALGORITHM = "F(2x2,3x3)"
 BLOCK_M, BLOCK_K = 16, 8  # patches, filters
 THREAD_M = 4
 THREADS = 32 * WINDOW  # a warp for each row of products
-BLOCKS_PER_SM = 2
+BLOCKS_PER_SM = 2  # one works while the other begins or ends
 PAD = VECTOR  # keeps the stores of a warp apart, and each row on a 16-byte boundary
 A_ROW = WINDOW * BLOCK_M + PAD  # a row of products, of one filter
 # Channels of a block, of a thread, and what follows the last row; -PAD is to do without that of the row, which keeps
@@ -48,46 +46,20 @@ BLOCK_N, THREAD_N, GAP = card.largest(
     TILES, lambda tile: 2 * 4 * BLOCK_K * (WINDOW * A_ROW + tile[2] + PRODUCTS * tile[0]), BLOCKS_PER_SM
 )
 A_STRIDE, B_STRIDE = WINDOW * A_ROW + GAP, PRODUCTS * BLOCK_N  # all products, of one filter
-A_SIZE, B_SIZE = BLOCK_K * A_STRIDE, BLOCK_K * B_STRIDE
-SIZE = A_SIZE + B_SIZE
+A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)  # of a tile of A, of a pair
 SHARED_BYTES = 2 * 4 * SIZE  # two pairs of tiles
-COPIES = B_SIZE // (THREADS * VECTOR)
 LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
-PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
     raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {THREAD_M=} {THREAD_N=}: must make a tile for the 32 lanes of a warp, "
-        f"{THREADS=} rows of windows, four filters of each, and room for the products in two pairs of tiles"
+        f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} {THREAD_M=} {THREAD_N=} must fill {THREADS=}, two pairs hold all products"
     )
 A_FRAG, B_FRAG, TILE = of.A_FRAG, of.B_FRAG, of.ACC
 ACC = WINDOW * TILE
+ask = filtering.asking(BLOCK_K, B_STRIDE, THREADS)  # its docstring says what a `source` is
 leave_products = filtering.leaving(of, BLOCK_M, THREAD_M, THREAD_N, OUT_ROW)
 store_patches = filtering.storing(BLOCK_M, BLOCK_N, OUT_ROW, THREADS)
-
-
-# A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
-# in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile
-# what becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`;
-# where in filters its copies begin, and where in a pair of tiles what is `copied` belongs
-
-
-@inlined
-@unroll
-def ask(source, here, tiles, start):
-    """The row of the next window to registers, the next filters on their way. The last pair is brought twice."""
-    dy, filters, window, at, inside, k, _, _, _, filters_at, copied = source
-    K, gemm_k = dy.shape[4], int64(here[0])
-    inside = inside if gemm_k + k < K else uint32(0)
-    for s in unrolled(WINDOW):
-        dy_at = uint32(uint32(at + gemm_k) + s * uint32(K))
-        load4_or_zero(window, s * VECTOR, dy, dy_at, inside & uint32(PLACE << s) != 0)
-    for turn in unrolled(COPIES):  # in memory they lie as in shared memory
-        piece = turn * THREADS * VECTOR
-        copy4_async(tiles, start + copied + piece, filters, filters_at + gemm_k * B_STRIDE + piece)
-    if gemm_k + BLOCK_K < K:
-        here[0] = uint32(gemm_k + BLOCK_K)
 
 
 @inlined
@@ -128,10 +100,9 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     tiles = cuda.shared.array(0, float32)
     here = cuda.local.array(1, uint32)  # the first filter of the next pair of tiles
     window = cuda.local.array(WINDOW * VECTOR, float32)
-    a_frag = cuda.local.array(A_FRAG, float32)
-    b_frag = cuda.local.array(B_FRAG, float32)
+    a_frag, b_frag = cuda.local.array(A_FRAG, float32), cuda.local.array(B_FRAG, float32)
     acc = cuda.local.array(ACC, float32)
-    N, _, P, Q, K = dy.shape
+    N, K = dy.shape[0], dy.shape[4]
     _, _, H, W, C = dx.shape
 
     # locate: the block; those of the same patches run together and share dy in L2
@@ -142,14 +113,8 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     thread = uint32(cuda.threadIdx.x)
     k, r, column = thread % LANES_K * VECTOR, thread // LANES_K % WINDOW, thread // (LANES_K * WINDOW)
     patches_h, patches_w = uint32((H + 1) // PATCH), uint32((W + 1) // PATCH)
-    patch = uint32(first_patch + column)
-    n, h, w = patch // (patches_h * patches_w), patch // patches_w % patches_h * PATCH, patch % patches_w * PATCH
-    p, q = int32(h + r) + int32(pad_h - TAPS + 1), int32(w) + int32(pad_w - TAPS + 1)
-    inside = uint32(0)
-    for s in range(WINDOW):
-        if int64(n) < N and p >= 0 and p < P and q + s >= 0 and q + s < Q:
-            inside |= uint32(PLACE) << uint32(s)
-    at = uint32(((int64(n) * P + p) * Q + q) * K + k)  # below zero it wraps, as do sums with it
+    patch = filtering.patch_at(uint32(first_patch + column), patches_h, patches_w)
+    at, inside = filtering.window_row(dy, patch, r, k, pad_h, pad_w)
     to = k * A_STRIDE + r * A_ROW + column
 
     # locate: the other row of its sums, as of_inputs has them, and the lane that brings it

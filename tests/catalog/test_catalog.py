@@ -196,7 +196,7 @@ def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
 def test_difference_leaves_out_what_the_new_step_imports_from_the_old():
     lines = list(sources.difference(catalog.find("dgrad_implicit_gemm"), catalog.find("dgrad_strided")))
     assert not any(line.startswith("- def plan(") for line in lines)  # in use as it is
-    assert any(line.startswith("- ") and "table = taps.tap_table(" in line for line in lines)  # replaced
+    assert any(line.startswith("- ") and "= specialise(pixels, " in line for line in lines)  # replaced
     assert sum(line[0] in "+-" for line in lines) < 150
     lines = list(sources.difference(catalog.find("hgemm_tma"), catalog.find("hgemm_specialised")))
     assert "-     arrived = hopper.barrier_array(STAGES)" in lines  # of the kernel, which has the step's name

@@ -234,7 +234,7 @@ SWIZZLED = "(right ^ row % uint32(8))"
     [
         ("s * FRAG", "0 * FRAG", "wgmma-order"),
         (SYNC, "", "race"),
-        ("CLUSTER * CONSUMERS * 4", "CLUSTER * CONSUMERS", "mbarrier"),
+        ("STAGES, CONSUMERS * 4", "STAGES, CONSUMERS", "mbarrier"),
         (SWIZZLED, "right", ""),
         ("b_k, BLOCK_N)\n", "b_k, BLOCK_N)\n        frag[s * FRAG] = frag[0]\n", "wgmma-order"),
     ],

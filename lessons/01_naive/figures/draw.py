@@ -80,11 +80,8 @@ def coalescing():
         if len(used) > rows:
             label(axis, SECTOR_FLOATS / 2, rows + 0.5, f"... and {len(used) - rows} more", size=9, color=MUTED)
         frame(axis, (-0.2, SECTOR_FLOATS + 0.2), (rows + 2.4, -0.6), equal=False)
-    figure.text(
-        0.5, 0.01, "A line is a sector of 8 floats. Blue: wanted. Orange: fetched for nothing. White: not fetched.",
-        ha="center", fontsize=9.5, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.05, 1, 0.95))
+    note = "A line is a sector of 8 floats. Blue: wanted. Orange: fetched for nothing. White: not fetched."
+    canvas.footnote(figure, note, 0.05)
     return figure
 
 
@@ -136,9 +133,7 @@ def requests():
             fontsize=8.5,
         )  # fmt: skip
     note = "Above: the sectors fetched, 8 floats each. Blue: wanted by a lane. Orange: fetched for nothing."
-    figure.text(0.5, 0.01, note, ha="center", fontsize=9, color=MUTED)
-    engine = figure.get_layout_engine()
-    engine.set(rect=(0, 0.05, 1, 0.95))
+    canvas.footnote(figure, note, 0.05, size=9)
     return figure
 
 

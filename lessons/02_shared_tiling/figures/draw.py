@@ -227,11 +227,8 @@ def thin():
             size=10.5, loc="left",
         )  # fmt: skip
         frame(axes, (-1, 310), (rows + 1, -1))
-    figure.text(
-        0.5, 0.015, f"A square is a tile of {tile} × {tile}. Blue: F. Orange: multiplied with zero.", ha="center",
-        fontsize=9.5, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.1, 1, 0.9))
+    note = f"A square is a tile of {tile} × {tile}. Blue: F. Orange: multiplied with zero."
+    canvas.footnote(figure, note, 0.1, y=0.015)
     return figure
 
 

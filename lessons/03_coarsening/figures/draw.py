@@ -153,11 +153,11 @@ def alignment():
         fits = "every row starts on a boundary" if columns % VECTOR == 0 else "row 1 starts in the middle of a vector"
         titled(axes, f"N = {columns}: {fits}")
         frame(axes, (-0.2, 8.2), (3.1, -0.3), equal=False)
-    figure.text(
-        0.5, 0.015, "Elements row,column as they follow each other in memory; thick lines: 16-byte boundaries.\n"
-        "Green: may be read as a 128-bit vector. Orange: one by one.", ha="center", fontsize=9.5, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.14, 1, 0.86))
+    note = (
+        "Elements row,column as they follow each other in memory; thick lines: 16-byte boundaries.\n"
+        "Green: may be read as a 128-bit vector. Orange: one by one."
+    )
+    canvas.footnote(figure, note, 0.14, y=0.015)
     return figure
 
 

@@ -8,6 +8,8 @@ Loads per FMA: as gemm_double_buffered.
 Run: python -m lessons.04_register_blocking gemm_double_buffered_async
 """
 
+import importlib
+
 from numba import cuda, float32, uint32
 
 from lessons.toolkit.grid import jit, row_slices
@@ -23,40 +25,16 @@ from lessons.toolkit.memory import (
 )
 from lessons.toolkit.unroll import inlined
 
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 8
-THREAD_M, THREAD_N = 8, 8
-LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
-BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {
-    "BLOCK_M": (64, 128),
-    "BLOCK_N": (64, 128),
-    "BLOCK_K": (8, 16),
-    "THREAD_M": (4, 8),
-    "THREAD_N": (4, 8),
-    "BLOCKS_PER_SM": (1, 2),
-}
-
-WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
-if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_M % VECTOR or THREAD_N % VECTOR:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {THREAD_M=} {THREAD_N=} of 4")
-WARPS_N = BLOCK_N // WARP_N
-THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-A_COLUMNS, B_COLUMNS = BLOCK_K // VECTOR, BLOCK_N // VECTOR  # 128-bit pieces in a row of the tile
-A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows staged at a time
-if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-PAD = VECTOR  # keeps the transposed stores apart, and each row on a 16-byte boundary
-A_STRIDE, B_STRIDE = BLOCK_M + PAD, BLOCK_N
-A_SIZE, B_SIZE = BLOCK_K * A_STRIDE, BLOCK_K * B_STRIDE
-A_BOTH, B_BOTH = 2 * A_SIZE, 2 * B_SIZE
-SHARED_BYTES = 49152  # what a block may have
-if 4 * (A_BOTH + B_BOTH) > SHARED_BYTES:
-    raise ValueError(f"{BLOCK_K=}: the tiles take {4 * (A_BOTH + B_BOTH)} bytes, a block has {SHARED_BYTES}")
+step = importlib.import_module("lessons.04_register_blocking.gemm_double_buffered")
+BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N = step.BLOCK_M, step.BLOCK_N, step.BLOCK_K, step.THREAD_M, step.THREAD_N
+WARP_M, WARP_N, WARPS_N, LANES_M, LANES_N = step.WARP_M, step.WARP_N, step.WARPS_N, step.LANES_M, step.LANES_N
+A_STRIDE, B_STRIDE, A_SIZE, B_SIZE = step.A_STRIDE, step.B_STRIDE, step.A_SIZE, step.B_SIZE
+A_BOTH, B_BOTH, B_COLUMNS, B_ROWS, ACC = step.A_BOTH, step.B_BOTH, step.B_COLUMNS, step.B_ROWS, step.ACC
+THREADS, BLOCKS_PER_SM = step.THREADS, step.BLOCKS_PER_SM
 COPY_K = BLOCK_K  # with 8 k by 4 m per warp, the transposed copies of A meet all banks once
 COPY_M = THREADS // COPY_K
 if BLOCK_M % COPY_M:
     raise ValueError(f"{BLOCK_M=} must be a multiple of {COPY_M=}")
-ACC = THREAD_M * THREAD_N
 
 
 @inlined

@@ -248,12 +248,10 @@ def block_order():
             titled(axes, f"{size}, GROUP_M = {group}", size=10.5)
             label(axes, count / 2, 1.07 * count, f"{len(rows)} strips of A, {len(columns)} of B", size=9.5)
             frame(axes, (-0.15 * count, 1.02 * count), (1.12 * count, -0.15 * count))
-    figure.text(
-        0.5, 0.01,
-        f"Green: the first {resident} blocks of C. They read the strips of A (blue, left) and of B (orange, above).",
-        ha="center", fontsize=9.5, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.96))
+    note = (
+        f"Green: the first {resident} blocks of C. They read the strips of A (blue, left) and of B (orange, above)."
+    )
+    canvas.footnote(figure, note, 0.04)
     return figure
 
 
@@ -391,12 +389,8 @@ def bank_map():
         below.set_xlabel("bank")
         for axis in (above, below):
             axis.tick_params(labelsize=8.5)
-    figure.text(
-        0.5, 0.005, "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
-        fontsize=9, color=MUTED,
-    )  # fmt: skip
-    engine = figure.get_layout_engine()
-    engine.set(rect=(0, 0.03, 1, 0.97))
+    note = "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding."
+    canvas.footnote(figure, note, 0.03, y=0.005, size=9)
     axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
     axes[1, 0].set_ylabel(f"{array} in memory, 32 floats a line", fontsize=9.5)
     return figure

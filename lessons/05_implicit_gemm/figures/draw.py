@@ -363,13 +363,11 @@ def masks():
         verdict = "not 0: outside" if any(both) else "0: copy x"
         label(axes, left + 3.5, height + pad + 5.95, verdict, size=9.5, weight="bold")
         frame(axes, (-pad - 1.4, width + pad + 0.6), (height + pad + 6.8, -pad - 0.3))
-    figure.text(
-        0.5, 0.02,
+    note = (
         f"A bit of the mask is 1 where that t, r or s falls outside. A tap, here ({tap_r}, {tap_s}), has one bit for "
-        "each of its three.\nBit 0 stands on the right.",
-        ha="center", fontsize=9.5, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.09, 1, 0.91))
+        "each of its three.\nBit 0 stands on the right."
+    )
+    canvas.footnote(figure, note, 0.09, y=0.02)
     return figure
 
 

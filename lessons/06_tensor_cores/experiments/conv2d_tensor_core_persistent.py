@@ -14,7 +14,6 @@ Run: python -m lessons.06_tensor_cores conv2d_tensor_core_persistent
 import importlib
 from functools import lru_cache
 
-import numpy as np
 from numba import cuda, float32, int64, uint32
 
 from lessons.toolkit import card
@@ -172,21 +171,11 @@ def specialise(H, W, K, R, S, TILES, GROUPS, TURN, FLOATS, wide, paired):
 
 
 def prepare(filt, problem):
-    """The taps at each shift, rounded to TF32, in the order in which lanes read them, by group of warps."""
     K, C, R, S = filt.shape
     constants = plan(problem.H, problem.W, K, R, S) if C == 1 else None
     if constants is None:
         return step.prepare(filt, problem)
-    GROUPS, TILES = constants["GROUPS"], constants["TILES"]
-    taps = step.rounded(filt.copy_to_host().reshape(K, R, S))
-    shifted = np.zeros((GROUPS * TILES * PAIR, SHIFT, R, MMA_K), np.float32)
-    for shift in range(SHIFT):
-        shifted[:K, shift, :, shift : shift + S] = taps
-    # lane 4 * group + member holds k = member and member + 4 of column `group`
-    lanes = shifted.reshape(GROUPS, TILES, MMA_N, R, 2, 4).transpose(0, 2, 5, 3, 1, 4).reshape(GROUPS, 32, -1)
-    packed = np.zeros((GROUPS, 32, multiple(lanes.shape[-1], VECTOR)), np.float32)
-    packed[..., : lanes.shape[-1]] = lanes
-    return cuda.to_device(np.ascontiguousarray(packed.reshape(GROUPS, 32, -1, VECTOR).swapaxes(1, 2)).reshape(-1))
+    return step.packed(filt, SHIFT, 1, constants["TILES"], constants["GROUPS"])
 
 
 def launch(x, packed, y):

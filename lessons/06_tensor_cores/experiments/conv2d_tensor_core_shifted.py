@@ -169,13 +169,9 @@ def specialise(H, W, K, R, S, SHIFT, K_STEPS, TILES, GROUPS, WARPS, ROWS, FLOATS
     return conv2d_tensor_core_shifted, THREADS
 
 
-def prepare(filt, problem):
+def packed(filt, SHIFT, K_STEPS, TILES, GROUPS):
     """The taps at each shift, rounded to TF32, in the order in which lanes read them, by group of warps."""
-    K, C, R, S = filt.shape
-    constants = plan(problem.H, problem.W, K, R, S) if C == 1 else None
-    if constants is None:
-        return step.prepare(filt, problem)
-    SHIFT, K_STEPS, TILES, GROUPS = (constants[name] for name in ("SHIFT", "K_STEPS", "TILES", "GROUPS"))
+    K, _, R, S = filt.shape
     taps = rounded(filt.copy_to_host().reshape(K, R, S))
     shifted = np.zeros((GROUPS * TILES * MMA_N // SHIFT, SHIFT, R, K_STEPS * MMA_K), np.float32)
     for shift in range(SHIFT):
@@ -183,9 +179,17 @@ def prepare(filt, problem):
     # lane 4 * group + member holds k = member and member + 4 of column `group`
     columns = shifted.reshape(GROUPS, TILES, MMA_N, R, K_STEPS, 2, 4).transpose(0, 2, 6, 4, 3, 1, 5)
     lanes = columns.reshape(GROUPS, 32, K_STEPS * R * TILES * 2)
-    packed = np.zeros((GROUPS, 32, multiple(lanes.shape[-1], VECTOR)), np.float32)
-    packed[..., : lanes.shape[-1]] = lanes
-    return cuda.to_device(np.ascontiguousarray(packed.reshape(GROUPS, 32, -1, VECTOR).swapaxes(1, 2)).reshape(-1))
+    whole = np.zeros((GROUPS, 32, multiple(lanes.shape[-1], VECTOR)), np.float32)
+    whole[..., : lanes.shape[-1]] = lanes
+    return cuda.to_device(np.ascontiguousarray(whole.reshape(GROUPS, 32, -1, VECTOR).swapaxes(1, 2)).reshape(-1))
+
+
+def prepare(filt, problem):
+    K, C, R, S = filt.shape
+    constants = plan(problem.H, problem.W, K, R, S) if C == 1 else None
+    if constants is None:
+        return step.prepare(filt, problem)
+    return packed(filt, *(constants[name] for name in ("SHIFT", "K_STEPS", "TILES", "GROUPS")))
 
 
 def launch(x, packed, y):

@@ -154,13 +154,11 @@ def rows_in_banks():
         titled(axes, f"{name}: {access.moved // access.requests} wavefronts")
         label(axes, BANKS / 2, -0.5, "bank 0 … 31", size=8.5, color=MUTED)
         frame(axes, (-4.4, BANKS + 0.4), (SIDE + 0.3, -1.0), equal=False)
-    figure.text(
-        0.5, 0.01,
+    note = (
         "A cell: 16 bytes, eight values, four banks. Its number: which piece of the row was copied there. Coloured: "
-        "what the first\nof an ldmatrix's four matrices reads, piece 0 of eight rows. Above: wavefronts of all four.",
-        ha="center", fontsize=9, color=MUTED,
-    )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.1, 1, 0.9))
+        "what the first\nof an ldmatrix's four matrices reads, piece 0 of eight rows. Above: wavefronts of all four."
+    )
+    canvas.footnote(figure, note, 0.1, size=9)
     return figure
 
 

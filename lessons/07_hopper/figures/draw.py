@@ -32,7 +32,7 @@ def draw(folder: Path) -> list[Path]:
 def _operands():
     """The descriptors of the first tiles of hgemm_wgmma."""
     a = layouts.encoded(0, 0, wgmma.EIGHT_ROWS)
-    return int(a), int(layouts.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.PANEL, wgmma.EIGHT_ROWS))
+    return int(a), int(layouts.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.BYTES * wgmma.PANEL, wgmma.EIGHT_ROWS))
 
 
 def descriptor():

@@ -14,29 +14,8 @@ from functools import lru_cache
 
 from numba import cuda, float32, int32, uint32, uint64
 
+from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit, multiprocessors
-from lessons.toolkit.hopper import (
-    barrier_array,
-    barrier_arrive,
-    barrier_expect,
-    barrier_init,
-    barrier_wait,
-    descriptor,
-    fence_async,
-    give_registers,
-    half_tiles,
-    publish_barriers,
-    take_registers,
-    tma_commit,
-    tma_load2,
-    tma_load_im2col,
-    tma_store2,
-    tma_wait_read,
-    wgmma_commit,
-    wgmma_f16,
-    wgmma_fence,
-    wgmma_wait,
-)
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.mma import to_half
 from lessons.toolkit.tiles import ceil_div, multiple
@@ -109,11 +88,11 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     @inlined
     def stay(tiles, filt_map, bars, steps, C):
         """Ask for all filters, in the order in which they are multiplied."""
-        barrier_expect(bars, 0, F_BYTES)
+        hopper.barrier_expect(bars, 0, F_BYTES)
         at, column, c = uint32(STAYING), int32(0), int32(0)
         for _ in range(steps):
             for s in range(S):
-                tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
+                hopper.tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
                 at += uint32(F_SIZE)
             c += int32(BLOCK_K)
             if c >= C:
@@ -138,9 +117,9 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
     @jit(THREADS)
     @unroll
     def hconv3d_few_filters(x_map, filt_map, y_map, lines, filters, outputs, geometry):
-        tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
-        filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
-        stayed, yours = barrier_array(1), barrier_array(TEAMS)
+        tiles = hopper.half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        filled, emptied = hopper.barrier_array(STAGES), hopper.barrier_array(STAGES)
+        stayed, yours = hopper.barrier_array(1), hopper.barrier_array(TEAMS)
         acc = cuda.local.array(ACC, float32)
         T, R, C = int32(filters[0]), int32(filters[1]), int32(filters[2])
         turns = (int32(lines) - int32(1)) // int32(LINES) + int32(1)
@@ -149,18 +128,16 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
         team = thread // uint32(128)
         first, blocks = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
         if thread == 0:
-            for s in range(STAGES):
-                barrier_init(filled, s, 1)
-                barrier_init(emptied, s, 1)
-            barrier_init(stayed, 0, 1)
+            hopper.open_stages(filled, emptied, STAGES, 1)
+            hopper.barrier_init(stayed, 0, 1)
             for s in range(TEAMS):
-                barrier_init(yours, s, 1)
-            publish_barriers()
+                hopper.barrier_init(yours, s, 1)
+            hopper.publish_barriers()
         cuda.syncthreads()
 
         if team == uint32(TEAMS):
             # stage: one thread, whenever a stage is empty
-            give_registers(FEW)
+            hopper.give_registers(FEW)
             if thread == uint32(TEAMS * 128):
                 O, P = int32(outputs[0]), int32(outputs[1])
                 count = uint32(0)  # of stages so far
@@ -173,9 +150,9 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
                     t, r, c = int32(0), int32(0), int32(0)
                     for _ in range(steps):
                         stage = uint32(count % uint32(STAGES))
-                        barrier_wait(emptied, stage, (count // uint32(STAGES) + uint32(1)) % uint32(2))
-                        barrier_expect(filled, stage, X_BYTES)
-                        tma_load_im2col(
+                        hopper.barrier_wait(emptied, stage, (count // uint32(STAGES) + uint32(1)) % uint32(2))
+                        hopper.barrier_expect(filled, stage, X_BYTES)
+                        hopper.tma_load_im2col(
                             tiles, stage * uint32(X_SIZE), x_map, filled, stage, n, d, h, -int32(geometry.pad_w), c,
                             t * int32(geometry.dilation_d), r * int32(geometry.dilation_h), 0,
                         )  # fmt: skip
@@ -186,59 +163,59 @@ def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
                             if r == R:
                                 r, t = int32(0), t + int32(1)
         else:
-            take_registers(MANY)
+            hopper.take_registers(MANY)
             # locate: the first tiles, and where the warp's results leave
-            x_at, f_at = descriptor(tiles, 0, 0, EIGHT_ROWS), descriptor(tiles, STAYING, 0, EIGHT_ROWS)
+            x_at, f_at = hopper.descriptor(tiles, 0, 0, EIGHT_ROWS), hopper.descriptor(tiles, STAYING, 0, EIGHT_ROWS)
             warp, lane, leads = thread // uint32(32), thread % uint32(32), thread % uint32(128) == 0
             row = int32(warp % uint32(4) * uint32(WARP_M))
             own = uint32(LEAVING) + warp * uint32(SLAB)
             count = uint32(team * uint32(steps))  # of stages so far; those of the other team are passed over
             turn = uint32(team == 0)  # parity of the team's next turn; the first team's first one has come
-            barrier_wait(stayed, 0, 0)
+            hopper.barrier_wait(stayed, 0, 0)
             for tile in range(first + int32(team) * blocks, turns, int32(TEAMS) * blocks):
                 for j in unrolled(QUADS):
                     for e in range(4):
                         acc[4 * j + e] = float32(0.0)
-                barrier_wait(yours, team, turn)  # a phase after the next of `filled` would pass for the one before
+                hopper.barrier_wait(yours, team, turn)  # of `filled`, the phase after the next looks like the last
                 turn ^= uint32(1)
                 for step in range(steps):
                     stage = uint32(count % uint32(STAGES))
-                    barrier_wait(filled, stage, count // uint32(STAGES) % uint32(2))
+                    hopper.barrier_wait(filled, stage, count // uint32(STAGES) % uint32(2))
 
                     # multiply: started here; the ones before have ended, and their stage may be filled again
                     x = x_at + uint64(stage * uint32(X_STAGE))
                     f = f_at + uint64(uint32(step) * uint32(S * F_TAP))
-                    wgmma_fence()
+                    hopper.wgmma_fence()
                     for s in unrolled(S):
                         for k in unrolled(K_STEPS):
                             at_f, at_x = f + uint64(s * F_TAP + k * STEP), x + uint64(s * X_TAP + k * STEP)
-                            wgmma_f16(acc, 0, tiles, at_f, at_x, MMA_N)
-                    wgmma_commit()
-                    wgmma_wait(1)
+                            hopper.wgmma_f16(acc, 0, tiles, at_f, at_x, MMA_N)
+                    hopper.wgmma_commit()
+                    hopper.wgmma_wait(1)
                     if leads and step > 0:
-                        barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
+                        hopper.barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
                     count = uint32(count + uint32(1))
                 if leads:
-                    barrier_arrive(yours, (team + uint32(1)) % uint32(TEAMS))
-                wgmma_wait(0)
+                    hopper.barrier_arrive(yours, (team + uint32(1)) % uint32(TEAMS))
+                hopper.wgmma_wait(0)
                 if leads:
-                    barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
+                    hopper.barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
                 count = uint32(count + uint32(TEAMS - 1) * uint32(steps))
 
                 # store
                 if lane == 0:
-                    tma_wait_read(0)  # what lay here has left
+                    hopper.tma_wait_read(0)  # what lay here has left
                 cuda.syncwarp()
                 leave(tiles, own, acc)
-                fence_async()
+                hopper.fence_async()
                 cuda.syncwarp()
                 if lane == 0:
                     for i in range(LINES):
                         line = tile * int32(LINES) + int32(i)
-                        tma_store2(y_map, line * int32(Q), row, tiles, own + uint32(i * KEPT * WARP_M))
-                    tma_commit()
+                        hopper.tma_store2(y_map, line * int32(Q), row, tiles, own + uint32(i * KEPT * WARP_M))
+                    hopper.tma_commit()
             if lane == 0:
-                tma_wait_read(0)
+                hopper.tma_wait_read(0)
 
     return hconv3d_few_filters, SHARED_BYTES, LOADED
 

@@ -1,4 +1,4 @@
-"""dgrad_implicit_gemm: which tile for which layer."""
+"""dgrad_implicit_gemm: which tile for which layer, and what is worked out before a launch."""
 
 import importlib
 from functools import lru_cache
@@ -6,6 +6,7 @@ from functools import lru_cache
 from lessons.toolkit.grid import partials_for
 
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
+taps = importlib.import_module("lessons.08_training.helpers.meeting_taps")
 
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
 # 65536 / threads / BLOCKS_PER_SM registers
@@ -35,3 +36,15 @@ def shipped(problem):
 
 
 workspace = partials_for(shipped)
+
+
+def prepare(filt, problem, **tile):
+    """The filter as it is: new values need no new preparation. And what depends on the layer's shape alone:
+
+    the table, an entry for each tile of GEMM_K, what the kernel's `pixels` want, the blocks of rows, and the tile.
+    """
+    tile = {**shipped(problem), **tile}
+    table = taps.tap_table(problem, taps.all_taps(problem), tile["BLOCK_K"])
+    blocks_m = -(-problem.N * problem.D * problem.H * problem.W // tile["BLOCK_M"])
+    tiles_k = problem.T * problem.R * problem.S * -(-problem.K // tile["BLOCK_K"])
+    return filt, table, tiles_k, blocks_m, tile

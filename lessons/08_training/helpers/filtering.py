@@ -14,9 +14,9 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 201
 from functools import lru_cache
 from importlib import import_module
 
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, int32, int64, uint32
 
-from lessons.toolkit.memory import VECTOR, load4, store4
+from lessons.toolkit.memory import VECTOR, copy4_async, load4, load4_or_zero, store4
 from lessons.toolkit.pasted import pasted
 from lessons.toolkit.tiles import ceil_div
 from lessons.toolkit.unroll import inlined, unroll, unrolled
@@ -29,6 +29,7 @@ PRODUCTS = WINDOW * WINDOW
 LEAST_SUM = 64  # outputs in a sum of wgrad
 FILTERS = 4  # that a block transforms
 LEAST_FILTERS = 32  # in a sum of dgrad
+PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 
 
 def fits(problem, terms, least):
@@ -94,6 +95,54 @@ def first_of_lane():
     return (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % LANES_N * VECTOR
 
 
+@pasted
+def patch_at(number, patches_h, patches_w):
+    """The image of patch `number`, and the row and column of its first element."""
+    return number // (patches_h * patches_w), number // patches_w % patches_h * PATCH, number % patches_w * PATCH
+
+
+@pasted
+def window_row(dy, patch, r, k, pad_h, pad_w):
+    """Where in dy row r of a patch's window begins, at filter k; and a bit for each pixel of it that lies inside."""
+    N, _, P, Q, K = dy.shape
+    n, h, w = patch
+    p, q = int32(h + r) + int32(pad_h - TAPS + 1), int32(w) + int32(pad_w - TAPS + 1)
+    inside = uint32(0)
+    for s in range(WINDOW):
+        if int64(n) < N and p >= 0 and p < P and q + s >= 0 and q + s < Q:
+            inside |= uint32(PLACE) << uint32(s)
+    return uint32(((int64(n) * P + p) * Q + q) * K + k), inside  # below zero it wraps, as do sums with it
+
+
+def asking(BLOCK_K, B_STRIDE, THREADS):
+    """Build the device function that asks for the next pair of tiles, of BLOCK_K filters.
+
+    A `source` is what a thread brings, and where to: its `window`, a row of four filters' windows in registers; where
+    in dy that begins (`at`), a bit for each pixel (`inside`), the first of the four filters (`k`); where in a_tile
+    what becomes of it belongs (`to`), the lane that brings the other row of its sums (`partner`), with which `sign`;
+    where in filters its copies begin, and where in a pair of tiles what is `copied` belongs.
+    """
+    COPIES = BLOCK_K * B_STRIDE // (THREADS * VECTOR)
+
+    @inlined
+    @unroll
+    def ask(source, here, tiles, start):
+        """The row of the next window to registers, the next filters on their way. The last pair is brought twice."""
+        dy, filters, window, at, inside, k, _, _, _, filters_at, copied = source
+        K, gemm_k = dy.shape[4], int64(here[0])
+        inside = inside if gemm_k + k < K else uint32(0)
+        for s in unrolled(WINDOW):
+            dy_at = uint32(uint32(at + gemm_k) + s * uint32(K))
+            load4_or_zero(window, s * VECTOR, dy, dy_at, inside & uint32(PLACE << s) != 0)
+        for turn in unrolled(COPIES):  # in memory they lie as in shared memory
+            piece = turn * THREADS * VECTOR
+            copy4_async(tiles, start + copied + piece, filters, filters_at + gemm_k * B_STRIDE + piece)
+        if gemm_k + BLOCK_K < K:
+            here[0] = uint32(gemm_k + BLOCK_K)
+
+    return ask
+
+
 def leaving(of, BLOCK_M, THREAD_M, THREAD_N, ROW):
     """Build the device function that leaves a warp's row of products in shared memory, ROW values for each patch."""
     row_of, TILE = of.row_of, of.ACC
@@ -126,8 +175,7 @@ def storing(BLOCK_M, BLOCK_N, ROW, THREADS):
         _, _, H, W, C = dx.shape
         thread = uint32(cuda.threadIdx.x)
         column = thread // (COLUMNS // VECTOR)
-        patch = uint32(first_patch + column)
-        n, h, w = patch // (patches_h * patches_w), patch // patches_w % patches_h * PATCH, patch % patches_w * PATCH
+        n, h, w = patch_at(uint32(first_patch + column), patches_h, patches_w)
         for turn in range(ROUNDS):
             channel = turn * COLUMNS + thread % (COLUMNS // VECTOR) * VECTOR
             for i in unrolled(PRODUCTS):
