@@ -123,18 +123,18 @@ def test_what_is_not_for_few_filters_is_left_to_the_others(changes):
     assert planned(conv("hconv3d", **changes)) is None
 
 
-RELEASED = "                wgmma_wait(0)\n                if leads"
-LEFT = "                    tma_wait_read(0)  # what lay here has left\n"
+RELEASED = "                hopper.wgmma_wait(0)\n                if leads"
+LEFT = "                    hopper.tma_wait_read(0)  # what lay here has left\n"
 
 
 FEW_WRONG = (
     ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
     ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
     ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
-    ("                fence_async()\n", ""),
-    ("                barrier_wait(yours, team, turn)  #", "                #"),
-    (LEFT, LEFT.replace("tma_wait_read(0)", "pass")),
-    (RELEASED, RELEASED.replace("wgmma_wait(0)", "pass")),
+    ("                hopper.fence_async()\n", ""),
+    ("                hopper.barrier_wait(yours, team, turn)  #", "                #"),
+    (LEFT, LEFT.replace("hopper.tma_wait_read(0)", "pass")),
+    (RELEASED, RELEASED.replace("hopper.wgmma_wait(0)", "pass")),
 )
 
 
