@@ -23,18 +23,15 @@ from common.commands import (
     edits,
     exercising,
     inspecting,
-    lessons,
     pictures,
-    scripts,
     steps,
-    times,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench, times)  # a learner's first
+_COMMANDS = (exercising, steps, inspecting, edits, pictures, bench)  # a learner's first
 _PLAYED = f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
@@ -63,7 +60,7 @@ def lesson_main(
         options = own[words[0]]().parse_args(words[1:])
         command, options.command = options.command, lambda given: _with_gpu(command, given)
     else:
-        options = lessons.parser(lesson, tuple(own or ())).parse_args(words)
+        options = steps.parser(lesson, tuple(own or ())).parse_args(words)
     return _guarded(options)
 
 

@@ -3,16 +3,12 @@
 Module by module:
 
     arguments     options that several commands share; which steps, presets and shapes were named
-    console       what is said: lines, complaints, progress
-    verdicts      outcomes and traces on the terminal, and exit codes
-    steps         list, check, diff, all, ship
-    bench         bench: what a record lacks is measured
+    console       what is said: lines, complaints, progress, outcomes and traces; exit codes
+    steps         list, check, diff, all, ship; a lesson: run, watched, explained
+    bench         bench, time, sweep: what is measured on the GPU
     parts         what a record holds beside times, and how that is measured
-    times         time, sweep
-    inspecting    inspect, trace
+    inspecting    inspect, trace; run: a program of anybody's, in the tracer
     edits         history, restore, reset; a run of an edited step, again at every save
-    scripts       run: a program of anybody's, in the tracer
     exercising    grade, hint
     pictures      charts, book
-    lessons       a lesson: run, watched, explained
 """

@@ -1,7 +1,8 @@
-"""The command ``bench``, which measures what this GPU's record lacks or has of older code.
+"""The commands that measure on the GPU: ``bench`` what its record lacks or has of older code, ``time``, and
+``sweep``, which times a step with other tile constants.
 
-A record has rows, times of steps and libraries, and parts beside these. ``bench`` may be interrupted at any time:
-what is measured is kept as it comes, and the next run goes on with the rest.
+A record has rows, times of steps and libraries, and parts beside these. ``bench`` and ``sweep`` may be interrupted at
+any time: what is measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.check import run
-from common.commands import arguments, console, verdicts
+from common.commands import arguments, console, edits
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.commands.parts import PARTS, Part, named
 from common.records import current, records
+from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.run import messages
-from common.run.messages import Outcome
+from common.run.messages import Outcome, StepResult, Tile
 from common.timing import ceilings, measuring, peers, timing, tools
 from common.trace.state import TraceError
 
@@ -42,6 +45,17 @@ def commands(known: arguments.Commands) -> None:
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
     sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
+    arguments.takes_record(sub)
+
+    sub = known.add("time", _time, "time steps on the GPU")
+    arguments.takes_steps(sub)
+    arguments.takes_preset(sub, "one per ladder")
+
+    sub = known.add("sweep", _sweep, "time a step with other tile constants; an interrupted sweep is continued")
+    sub.add_argument("step", metavar="STEP")
+    arguments.takes_preset(sub, "the ladder's")
+    text = "sweep these constants only; the others stay as shipped"
+    sub.add_argument("--values", metavar='"NAME=1,2 ..."', help=text)
     arguments.takes_record(sub)
 
 
@@ -146,7 +160,7 @@ class Bench:
         run.compile_ahead(pairs, compiling)
         found = measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)
         with closing(found):
-            for kind, one in console.progress("time", found, names, verdicts.measured_line):
+            for kind, one in console.progress("time", found, names, console.measured_line):
                 self._keep(kind, one, key)
                 if kind == "step":
                     self.outcomes.append(one)
@@ -154,10 +168,10 @@ class Bench:
         if rates is not None:
             said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
             say.print(f"{escape(self._gpu.name)}: {said}")
-            verdicts.print_times(self.outcomes, rates, self._gpu.name)
+            console.print_times(self.outcomes, rates, self._gpu.name)
         if self._libraries:
             console.say_libraries()
-        return verdicts.exit_code(self.outcomes, asked=False)
+        return console.exit_code(self.outcomes, asked=False)
 
     def _keep(self, kind: str, found: Any, key: str) -> None:
         """Write what came of one measurement, or note why nothing did."""
@@ -174,3 +188,71 @@ class Bench:
                 records.record_peers(self._record, key, preset, result)
             if result.message:
                 self.failed[f"the library {preset}"] = result.message
+
+
+# --- single steps ---
+
+
+def _time(options: argparse.Namespace) -> int:
+    device.require_gpu("timing")
+    steps = arguments.chosen(options)
+    pairs = arguments.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    gpu, rates = measuring.measure_device()
+    edits.keep([] if options.file else steps)
+    times = measuring.time_steps(pairs, options.file)
+    outcomes = measuring.latest(console.progress("time", times, pairs, console.timed_line, options.json))
+    if options.json:
+        results = [_timed_json(outcome, rates) for outcome in outcomes]
+        found = {"gpu": gpu, "slug": gpu.slug, "ceilings": rates, "results": results}
+        console.print_json(found)
+    else:
+        console.print_times(outcomes, rates, gpu.name)
+    return console.exit_code(outcomes, asked=True)
+
+
+def _timed_json(outcome: Outcome, rates: ceilings.Ceilings) -> dict[str, object]:
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.told()}
+    if outcome.status == "right":
+        figures = records.derive(outcome.problem, outcome.time.median_ms, rates, outcome.step.precision)
+        if figures:
+            entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
+    return entry
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
+    problems.preset(preset, step.ladder)
+    device.require_gpu("a sweep")
+    found = measuring.tunables(step, preset)
+    record, key = arguments.open_record(options.record)
+    old = record.sweep(preset, step.name)
+    holds = current.sweep(record, preset, step.name)
+    points = old.points if old and holds else []
+    done = [point.tile for point in points]
+    values = measuring.narrowed(found.tunables, found.shipped, options.values)
+    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
+    say = console.say()
+    if old and not holds:
+        say.print("the recorded sweep was measured on an older version of the file: all of it is measured anew")
+    if points:
+        say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
+    for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
+        point = Point(tile=tile, status=result.status)
+        if result.status == "right":
+            point.median_ms = result.time.median_ms
+        else:
+            point.reason = result.message or "; ".join(one.message for one in result.findings)
+        points.append(point)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
+        record.keep("sweeps", preset, {step.name: entry}, key)
+    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
+    return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+def _swept_line(point: tuple[Tile, StepResult]) -> str:
+    """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
+    tile, result = point
+    words = " ".join(f"{name}={value}" for name, value in tile.items())
+    found = f"{result.time.median_ms:.4g} ms" if result.timing is not None else result.status.replace("_", " ")
+    return f"{words}: {found}"

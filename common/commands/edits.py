@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.catalog.catalog import Step
-from common.commands import arguments, console, verdicts
+from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, words
 from common.run import isolate
@@ -139,9 +139,9 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
                 for line in printed:
                     say.print(line, soft_wrap=True, highlight=False)
             if stage.failed:
-                verdicts.print_complaints(stage.failed)
+                console.print_complaints(stage.failed)
                 say.print(f"[dim]{stage.seconds:.1f} s[/]")
-                code = verdicts.exit_code(stage.failed, asked=True)
+                code = console.exit_code(stage.failed, asked=True)
                 break
             code = RIGHT
             for line in words.stage(step.name, stage, this.best):

@@ -1,4 +1,7 @@
-"""Commands that work through steps: ``list``, ``check``, ``diff``, ``all``, which does what changed, and ``ship``."""
+"""Commands that work through steps: ``list``, ``check``, ``diff``, ``all``, which does what changed, and ``ship``.
+
+``python -m lessons.NN_name`` checks a lesson, times it, compares, and does so again at every save.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import argparse
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, shipped, sources
+from common.catalog import catalog, device, lessontext, problems, shipped, sources
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, pictures, verdicts
+from common.commands import arguments, console, edits, pictures
 from common.commands.bench import Bench
 from common.commands.console import RIGHT
 from common.machine_code import codegen
+from common.records import records
 from common.report import tables
+from common.run import isolate
 from common.run.messages import Outcome
 
 
@@ -65,17 +70,17 @@ def _check(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim, options)
     edits.keep([] if options.file else steps)
     checking = run.check_steps(steps, without_gpu, shape, options.file, seed, full=options.full)
-    outcomes = list(verdicts.checked(steps, checking, options.json))
-    code = verdicts.exit_code(outcomes, shape is not None)
+    outcomes = list(console.checked(steps, checking, options.json))
+    code = console.exit_code(outcomes, shape is not None)
     if options.json:
         results = [{"step": o.step.name, **o.told(), "shape": o.problem.shape()} for o in outcomes]
         device_name = "tracer" if without_gpu else "gpu"
         found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
         console.print_json(found)
     else:
-        verdicts.say_seed(seed, drawn=shape is None)
-        verdicts.print_checks(outcomes, options.file)
-    verdicts.say_left_out(outcomes, options.json)
+        console.say_seed(seed, drawn=shape is None)
+        console.print_checks(outcomes, options.file)
+    console.say_left_out(outcomes, options.json)
     return code
 
 
@@ -90,16 +95,16 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
             f"and this one has the limits of {small}"
         )
     found: dict[Step, list[Outcome]] = {step: [] for step in steps}
-    for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
+    for outcome in console.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
         found[outcome.step].append(outcome)
     coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
-    compiled = list(console.progress("compile", coming, steps, verdicts.compiled_line))
+    compiled = list(console.progress("compile", coming, steps, console.compiled_line))
     outcomes = [*(one for mine in found.values() for one in mine), *compiled]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     run.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
-    verdicts.say_seed(seed)
-    verdicts.print_checks(outcomes)
-    return verdicts.exit_code(outcomes, asked=False)
+    console.say_seed(seed)
+    console.print_checks(outcomes)
+    return console.exit_code(outcomes, asked=False)
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -139,7 +144,7 @@ def _all(options: argparse.Namespace) -> int:
     engine = [card[0].name, card[0].driver] if card else "tracer"
     checks = run.Outcomes("check", [engine, recorded], options.fresh)
     outcomes = _check_changed(steps, checks, recorded, card[1] if card else 0, without_gpu)
-    code = verdicts.exit_code(outcomes, asked=False)
+    code = console.exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not o.fine}
     for name in sorted(wrong):
         say.print(f"[yellow]{name} is not timed: it is not right[/]")
@@ -158,7 +163,7 @@ def _all(options: argparse.Namespace) -> int:
         said = "the charts and tables in results/ and the pages were measured on the cards that they name."
         say.print(f"No GPU here: {said}")
     code = max(code, pictures.redraw(options.fresh))
-    verdicts.say_left_out(outcomes)
+    console.say_left_out(outcomes)
     return code
 
 
@@ -178,7 +183,7 @@ def _check_changed(
         edits.keep(rest)
         timed = [] if without_gpu else arguments.pairs(rest, None, every_preset=False)
         checking = run.check_steps(rest, without_gpu, seed=seed, brief=recorded, timed=timed)
-        for outcome in verdicts.checked(rest, checking):
+        for outcome in console.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         for step in rest:
             mine = found.get(step.name, [])
@@ -186,7 +191,129 @@ def _check_changed(
                 checks.keep(mine)
     outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
     if rest:
-        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
-        verdicts.print_checks(outcomes)
-    verdicts.say_shipped(recorded)
+        console.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
+        console.print_checks(outcomes)
+    console.say_shipped(recorded)
     return outcomes
+
+
+# --- a lesson ---
+
+
+def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
+    """The options of ``python -m lessons.LESSON``; ``own`` are commands of the lesson's, to be named."""
+    more = f" {' and '.join(own)} in STEP's place: commands of this lesson." if own else ""
+    parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.{more}")
+    parser.add_argument(
+        "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
+    )
+    arguments.takes_preset(parser, "one that shows the idea")
+    arguments.takes_sim(parser)
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
+    parser.set_defaults(command=_run_lesson, lesson=lesson, json=False)
+    return parser
+
+
+def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
+    """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
+    here = [step for step in catalog.everything() if step.lesson == lesson]
+    chosen = [step for step in here if (step.name == name if name else not step.experiment)]
+    if not chosen:
+        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
+    if preset:
+        ladder = problems.preset(preset).ladder
+        chosen = [step for step in chosen if step.ladder == ladder]
+        if not chosen:
+            said = f"lesson {lesson} has no such step to run on it"
+            raise ValueError(f"problem {preset!r} is a {ladder} problem: {said}")
+    return chosen
+
+
+def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
+    """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
+    isolate.warm()
+    meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
+    edits.name_edited_helpers(meaning if without_gpu else "", chosen)
+    edited = [step for step in chosen if not shipped.as_shipped(step.path)]
+    code = RIGHT
+    for step in edited:  # first, and alone: their verdicts are waited for
+        code = max(code, edits.run_edited(step, preset, without_gpu))
+    rest = [step for step in chosen if step not in edited]
+    outcomes, of_rest = _checked(rest, without_gpu)
+    code = code or of_rest
+    if code != RIGHT:
+        console.say_left_out(outcomes)
+        return code
+    needed = arguments.with_predecessors(chosen, last=True)
+    found = _summaries(arguments.pairs(needed, preset, every_preset=False))
+    if without_gpu:
+        console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
+        _print_recorded(chosen, preset)
+        _print_summaries(found, {})
+        return code
+    pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
+    bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
+    bench.run()
+    medians = {(o.step.name, o.preset): o.time.median_ms for o in bench.outcomes if o.status == "right"}
+    _print_summaries(found, medians)
+    console.say_left_out(outcomes)
+    return console.exit_code(bench.outcomes, asked=True)
+
+
+def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
+    """Cards of the kernels for this GPU; or why machine code cannot be had."""
+    try:
+        return list(console.quietly("compile", compiling.summaries(pairs, compiling.summary_architecture()), pairs))
+    except compiling.ToolError as error:
+        return str(error)
+
+
+def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+    """Print what the kernels take, a line each; or why that is not known."""
+    say = console.say()
+    if isinstance(cards, str):
+        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+        return
+    rows = [
+        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
+        for outcome in cards
+        for card in outcome.cards
+    ]
+    if rows:
+        say.print(tables.short(rows))
+    for outcome in cards:
+        for reason in outcome.reasons:
+            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
+
+
+def _print_recorded(steps: list[Step], preset: str | None) -> None:
+    say = console.say()
+    for record in records.all_records():
+        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
+            ladder = problems.preset(name).ladder
+            wanted = arguments.with_predecessors([step for step in steps if step.ladder == ladder])
+            if any(record.row(name, step.name) for step in wanted):
+                say.print(tables.recorded(record, name, wanted))
+
+
+def _checked(steps: list[Step], without_gpu: bool) -> tuple[list[Outcome], int]:
+    """Check steps and print what came of it; the outcomes and the exit code."""
+    if not steps:
+        return [], RIGHT
+    known = run.shipped(steps)
+    checking = run.check_steps(steps, without_gpu, seed=plan.new_seed(), brief=known)
+    outcomes = list(console.checked(steps, checking))
+    console.print_checks(outcomes)
+    console.say_shipped(known)
+    return outcomes, console.exit_code(outcomes, asked=False)
+
+
+def _run_lesson(options: argparse.Namespace) -> int:
+    """Run a lesson, or watch it."""
+    steps = _chosen_of(options.lesson, options.step, options.problem)
+    without_gpu = arguments.without_gpu(options.sim, None)
+    edits.keep()
+    if options.watch:
+        edits.name_edited_helpers(steps=steps)
+        return edits.watch(steps, options.step is not None, options.problem, without_gpu)
+    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)

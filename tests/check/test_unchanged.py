@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import console, verdicts
+from common.commands import console
 from common.commands import steps as stepping
 from common.records import current, entries, records
 from common.records.records import Record
@@ -250,7 +250,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
             yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "check_steps", check_steps)
-    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
+    monkeypatch.setattr(console, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
         found = stepping._check_changed(steps, run.Outcomes("check", "tracer"), {}, 0, True)
@@ -267,7 +267,7 @@ def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
     monkeypatch.setattr(peers, "available", lambda: False)
     monkeypatch.setattr(run, "compile_ahead", lambda *_: None)
-    monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
+    monkeypatch.setattr(console, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
         measured = []

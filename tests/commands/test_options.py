@@ -16,7 +16,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
+from common.commands import arguments, bench, edits, exercising, pictures, steps
 from common.edit import history
 from common.grade import folders, grade
 from common.records import records
@@ -227,7 +227,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(exercising, "_remember")
     for module, name in (
         (pictures, "redraw"), (pictures, "draw_photo"),
-        (lessons, "_lesson"), (edits, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
+        (steps, "_lesson"), (edits, "watch"), (edits, "keep"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])

@@ -21,7 +21,7 @@ import json, sys
 from msgspec import to_builtins
 from common import cli
 from common.catalog import catalog, device, problems, sources
-from common.commands import lessons
+from common.commands import steps
 from common.check import compiling, run
 from common.timing import measuring
 from common.run.messages import StepResult
@@ -50,7 +50,7 @@ def measure(pairs, file=None, libraries=(), ceilings=False, quick=False):
 CEILINGS = ceilings.Ceilings(copy_gbs=3000.0, fma_gflops=60000.0)
 device.ready = lambda: True
 peers.available = lambda: False
-lessons.isolate.warm = lambda: None
+steps.isolate.warm = lambda: None
 run.inspect_device = lambda: (gpu, 60 << 30)
 measuring.measure = measure
 run.compile_ahead = lambda pairs, others: None

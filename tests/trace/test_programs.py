@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common import cli
-from common.commands import scripts
+from common.commands import inspecting
 from common.trace import functions, script
 
 PROGRAMS = sorted(Path(__file__).parent.joinpath("programs").glob("*.py"))
@@ -42,7 +42,7 @@ def test_a_program_is_told_for_what_it_is(path, capsys):
 def test_two_dashes_end_the_options_of_run(words, own, stops):
     options = cli.common_parser().parse_args(["run", "program.py", *words])
     options.given = ["run", "program.py", *words]
-    assert (scripts._own_options(options), options.stop) == (own, stops)
+    assert (inspecting._own_options(options), options.stop) == (own, stops)
 
 
 def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
