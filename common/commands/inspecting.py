@@ -161,12 +161,8 @@ def _trace(options: argparse.Namespace) -> int:
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if options.html is not None:
-        from common.book import costs, explorer
-
-        taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
-        shown = [costs.Shown(step, one, options.file or step.path) for step, one in taken]
-        store.write(options.html, explorer.page(shown))
-        console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
+        taken = zip(pairs, found, strict=True)
+        _write_page(options, [(step, traces.of(one, at), options.file or step.path) for (step, at), one in taken])
     compared = traces.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
@@ -178,6 +174,14 @@ def _trace(options: argparse.Namespace) -> int:
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
     return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
+
+
+def _write_page(options: argparse.Namespace, shown: list[tuple[Step, traces.StepTrace, Path]]) -> None:
+    """Write the page of traces, each of a file in the place of its step."""
+    from common.book import costs, explorer
+
+    store.write(options.html, explorer.page([costs.Shown(*one) for one in shown]))
+    console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
 
 
 def _agree(options: argparse.Namespace) -> int:
@@ -240,7 +244,7 @@ def _run(options: argparse.Namespace) -> int:
         )  # fmt: skip
         ((_, found),) = isolate.run([task], True, _SECONDS)
     if options.html is not None:
-        _write_page(options, path, found)
+        _write_program(options, path, found)
     code = _code(found)
     if options.json:
         console.print_json(_told(found, code))
@@ -249,25 +253,17 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-def _write_page(options: argparse.Namespace, path: Path, found: ScriptResult) -> None:
-    from common.book import costs, explorer
-
+def _write_program(options: argparse.Namespace, path: Path, found: ScriptResult) -> None:
     kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
     if not kernels:
         console.complain(f"[yellow]{escape(str(options.html))}: not written, as no kernel of a file ran[/]")
         return
     nobody = Step(path.stem, "", "gemm", None, Path(), path.name, experiment=True)
-    trace = traces.of(Traced("", {}, kernels), path.name)
-    store.write(options.html, explorer.page([costs.Shown(nobody, trace, path.resolve())]))
-    console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
-
-
-def _faults(found: ScriptResult) -> list[Fault]:
-    return [*found.others, *(fault for kernel in found.kernels for fault in kernel.faults)]
+    _write_page(options, [(nobody, traces.of(Traced("", {}, kernels), path.name), path.resolve())])
 
 
 def _code(found: ScriptResult) -> int:
-    if _faults(found):
+    if found.others or any(kernel.faults for kernel in found.kernels):
         return WRONG
     return RIGHT if found.status == "right" and not found.unknown else UNUSABLE
 

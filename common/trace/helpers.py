@@ -214,12 +214,6 @@ def start_copy(
         state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
 
 
-def commit_copies(state: State) -> None:
-    """The copies that the active lanes started since they did this last are a group from now on."""
-    whole = state.mask is state.waiting and not state.has_engines
-    state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
-
-
 def await_copies(state: State, keep: int | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
     left: list[Copy] = []
@@ -252,9 +246,7 @@ def end_copies(state: State) -> None:
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
-@intrinsic
-def unrolled(state: State, line: int, count: Value) -> Any:
-    return values.make_range(count)
+intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
 
 
 def _shared_array(name: str, dtype: Any) -> None:
@@ -312,14 +304,14 @@ _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch
 _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8, copy16_async=16, copy16_or_zero=16)
 
 
-@intrinsic
-def wait_async(state: State, line: int) -> None:
-    await_copies(state)
+intrinsic(lambda state, line: await_copies(state), "wait_async")
 
 
 @intrinsic
 def commit_group(state: State, line: int) -> None:
-    commit_copies(state)
+    """The copies that the active lanes started since they did this last are a group from now on."""
+    whole = state.mask is state.waiting and not state.has_engines
+    state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
 
 
 @intrinsic
@@ -328,11 +320,6 @@ def wait_group(state: State, line: int, pending: Value) -> None:
 
 
 # --- tensor cores ---
-
-
-@intrinsic
-def to_tf32(state: State, line: int, value: Value) -> Value:
-    return nearest_tf32(value)
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
@@ -443,15 +430,9 @@ def stmatrix4(state: State, line: int, tile: View, offset: Value, frag: View, i:
     tile.storage.write(state, tile, place, rows, wrong, line)
 
 
-@intrinsic
-def positive(state: State, line: int, value: Value) -> Value:
-    """NaN stays NaN."""
-    return values.choose(value < 0, np.float32(0.0), value)
-
-
-@intrinsic
-def to_half(state: State, line: int, value: Value) -> Value:
-    return values.cast(value, np.dtype(np.float16))
+intrinsic(lambda state, line, value: nearest_tf32(value), "to_tf32")
+intrinsic(lambda state, line, value: values.cast(value, np.dtype(np.float16)), "to_half")
+intrinsic(lambda state, line, value: choose(value < 0, np.float32(0.0), value), "positive")  # NaN stays NaN
 
 
 @intrinsic
