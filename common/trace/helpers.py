@@ -72,8 +72,6 @@ K32 = Shape(
     _places(8, lambda e: 4 * _T + e % 4 + 16 * (e // 4), lambda e: _G + 0 * e),
     np.dtype(np.int32),
 )
-
-
 SPARSE = Shape(32, K16.a, _places(8, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e))
 
 
@@ -408,7 +406,11 @@ def _loading_matrices(name: str, transposed: bool) -> None:
         _give(state, line, frag, i, dealt(rows, len(state.lane_numbers), transposed))
 
     def load_at(state: State, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
-        load(state, line, frag, i, tile, _offset(state, line, tile, address))
+        found = np.asarray(address).astype(np.int64)
+        if (found % 16).any():
+            text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
+            state.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, state.mask.bits.shape))
+        load(state, line, frag, i, tile, found // tile.dtype.itemsize)
 
     for function, called in ((load, name), (load_at, f"{name}_at")):
         intrinsic(function, called)
@@ -445,11 +447,3 @@ def to_int8(state: State, line: int, value: Value) -> Value:
 def shared_address(state: State, line: int, tile: View, offset: Value) -> Value:
     """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
-
-
-def _offset(state: State, line: int, tile: View, address: Value) -> Value:
-    found = np.asarray(address).astype(np.int64)
-    if (found % 16).any():
-        text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
-        state.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, state.mask.bits.shape))
-    return found // tile.dtype.itemsize
