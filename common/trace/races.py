@@ -231,7 +231,7 @@ class Shadow:
                 f"{element} is {verbs[0]} by block {state.block_of(who)} in line {lines[0]} and {verbs[1]} by "
                 f"block {state.block_of(other)} in line {lines[1]}: blocks do not wait for each other"
             )
-        state.fault_by(kind, lines[0], view.name, text, who, count)
+        state.fault(kind, lines[0], view.name, text, lane=who - state.first_ordinal, count=count)
 
     @staticmethod
     def racing(
