@@ -221,28 +221,18 @@ class Shadow:
         self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
         verbs: tuple[str, str], count: int,
     ) -> None:  # fmt: skip
-        who, other = pair
-        start = view.start if type(view.start) is int else int(view.start[who - state.first_ordinal])
-        element = view.element(place - start)
-        if kind == "race":
-            text = self.racing(state, element, pair, lines, verbs)
-        else:
-            text = (
-                f"{element} is {verbs[0]} by block {state.block_of(who)} in line {lines[0]} and {verbs[1]} by "
-                f"block {state.block_of(other)} in line {lines[1]}: blocks do not wait for each other"
-            )
-        state.fault(kind, lines[0], view.name, text, lane=who - state.first_ordinal, count=count)
+        element, lane = self._place(state, view, place, pair[0])
+        of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+        accesses = zip(verbs, pair, lines, strict=True)
+        both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
+        why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+        state.fault(kind, lines[0], view.name, f"{element} is {both}{why}", lane=lane, count=count)
 
-    @staticmethod
-    def racing(
-        state: State, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
-    ) -> str:
-        """That two threads access an element, with no barrier between."""
-        mine, theirs = (state.thread_of(one) for one in pair)
-        return (
-            f"{element} is {verbs[0]} by thread {mine} in line {lines[0]} and {verbs[1]} by thread {theirs} in line "
-            f"{lines[1]}, with no barrier between{next_round(state.home, *lines)}"
-        )
+    def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
+        """An element's name, and the lane of a thread that runs now."""
+        lane = who - state.first_ordinal
+        start = view.start if type(view.start) is int else int(view.start[lane])
+        return view.element(place - start), lane
 
 
 def same(a: Any, b: Any) -> Bools:
@@ -250,17 +240,17 @@ def same(a: Any, b: Any) -> Bools:
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
-def next_round(file: str, line: int, other: int) -> str:
-    """What follows ``no barrier between`` in the sentence of a race of these lines of a file: nothing, or in which
-    round of a loop the later access comes.
+def no_barrier(file: str, line: int, other: int) -> str:
+    """The end of the sentence of a race of these lines of a file: that there is no barrier between, and perhaps in
+    which round of a loop the later access comes.
 
     All threads of a block pass a barrier that stands in a loop's body itself. Where one does between the two lines,
     it is from the later line to the earlier one of the next round that there is none.
     """
     first, last = sorted((line, other))
-    if _parted("".join(linecache.getlines(file)), first, last):
-        return f" line {last} and line {first} in the next round of the loop"
-    return ""
+    parted = _parted("".join(linecache.getlines(file)), first, last)
+    between = f" line {last} and line {first} in the next round of the loop" if parted else ""
+    return f", with no barrier between{between}"
 
 
 @lru_cache(maxsize=64)
@@ -288,7 +278,7 @@ def pass_barrier(state: State, line: int) -> None:
     for other, lanes in state.absent.items():
         met = lanes & state.mask.bits
         if met.any():
-            _skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
+            skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
             state.absent[other] = lanes & ~met
     if state.mask is not state.waiting and state.mask.count != state.waiting.count:
         some: Bools = np.asarray(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1))
@@ -304,7 +294,7 @@ def pass_grid_barrier(state: State, line: int) -> None:
     come = np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
     absent = np.where(come, state.waiting.bits, state.all.bits) & ~state.mask.bits  # a block may lose threads
     if absent.any():
-        _skipped(state, line, absent, barrier="barrier of the whole grid")
+        skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)
     state.log = Log(state.lanes_per_block)  # it orders all that was done before
 
@@ -329,10 +319,11 @@ def end(state: State) -> None:
     settle(state, None)
     for line, lanes in state.absent.items():
         if lanes.any():
-            _skipped(state, line, lanes)
+            skipped(state, line, lanes)
 
 
-def _skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
+def skipped(state: State, line: int, lanes: Bools, where: str = "", barrier: str = "barrier") -> None:
+    """A fault: these lanes do not come to a barrier that others wait at."""
     count = int(np.count_nonzero(lanes))
     text = f"{count} threads do not reach this {barrier}, which others wait at{where}"
     state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)

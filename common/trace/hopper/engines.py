@@ -63,9 +63,7 @@ class Engines:
         else:
             absent = state.waiting.bits & ~state.mask.bits
             if absent.any():
-                count = int(np.count_nonzero(absent))
-                text = f"{count} threads do not reach this barrier of the cluster, which others wait at"
-                state.fault("divergent-barrier", line, "", text, lane=int(np.argmax(absent)), count=count)
+                races.skipped(state, line, absent, barrier="barrier of the cluster")
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
         self._met(of_cluster)
 

@@ -14,7 +14,7 @@ import numpy as np
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.hopper.warps import ACCESS, STORE, WARPGROUP, WGMMA, Clocks
 from common.trace.memory import poisoned
-from common.trace.races import next_round, same
+from common.trace.races import no_barrier, same
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import spread
@@ -346,7 +346,7 @@ class Tiles(Shared):
             by = f" of warpgroup {other % state.lanes_per_block // WARPGROUP}"
         text = (
             f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)} in line "
-            f"{agent.line} and {verb}{by} in line {lines[first]}, with no "
-            f"barrier between{next_round(state.home, agent.line, int(lines[first]))}"
+            f"{agent.line} and {verb}{by} in line {lines[first]}"
+            f"{no_barrier(state.home, agent.line, int(lines[first]))}"
         )
         state.fault("race", agent.line, view.name, text, met, lane=lane)
