@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from string import Template
 
 import msgspec
 from msgspec import Struct
@@ -60,16 +61,12 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: 
         names = [*(f"{one.name}.js" for one in steps), *(f"{static}/{name}" for name in files[1:])]
         foot = "\n".join(f'<script src="{name}"></script>' for name in names)
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}: what each line costs</title>\n{head}\n</head>\n<body>\n"
-        + (f'<nav aria-label="the book">{nav}</nav>\n' if nav else "")
-        + f'<main>\n<h1>{title}</h1>\n{_above(steps, static)}\n<div id="explorer"></div>\n'
-        "<noscript>The lines and their costs need JavaScript; as text: "
-        f"<code>python -m common trace {title.replace(' and ', ' ')}</code></noscript>\n"
-        f"{_below(steps, static)}</main>\n{foot}\n</body>\n</html>\n"
-    )
+    nav = f'<nav aria-label="the book">{nav}</nav>\n' if nav else ""
+    text = Template((STATIC / "page.html").read_text(encoding="utf-8"))
+    return text.substitute(
+        title=title, head=head, nav=nav, above=_above(steps, static), below=_below(steps, static), foot=foot,
+        names=title.replace(" and ", " "),
+    )  # fmt: skip
 
 
 def data(one: Shown) -> str:

@@ -114,7 +114,7 @@ def put(kind: str, key: str, value: object) -> None:
     """Keep a value; in a checkout that cannot be written this does nothing."""
     entry = json.dumps({"key": key, "value": to_builtins(value)})
     write_bytes(FOLDER / kind, _place(key), entry.encode())
-    _pruned(FOLDER / kind)
+    _prune_once(FOLDER / kind)
 
 
 def _place(key: str) -> str:
@@ -147,12 +147,6 @@ def write_bytes(folder: Path, name: str, data: bytes) -> bool:
     return True
 
 
-@functools.cache
-def _pruned(folder: Path) -> None:
-    """Once for each process."""
-    prune(folder)
-
-
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete what was not used for so long, then what was not used for longest until the rest fits."""
     with contextlib.suppress(OSError):
@@ -162,3 +156,6 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
             total += size
             if now - used > (3600.0 if file.suffix == ".tmp" else MOST_SECONDS) or total > most_bytes:
                 file.unlink()
+
+
+_prune_once = functools.cache(prune)  # in each process

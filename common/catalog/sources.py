@@ -23,6 +23,7 @@ from common.catalog.schema import Name
 
 _MODULE = re.compile(r"(common|lessons)(\.\w+)+")
 _DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
+_NAMED = re.compile(f"{_MODULE.pattern}|{_DATA.pattern}")
 INDEX, _MOST = catalog.ROOT / ".workbook" / "cache" / "sources.json", 4000  # files that are kept in it
 NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -147,14 +148,10 @@ def names_in(tree: ast.AST) -> Iterator[str]:
     elif isinstance(tree, ast.ImportFrom) and tree.module:
         yield tree.module
         yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.Constant) and isinstance(tree.value, str) and _names_a_file(tree.value):
+    elif isinstance(tree, ast.Constant) and _NAMED.fullmatch(str(tree.value)) and isinstance(tree.value, str):
         yield tree.value
     for child in ast.iter_child_nodes(tree):
         yield from names_in(child)
-
-
-def _names_a_file(text: str) -> bool:
-    return bool(_MODULE.fullmatch(text) or _DATA.fullmatch(text))
 
 
 def imported_helpers(path: Path) -> list[Path]:

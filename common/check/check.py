@@ -124,9 +124,7 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     # new operands over the old output: nothing of the first launch may survive
     x2, weight2 = inputs.integers(problem, rules.seed + 1, rules.algorithm)
     bench.load(x2, weight2)
-    second = findings.run(bench)
-    expected2 = arrays.expected(problem, x2, weight2)
-    verdict.elements_compared += expected2.size
+    second, expected2 = _launched(bench, verdict, x2, weight2)
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
         verdict.findings += findings.disagreement(bench, second, expected2, 3, over=first) or [
@@ -228,9 +226,7 @@ def _differs(
     if load:
         bench.load(x, weight)
     bench.y.blank()
-    y = findings.run(bench)
-    expected = arrays.expected(bench.problem, x, weight)
-    verdict.elements_compared += expected.size
+    y, expected = _launched(bench, verdict, x, weight)
     found = findings.trespass(bench, x, weight) + findings.compare(bench, x, weight, y, expected)
     why = ""
     if before and [one.kind for one in found] == ["wrong"]:
@@ -240,6 +236,13 @@ def _differs(
         message = f"{one.message.partition(' (')[0]}: {why}" if why else one.message
         verdict.findings.append(Finding(own, f"{said}: {message}"))
     return bool(found)
+
+
+def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
+    """Launch on the operands that are loaded; returns the output, and what it is to be."""
+    y, expected = findings.run(bench), arrays.expected(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    return y, expected
 
 
 def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
@@ -269,9 +272,7 @@ def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, 
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
     bench.load(x, weight)
     bench.y.blank()
-    y = findings.run(bench)
-    expected = arrays.expected(bench.problem, x, weight)
-    verdict.elements_compared += expected.size
+    y, expected = _launched(bench, verdict, x, weight)
     verdict.findings += findings.trespass(bench, x, weight)
     wrong = findings.compare(bench, x, weight, y, expected)
     if wrong and not verdict.findings:

@@ -253,7 +253,7 @@ def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any)
 
 
 @cuda.jit
-def clear(weight: Any) -> None:
+def prune(weight: Any) -> None:
     """Of every four elements of a column [K, N] two become zero."""
     for i in range(cuda.grid(1), weight.size, cuda.gridsize(1)):
         k, n = i // weight.shape[1], i % weight.shape[1]
@@ -305,13 +305,8 @@ class Operands:
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         self.offsets = cuda.to_device(np.ravel_multi_index(self.positions, problem.output_shape))
 
-    def put_integers(self) -> None:
-        self._put(self.integers)
-
-    def put_normals(self) -> None:
-        self._put(self.normals)
-
-    def _put(self, pair: tuple[Array, Array]) -> None:
+    def put(self, pair: tuple[Array, Array]) -> None:
+        """Copy operands, ``integers`` or ``normals``, to the GPU."""
         for guarded, values in zip((self.x, self.weight), pair, strict=True):
             guarded.array.copy_to_device(values)
 
@@ -320,7 +315,7 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
     """Check a bench on these operands: every element of the output written and finite, sampled elements and the
     corners exact, inputs and margins as they were."""
     problem = operands.problem
-    operands.put_integers()
+    operands.put(operands.integers)
     bench.prepare()
     blank(bench.y)
     bench.run()
@@ -355,7 +350,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
     for seed, guarded in enumerate((bench.x, bench.weight)):
         draw_hashed(guarded, numbers(problem), seed)
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
-        clear[grid(bench.weight.size)](bench.weight.array)
+        prune[grid(bench.weight.size)](bench.weight.array)
     positions = findings.sample_positions(problem, samples, 0)
     # before the launch, which may change its inputs
     wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))

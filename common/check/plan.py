@@ -182,7 +182,9 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in listed("long_sums", ladder)]
     found += [*long, *(Case(problem, "traced", seed=seed) for problem in listed("layers", ladder))]
     known = listed("familiar", ladder)
-    found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
+    # a path of its own may round what no other does: normals; where outputs are rounded, integers show that
+    operands = "" if first.output_dtype in SIXTEEN_BITS else inputs.NORMALS
+    found += [Case(problem, "traced", "once", seed, operands) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in listed("wide", ladder)]
     found.append(Case(first, "traced"))
     found += [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
@@ -228,11 +230,6 @@ def too_large(problem: Problem) -> str:
     took = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
     said = f"one launch takes the tracer at least {took}, more than {ASKED_SECONDS:g} s"
     return f"too large for this machine without a GPU: {said}"
-
-
-def _familiar_operands(problem: Problem) -> str:
-    """Normals, as a path of its own may round what no other does; where outputs are rounded, integers show that."""
-    return "" if problem.output_dtype in SIXTEEN_BITS else inputs.NORMALS
 
 
 def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:

@@ -218,15 +218,11 @@ class _StepCheck:
         return outcomes
 
     def outcome(self, task: messages.Check | messages.Compile, result: StepResult) -> Outcome:
-        problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
-        if isinstance(task, messages.Compile):
-            result = replace(result, only_compiled=True)
-        else:
-            beside_gpu = not self.without_gpu and not task.on_gpu
-            result = judged(problem, result, self.shape is not None, beside_gpu)
-            if self.shape and result.engine == "traced" and result.right is not None:
-                result = replace(result, depth=task.depth)
-        return Outcome.of(self.step, problem, None, result)
+        beside_gpu = not self.without_gpu and not task.on_gpu
+        found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
+        if self.shape and isinstance(task, messages.Check) and found.engine == "traced" and found.right is not None:
+            found = replace(found, depth=task.depth)
+        return found
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
@@ -235,6 +231,16 @@ class _StepCheck:
             return [Outcome(step=self.step, problem=self.shape, status="unjudged", message=said, late=True)]
         found = [outcome for future in self.running for outcome in future.result()]
         return _agreed(self.step, found, self.without_gpu, self.file)
+
+
+def outcome(
+    step: Step, task: messages.ShapeTask[StepResult], result: StepResult, preset: str | None, asked: bool, gpu: bool
+) -> Outcome:
+    """What came of a task of a check: of a compilation, or :func:`judged`."""
+    problem = problems.from_shape(step.ladder, result.shape or task.shape)
+    compiled = isinstance(task, messages.Compile)
+    result = replace(result, only_compiled=True) if compiled else judged(problem, result, asked, gpu)
+    return Outcome.of(step, problem, preset, result)
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:

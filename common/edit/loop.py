@@ -175,12 +175,8 @@ class Run:
         found: list[Outcome] = []
         results = isolate.run(tasks, without_gpu, run.CHECK_SECONDS, self.stop)
         for task, (_, result) in zip(tasks, results, strict=False):
-            problem = problems.from_shape(self.step.ladder, result.shape or task.shape)
-            if isinstance(task, messages.Compile):
-                result = replace(result, only_compiled=True)
-            else:
-                result = run.judged(problem, result, gpu=without_gpu and not self.without_gpu)
-            found.append(Outcome.of(self.step, problem, self.preset, result))
+            beside_gpu = without_gpu and not self.without_gpu
+            found.append(run.outcome(self.step, task, result, self.preset, False, beside_gpu))
             if not found[-1].fine:
                 break
         return found

@@ -18,7 +18,6 @@ from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import figures, speeds
-from common.report import worth as worths
 from common.report.canvas import (
     BLUE,
     GREEN,
@@ -47,14 +46,6 @@ CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
 USEFUL = ("gemm", "conv2d", "conv3d")  # ladders of which pages show what instructions are for
 MARKERS = "osD^vPX<>*ph8dH"
-PEER_STYLES = {
-    "FP32": (VERMILION, "-"),
-    "TF32": (PURPLE, "--"),
-    "FP16": (VERMILION, "-"),
-    "INT8": (VERMILION, "-"),
-    "FP8": (VERMILION, "-"),
-    "BF16": (VERMILION, "-"),
-}
 SIGN_COLOURS = dict(zip(SIGNS, (PURPLE, GREEN, ORANGE, SKY, GREEN), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
@@ -69,22 +60,23 @@ MIX_COLOURS = {
 }
 
 
-def draw_all(record: Record, ladder: str, folder: Path | None = None) -> list[Path]:
-    """Draw a ladder's charts, or without one what each idea was worth, of what the record has, beside it or in
-    ``folder``; returns the PNG files."""
-    target = (folder or record.folder / "charts") / record.slug
-    if not ladder:
-        known = any(one.gain for one in worths.everything(record))
-        return [save(worth(record), target / "worth")] if known else []
+def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
+    """Draw a ladder's charts, of what the record has, in ``folder``; returns the PNG files."""
     written = []
     timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
     for preset in timed:
-        written.append(save(speedups(record, preset), target / preset))
+        written.append(save(speedups(record, preset), folder / preset))
         for name in record.data.sweeps.get(preset, {}):
-            written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
+            written.append(save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
     if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
-        written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+        written.append(save(roofline(record, ladder), folder / f"roofline-{ladder}"))
     return written
+
+
+def draw_worth(record: Record, folder: Path) -> list[Path]:
+    """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
+    known = any(one.gain for one in speeds.worths(record))
+    return [save(worth(record), folder / "worth")] if known else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -321,7 +313,7 @@ def worth(record: Record) -> Figure:
 
     It is narrow, and each bar has its name above it, for a telephone's screen.
     """
-    found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
@@ -402,9 +394,8 @@ def _tile_key(tile: Tile, names: list[str]) -> tuple[int, ...]:
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     """The preset's measured steps in ladder order, of the size at which most of it ran."""
-    ladder = problems.preset(preset).ladder
     found = _of_usual_size(record, preset)
-    return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
+    return [(step.name, found[step.name]) for step in catalog.steps() if step.name in found]
 
 
 def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
@@ -418,8 +409,8 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     lines = []
     for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
-            colour, style = PEER_STYLES[name.split()[-1]]
-            lines.append((speeds.spoken(name, row), row.timing.median_ms, colour, style))
+            look = (PURPLE, "--") if records.rounds_operands(name) else (VERMILION, "-")
+            lines.append((speeds.spoken(name, row), row.timing.median_ms, *look))
     for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
         lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     return lines

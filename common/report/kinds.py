@@ -19,6 +19,7 @@ from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import figures, speeds
 from common.report.figures import Figure, kind, with_preset
+from common.report.speeds import Worth
 from common.report.table import OLDER, Table
 from common.timing import tools
 
@@ -176,30 +177,51 @@ def across_layers(record: Record, step: str, *presets: str) -> Table:
 @kind("ceilings", TABLES)
 def ceilings(record: Record, *slugs: str) -> Table:
     """``[SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
-    found = with_ceilings(record, slugs)
+    if not record.ceilings:
+        raise UnmeasuredError("the ceilings")
+    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
     rows = []
-    for one in found:
-        gpu, held = one.data.gpu, one.ceilings
-        assert held is not None
+    for one, held in found:
+        gpu = one.data.gpu
         sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
         rates = [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
         rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
-    return Table(header, rows, measured_on(found))
+    where = " and one ".join(machine(one, [held]) for one, held in found)
+    return Table(header, rows, f"Measured on one {where}.")
 
 
-def with_ceilings(record: Record, slugs: Iterable[str]) -> list[Record]:
-    """The record and the shipped ones of these names, as far as ceilings were measured."""
-    found = [one for one in (record, *map(records.other, slugs)) if one and one.ceilings]
-    if not record.ceilings:
-        raise UnmeasuredError("the ceilings")
-    return found
+@kind("worth", TABLES)
+def worth(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: every step beside the one it grew from, by its worth; further cards by their record's name.
+
+    The note names the steps that were not measured.
+    """
+    found = speeds.worths(record)
+    if not (shown := [one for one in found if one.gain]):
+        raise UnmeasuredError("any step and the one it grew from")
+    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
+    rows = []
+    for one in shown:
+        step = one.step
+        cells = [_worth(speeds.worth_of(card, step, one.origin, one.preset)) for card in cards]
+        limits = [limiter(record, one.preset, name) for name in (one.origin, step.name)]
+        idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
+        rows.append([idea, f"`{one.origin}`", one.preset, *cells, *limits])
+    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
+    header += ["waited for", "waits for"]
+    lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
+    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
+    where = " and one ".join(machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
+    note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
+    note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
+    return Table(header, rows, note, left=[*header[:3], *header[-2:]])
 
 
-def measured_on(found: list[Record]) -> str:
-    """On which cards, with which software, and when."""
-    said = (machine(one, [one.ceilings]) for one in found if one.ceilings)
-    return f"Measured on one {' and one '.join(said)}."
+def _worth(one: Worth) -> str:
+    """``1.02 (in turn)``; a loss says so, and is bold."""
+    said = f"**{one.gain.text}: a loss**" if one.gain and one.gain.shown < 1 else cell_of(one.gain)
+    return aged(f"{said} ({one.timed})" if one.timed else said, one.older)
 
 
 # --- machine code ---

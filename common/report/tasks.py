@@ -87,9 +87,13 @@ def _drawn(unit: Draw) -> list[str]:
 
     if unit.what in ("own", "shipped"):
         record = Record.load(_record(unit))
-        written = charts.draw_all(record, unit.ladder)
-        for script in () if unit.ladder else _lessons_charts():
-            written += catalog.load_file(script).draw_card(record, record.folder / "charts" / record.slug)
+        folder = record.folder / "charts" / record.slug
+        if unit.ladder:
+            written = charts.draw_ladder(record, unit.ladder, folder)
+        else:
+            written = charts.draw_worth(record, folder)
+            for script in _lessons_charts():
+                written += catalog.load_file(script).draw_card(record, folder)
     elif unit.what == "lesson":
         script = _script(unit.name)
         written = catalog.load_file(script).draw(script.parent)

@@ -14,10 +14,10 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from common.catalog import device
 from common.explain import faults
@@ -161,8 +161,9 @@ class Watch:
     def _stage(self) -> tuple[str, int, int | None]:
         """The stage that the task is at, the number of its last sign, and the line of its file that runs, if one."""
         stage, sign = now()
-        frames = _frames(sys._current_frames().get(self._thread))
-        own = [frame for frame in frames if Path(frame.f_code.co_filename).name == self._path.name]
+        innermost = sys._current_frames().get(self._thread)
+        frames = traceback.walk_stack(innermost) if innermost else ()
+        own = [frame for frame, _ in frames if Path(frame.f_code.co_filename).name == self._path.name]
         if not own or stage == COMPILE:
             return stage, sign, None
         if stage != KERNEL and own[-1].f_code.co_name == "<module>":
@@ -201,10 +202,3 @@ def silent(stage: str) -> Result:
         return Result(status="timed_out", message=message, fatal=True)
     message = f"no sign of life, last from {said(stage)}; values were not compared"
     return Result(status="unjudged", message=message, late=True, fatal=True)
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

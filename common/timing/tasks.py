@@ -89,7 +89,7 @@ def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepR
         bench = check.Bench(module, operands.problem, tile, beside=operands)
         verdict = fullsize.verify(bench, operands)
     if verdict.right:
-        operands.put_normals()
+        operands.put(operands.normals)
     else:
         loading.drop()
     return loading.found(verdict), bench, operands

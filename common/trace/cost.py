@@ -284,7 +284,7 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         fma=fma,
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
-        faults=sorted(faults, key=_worst_first),
+        faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),
         notes=ledger.notes,
         events=ledger.events,
         pipeline=ledger.pipeline,
@@ -307,11 +307,6 @@ def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
         lanes_per_address=tally.accesses / tally.distinct if tally.distinct else 0.0,
         bytes_moved=tally.moved * SECTOR_BYTES if key.space == "global" else 0,
     )
-
-
-def _worst_first(fault: Fault) -> tuple[tuple[int, int], bool, int]:
-    """A key that sorts faults as they are told."""
-    return telling(fault), fault.what.endswith(LEFT_OVER), fault.line or 0
 
 
 def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:

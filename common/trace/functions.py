@@ -93,7 +93,7 @@ class Names:
             return Module(self, value)
         number = _number_type(value)
         if number is not None:
-            number.check = self._defined
+            number.check = partial(views.require_written, self.state)
             return number
         model = model_of(value)
         if model is not None:
@@ -129,9 +129,6 @@ class Names:
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
         return unknown(getattr(value, "__name__", name or type(value).__name__))
-
-    def _defined(self, value: Value) -> None:
-        views.require_written(self.state, value)
 
     def items(self, one: Any) -> Any:
         """What a loop goes through: of an array, its elements."""

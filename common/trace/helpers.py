@@ -74,8 +74,6 @@ K32 = Shape(
     _places(8, lambda e: 4 * _T + e % 4 + 16 * (e // 4), lambda e: _G + 0 * e),
     np.dtype(np.int32),
 )
-
-
 SPARSE = Shape(32, K16.a, _places(8, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e))
 
 
@@ -217,12 +215,6 @@ def start_copy(
         state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
 
 
-def commit_copies(state: State) -> None:
-    """The copies that the active lanes started since they did this last are a group from now on."""
-    whole = state.mask is state.waiting and not state.has_engines
-    state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
-
-
 def await_copies(state: State, keep: int | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
     left: list[Copy] = []
@@ -255,9 +247,7 @@ def end_copies(state: State) -> None:
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
 
 
-@intrinsic
-def unrolled(state: State, line: int, count: Value) -> Any:
-    return values.make_range(count)
+intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
 
 
 def _shared_array(name: str, dtype: Any) -> None:
@@ -326,14 +316,14 @@ _family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch
 _family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8, copy16_async=16, copy16_or_zero=16)
 
 
-@intrinsic
-def wait_async(state: State, line: int) -> None:
-    await_copies(state)
+intrinsic(lambda state, line: await_copies(state), "wait_async")
 
 
 @intrinsic
 def commit_group(state: State, line: int) -> None:
-    commit_copies(state)
+    """The copies that the active lanes started since they did this last are a group from now on."""
+    whole = state.mask is state.waiting and not state.has_engines
+    state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
 
 
 @intrinsic
@@ -342,11 +332,6 @@ def wait_group(state: State, line: int, pending: Value) -> None:
 
 
 # --- tensor cores ---
-
-
-@intrinsic
-def to_tf32(state: State, line: int, value: Value) -> Value:
-    return nearest_tf32(value)
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
@@ -449,7 +434,11 @@ def _loading_matrices(name: str, transposed: bool) -> None:
         _give(state, line, frag, i, dealt(rows, len(state.lane_numbers), transposed))
 
     def load_at(state: State, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
-        load(state, line, frag, i, tile, _offset(state, line, tile, address))
+        found = np.asarray(address).astype(np.int64)
+        if (found % 16).any():
+            text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
+            state.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, state.mask.bits.shape))
+        load(state, line, frag, i, tile, found // tile.dtype.itemsize)
 
     for function, called in ((load, name), (load_at, f"{name}_at")):
         intrinsic(function, called)
@@ -477,15 +466,9 @@ _storing_matrices("stmatrix4", transposed=False)
 _storing_matrices("stmatrix4_transposed", transposed=True)
 
 
-@intrinsic
-def positive(state: State, line: int, value: Value) -> Value:
-    """NaN stays NaN."""
-    return values.choose(value < 0, np.float32(0.0), value)
-
-
-@intrinsic
-def to_half(state: State, line: int, value: Value) -> Value:
-    return values.cast(value, np.dtype(np.float16))
+intrinsic(lambda state, line, value: nearest_tf32(value), "to_tf32")
+intrinsic(lambda state, line, value: values.cast(value, np.dtype(np.float16)), "to_half")
+intrinsic(lambda state, line, value: choose(value < 0, np.float32(0.0), value), "positive")  # NaN stays NaN
 
 
 @intrinsic
@@ -498,11 +481,3 @@ def to_int8(state: State, line: int, value: Value) -> Value:
 def shared_address(state: State, line: int, tile: View, offset: Value) -> Value:
     """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
-
-
-def _offset(state: State, line: int, tile: View, address: Value) -> Value:
-    found = np.asarray(address).astype(np.int64)
-    if (found % 16).any():
-        text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
-        state.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, state.mask.bits.shape))
-    return found // tile.dtype.itemsize

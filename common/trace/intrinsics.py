@@ -70,19 +70,12 @@ def one_number(state: State, line: int, name: str, value: Value) -> int:
 _MOST_REFUSED = 2_000  # times in a row that nobody finds what compare-and-swap waits for
 
 
-def _up_to(old: Any, limit: Any) -> Any:
-    return np.where(old >= limit, 0, old + 1)
-
-
-def _down_from(old: Any, limit: Any) -> Any:
-    return np.where((old == 0) | (old > limit), limit, old - 1)
-
-
 ATOMIC: dict[str, Code] = {
     "add": np.add, "sub": np.subtract, "max": lambda old, value: np.where(value > old, value, old),
     "min": lambda old, value: np.where(value < old, value, old), "nanmax": np.fmax, "nanmin": np.fmin,
-    "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "inc": _up_to, "dec": _down_from,
-    "exch": lambda old, value: value,
+    "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, value: value,
+    "inc": lambda old, limit: np.where(old >= limit, 0, old + 1),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1),
 }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from common.trace import views
 from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Shadow
-from common.trace.state import Log, Mask, State
-from common.trace.values import Value, cast, choose, uniform
+from common.trace.state import Log, State
+from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View, beyond
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ class Storage:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
         size = width * self.dtype.itemsize
         bad = (self._position(place) & (size - 1)) != 0
-        lanes = _lanes(bad, state.mask)
+        lanes = np.count_nonzero(bad & state.mask.bits)
         if self.alignment % size and not lanes:
             text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
             state.fault("misaligned", line, view.name, text)
@@ -250,13 +250,6 @@ def observe(state: State, tally: Any, view: View, place: Offsets, width: int, op
         places = np.broadcast_to(place, lanes.shape)[lanes]
         threads = state.lane_numbers[lanes].tolist()
         state.ledger.events.append(TracedEvent(line, op, view.name, width, places.tolist(), threads))
-
-
-def _lanes(condition: Any, mask: Mask) -> int:
-    """Active lanes for which it holds."""
-    if uniform(condition):
-        return mask.count if condition else 0
-    return int(np.count_nonzero(condition & mask.bits))
 
 
 def picked(at: Any, lanes: Bools) -> Any:

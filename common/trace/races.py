@@ -222,33 +222,24 @@ class Shadow:
         self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
         verbs: tuple[str, str], count: int,
     ) -> None:  # fmt: skip
-        who, other = pair
-        start = view.start if type(view.start) is int else int(view.start[who - state.first_ordinal])
-        element, look_at = view.element(place - start), ""
-        if kind == "race":
-            text, look_at = self.racing(state, element, pair, lines, verbs)
+        element, lane = self._place(state, view, place, pair[0])
+        of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+        if kind == "race" and verbs[1] == _AT_ONCE:
+            threads = f"threads {of(pair[0])} and {of(pair[1])}"
+            text = f"{element} is written by {threads} at once in line {lines[0]}: their values differ"
+            look_at = "the index of this store: threads that write at once need an element each"
         else:
-            text = (
-                f"{element} is {verbs[0]} by block {state.block_of(who)} in line {lines[0]} and {verbs[1]} by "
-                f"block {state.block_of(other)} in line {lines[1]}: blocks do not wait for each other"
-            )
-        state.fault_by(kind, lines[0], view.name, text, who, count, look_at=look_at)
+            accesses = zip(verbs, pair, lines, strict=True)
+            both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
+            why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+            text, look_at = f"{element} is {both}{why}", ""
+        state.fault(kind, lines[0], view.name, text, lane=lane, count=count, look_at=look_at)
 
-    @staticmethod
-    def racing(
-        state: State, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
-    ) -> tuple[str, str]:
-        """That two threads access an element, with no barrier between; and what to look at, if no barrier helps."""
-        mine, theirs = (state.thread_of(one) for one in pair)
-        if verbs[1] == _AT_ONCE:
-            text = (
-                f"{element} is written by threads {mine} and {theirs} at once in line {lines[0]}: their values differ"
-            )
-            return text, "the index of this store: threads that write at once need an element each"
-        text = (
-            f"{element} is {verbs[0]} by thread {mine} in line {lines[0]} and {verbs[1]} by thread {theirs} in line "
-        )
-        return f"{text}{lines[1]}, with no barrier between{next_round(state.home, *lines)}", ""
+    def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
+        """An element's name, and the lane of a thread that runs now."""
+        lane = who - state.first_ordinal
+        start = view.start if type(view.start) is int else int(view.start[lane])
+        return view.element(place - start), lane
 
 
 def same(a: Any, b: Any) -> Bools:
@@ -256,17 +247,17 @@ def same(a: Any, b: Any) -> Bools:
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
-def next_round(file: str, line: int, other: int) -> str:
-    """What follows ``no barrier between`` in the sentence of a race of these lines of a file: nothing, or in which
-    round of a loop the later access comes.
+def no_barrier(file: str, line: int, other: int) -> str:
+    """The end of the sentence of a race of these lines of a file: that there is no barrier between, and perhaps in
+    which round of a loop the later access comes.
 
     All threads of a block pass a barrier that stands in a loop's body itself. Where one does between the two lines,
     it is from the later line to the earlier one of the next round that there is none.
     """
     first, last = sorted((line, other))
-    if _parted("".join(linecache.getlines(file)), first, last):
-        return f" line {last} and line {first} in the next round of the loop"
-    return ""
+    parted = _parted("".join(linecache.getlines(file)), first, last)
+    between = f" line {last} and line {first} in the next round of the loop" if parted else ""
+    return f", with no barrier between{between}"
 
 
 @lru_cache(maxsize=64)

@@ -83,7 +83,7 @@ class Program:
             host.in_place(self.notes),
             capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
             replaced(
-                kind, specialize=_specialise,
+                kind, specialize=lambda kernel, *_: kernel,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
                 get_max_threads_per_block=lambda *_: 1024,
             ),
@@ -216,10 +216,6 @@ class Compiled:
 
 def _not_compiled(kernel: Any, *_: Any) -> Any:
     raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
-
-
-def _specialise(kernel: Any, *arguments: Any) -> Any:
-    return kernel
 
 
 def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:

@@ -32,12 +32,8 @@ class _Access(NamedTuple):
 class _Interval(Shadow):
     """The accesses to a block's array between two barriers."""
 
-    def _tell(
-        self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
-        verbs: tuple[str, str], count: int,
-    ) -> None:  # fmt: skip
-        text, look_at = self.racing(state, view.element(place % view.storage.size), pair, lines, verbs)
-        state.fault(kind, lines[0], view.name, text, lane=pair[0], count=count, look_at=look_at)
+    def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
+        return view.element(place % view.storage.size), who
 
 
 class Names:

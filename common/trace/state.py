@@ -356,14 +356,7 @@ class State:
         lanes = lanes & self.mask.bits if lane is None else lanes
         lane = int(np.argmax(lanes)) if lane is None else lane
         count = count or int(np.count_nonzero(lanes))
-        self.fault_by(kind, line, array, text, lane + self.first_ordinal, count, cause, look_at)
-
-    def fault_by(
-        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = "",
-        look_at: str = "",
-    ) -> None:  # fmt: skip
-        """Report a fault of a thread of the launch."""
-        thread, block = self.thread_of(ordinal), self.block_of(ordinal)
+        thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
         fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
         self.ledger.fault(fault, count, cause)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from common.catalog import catalog, device, inputs, lessontext, limits
 from common.catalog.catalog import Step
 from common.catalog.limits import require_kernel, require_launch
-from common.catalog.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
+from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.explain.faults import Fault
 from common.machine_code import capture
 from common.machine_code.capture import BoundStep, HostArray
@@ -50,17 +50,9 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
 SHAPES |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES[base])
-    for base, ladder in (
-        ("gemm", "hgemm"),
-        ("gemm", "igemm"),
-        ("gemm", "fp8gemm"),
-        ("gemm", "bfgemm"),
-        ("conv3d", "hconv3d"),
-        ("conv3d", "iconv3d"),
-        ("conv3d", "dgrad"),
-        ("conv3d", "wgrad"),
-    )
+    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES.get(kind.form, SHAPES["conv3d"]))
+    for ladder, kind in LADDERS.items()
+    if ladder not in SHAPES
 }
 
 SECONDS = 120.0  # for one trace in a child process
@@ -333,7 +325,8 @@ def run(
     for number, launch in enumerate(launches):
         others = np.arange(math.prod(launch.grid))
         if launch.function not in traced:
-            x, y, z = block if block and _inside(block, launch.grid) else _middle(launch.grid)
+            middle = (extent // 2 for extent in launch.grid)
+            x, y, z = block if block and _inside(block, launch.grid) else middle
             x -= x % launch.cluster  # blocks of a cluster run together
             at = x + launch.grid[0] * (y + launch.grid[1] * z)
             own = slice(at, at + launch.cluster)
@@ -376,11 +369,6 @@ def reduced(problem: Problem) -> Problem:
 
 def _inside(block: Point, grid: Point) -> bool:
     return all(0 <= at < extent for at, extent in zip(block, grid, strict=True))
-
-
-def _middle(grid: Point) -> Point:
-    x, y, z = (extent // 2 for extent in grid)
-    return x, y, z
 
 
 @contextmanager

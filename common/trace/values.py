@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,8 +134,7 @@ def negative(a: Value) -> Value:
     return -signed(widened(a)) if dtype_of(a).kind in "iub" else -a
 
 
-def positive(a: Value) -> Value:
-    return widened(a)
+positive = widened
 
 
 def invert(a: Value) -> Value:
@@ -186,17 +186,7 @@ def choose(condition: Value, a: Value, b: Value) -> Value:
     return np.where(condition, a, b)
 
 
-def minimum(*values: Value) -> Value:
-    return _extreme(min, np.minimum, values)
-
-
-def maximum(*values: Value) -> Value:
-    return _extreme(max, np.maximum, values)
-
-
-def _extreme(
-    plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], values: tuple[Value, ...]
-) -> Value:
+def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], *values: Value) -> Value:
     if len(values) == 1:
         values = tuple(values[0])
     result, *rest = values
@@ -204,6 +194,9 @@ def _extreme(
         a, b = unified(result, value)
         result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
     return result
+
+
+minimum, maximum = partial(_extreme, min, np.minimum), partial(_extreme, max, np.maximum)
 
 
 def absolute(value: Value) -> Value:
@@ -320,7 +313,7 @@ def function(name: str) -> Callable[..., Value] | None:
     known = _MATH.get(name) or (getattr(np, name, None) if hasattr(math, name) else None)
     if name not in _MATH and not (isinstance(known, np.ufunc) and any("d" in kinds for kinds in known.types)):
         return None  # a constant, or one of integers alone
-    return known and (lambda *values: known(*(_as_float(value) for value in values)))
+    return known and (lambda *values: known(*(v if dtype_of(v).kind in "fc" else _as_float64(v) for v in values)))
 
 
 def of_math(name: str) -> Any:
@@ -332,10 +325,6 @@ def of_math(name: str) -> Any:
     if not isinstance(constant, float):
         raise AttributeError(f"math.{name} is not known to the tracer")
     return np.float64(constant)
-
-
-def _as_float(value: Value) -> Value:
-    return value if dtype_of(value).kind in "fc" else _as_float64(value)
 
 
 # libdevice

@@ -274,27 +274,22 @@ def cluster_rank(state: State, line: int) -> Value:
     return state.ranks[state.block_number].astype(np.uint32)
 
 
-@on_engines
-def cluster_sync(state: State, line: int) -> None:
-    state.engines.barrier(line, True)
+on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync")
 
 
-def _registers(state: State, line: int, name: str, count: Value, sign: int) -> None:
-    number = one_number(state, line, name, count)
-    if number % 8 or not 24 <= number <= 256:
-        raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-    wgmma.warpgroups(state, line, name)
-    state.engines.set_registers(line, name, number, sign)
+def _register_registers(name: str, sign: int) -> None:
+    def ask(state: State, line: int, count: Value) -> None:
+        number = one_number(state, line, name, count)
+        if number % 8 or not 24 <= number <= 256:
+            raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
+        wgmma.warpgroups(state, line, name)
+        state.engines.set_registers(line, name, number, sign)
+
+    on_engines(ask, name)
 
 
-@on_engines
-def take_registers(state: State, line: int, count: Value) -> None:
-    _registers(state, line, "take_registers", count, 1)
-
-
-@on_engines
-def give_registers(state: State, line: int, count: Value) -> None:
-    _registers(state, line, "give_registers", count, -1)
+_register_registers("take_registers", 1)
+_register_registers("give_registers", -1)
 
 
 def end_engines(state: State) -> None:

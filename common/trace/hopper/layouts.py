@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.catalog import reference
 from common.trace.cost import Ints
 
 ROW = 128  # bytes of a row of a tile with the widest swizzle
@@ -32,10 +33,7 @@ def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
 
     What is beyond the largest becomes infinite; NaN stays NaN.
     """
-    bits = values.view(np.uint32)
-    even = bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))
-    rounded: NDArray[Any] = even & np.uint32(0xFFFFE000)
-    return np.where(np.isnan(values), values, rounded.view(np.float32))
+    return np.where(np.isnan(values), values, reference.nearest_tf32(values))
 
 
 def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

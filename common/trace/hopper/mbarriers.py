@@ -235,12 +235,7 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
 
 
 def _all_arrive(
-    state: State,
-    line: int,
-    bars: Barriers,
-    i: Value,
-    count: Value = 0,
-    rank: Value | None = None,
+    state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None
 ) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
@@ -290,16 +285,6 @@ def publish_barriers(state: State, line: int) -> None:
                 barrier.published = True
 
 
-@on_engines
-def barrier_expect(state: State, line: int, bars: Barriers, i: Value, count: Value) -> None:
-    _all_arrive(state, line, bars, i, count)
-
-
-@on_engines
-def barrier_arrive(state: State, line: int, bars: Barriers, i: Value) -> None:
-    _all_arrive(state, line, bars, i)
-
-
-@on_engines
-def barrier_arrive_at(state: State, line: int, bars: Barriers, i: Value, rank: Value) -> None:
-    _all_arrive(state, line, bars, i, rank=rank)
+on_engines(lambda state, line, bars, i, count: _all_arrive(state, line, bars, i, count), "barrier_expect")
+on_engines(lambda state, line, bars, i: _all_arrive(state, line, bars, i), "barrier_arrive")
+on_engines(lambda state, line, bars, i, rank: _all_arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")

@@ -14,7 +14,7 @@ import numpy as np
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.hopper.warps import ACCESS, STORE, WARPGROUP, WGMMA, Clocks
 from common.trace.memory import poisoned
-from common.trace.races import next_round, same
+from common.trace.races import no_barrier, same
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import spread
@@ -91,22 +91,20 @@ class Tiles(Shared):
     # --- ordinary accesses, of all active lanes ---
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        self._alone(state, lanes)
-        who = np.flatnonzero(lanes)
-        places = spread(at, lanes.shape)[who]
+        who, places = self._alone(state, at, lanes)
         agent = Agent(who // WARP, who, line, "read")
         self._written_before(state, view, places, agent)
         self._note(state, places, ACCESS, who // WARP, state.engines.clocks.known[agent.warps, agent.warps],
                    line)  # fmt: skip
 
-    def _alone(self, state: State, lanes: Bools) -> None:
-        """Lanes access the tiles, and have not met the others of their warp since."""
+    def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
+        """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
         state.engines.clocks.alone |= lanes.reshape(-1, WARP) @ _BITS
+        who = np.flatnonzero(lanes)
+        return who, spread(at, lanes.shape)[who]
 
     def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        self._alone(state, lanes)
-        who = np.flatnonzero(lanes)
-        places = spread(at, lanes.shape)[who]
+        who, places = self._alone(state, at, lanes)
         warps = who // WARP
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
@@ -348,7 +346,7 @@ class Tiles(Shared):
             by = f" of warpgroup {other % state.lanes_per_block // WARPGROUP}"
         text = (
             f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)} in line "
-            f"{agent.line} and {verb}{by} in line {lines[first]}, with no "
-            f"barrier between{next_round(state.home, agent.line, int(lines[first]))}"
+            f"{agent.line} and {verb}{by} in line {lines[first]}"
+            f"{no_barrier(state.home, agent.line, int(lines[first]))}"
         )
         state.fault("race", agent.line, view.name, text, met, lane=lane)
