@@ -254,8 +254,10 @@ def _integers(problem: Problem) -> Any:
 
 
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
-    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
-    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
+    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it, or a step
+    that it imports, asks for that."""
+    files = (path, *(one for one in sources.imports(path) if one.suffix == ".py"))
+    if not any(ASKS in {helper.stem for helper in sources.imported_helpers(one)} for one in files):
         return [architectures]
     by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
     return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
