@@ -2,7 +2,8 @@
 
 A thread computes ROWS pixels below each other; a column of pixels, once in registers, serves all of them. A thread
 that has fewer than ROWS does nothing, so it needs no further guard, and rows are never written. Give each row of a
-map its sum, and ask nothing twice: which rows of x may be read, and which of y written? Change at most 4 lines.
+map its sum, with a guard only where one is needed: which rows of x may be read, and which of y written? Change at
+most 4 lines.
 Grade: python -m common grade 03.6
 """
 
