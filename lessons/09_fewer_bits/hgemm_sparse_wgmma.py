@@ -3,11 +3,12 @@
 Previous step: hgemm_sparse
 Builds on: hgemm_tma_stores
 New idea: a sparse `wgmma` multiplies 64 x 32 of the weights, of which 64 x 16 are kept, by 32 x 256, in the time of
-    a dense one of half the k. Where the kept values belong, each lane loads as a word for 64 k, two stages ahead. As
-    fast as it multiplies, it takes A from L2: so two blocks, whose weights are other ones, share tiles of A
-    (multicast). The product is the transpose of C: `stmatrix` turns sums on their way to shared memory.
+    a dense one of half the k. Each lane loads a word for every 64 k that says where kept values belong, two stages
+    ahead. At full rate a block would take more of A than L2 delivers, so two blocks with different weights share
+    tiles of A (multicast). The product is the transpose of C: `stmatrix` transposes sums on their way out.
     Weights are packed as for hgemm_sparse. Where rows of A or C are not multiples of 16 bytes, `launch` runs that.
-Loads per FMA: (64 / 2 + 128 / 2) / (64 * 256) values of L2 for a block's 128 x 256 weights and rows of A.
+Loads per FMA: (BLOCK_N / 2 + BLOCK_M / 2) / (BLOCK_N * BLOCK_M) = 0.006 values from L2: half of the weights are kept,
+    and each block of a pair asks for half of A.
 Run: python -m lessons.09_fewer_bits hgemm_sparse_wgmma
 """
 
