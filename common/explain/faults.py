@@ -72,8 +72,8 @@ LOOK_AT = {
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
     "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
     "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
-    "race": "the barriers: one must stand between these two lines, after what others read is written, and before it is "
-    "overwritten; one may do both",
+    "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
+    "is overwritten; one may do both",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
     "tile is read after",
     "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
