@@ -271,7 +271,7 @@ def test_every_link_leads_somewhere(book):
 
 def test_it_is_no_larger_than_it_must_be(book):
     files = [path for path in book[0].rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 24 * 2**20
+    assert sum(path.stat().st_size for path in files) < 26 * 2**20
     assert max(path.stat().st_size for path in (book[0] / "explore").iterdir()) < 2**20
 
 
