@@ -300,7 +300,8 @@ def test_the_shipped_machine_code_is_as_the_harness_writes_it(tmp_path):
 
 
 MINIMAL = "dgrad_minimal_filtering", "wgrad_minimal_filtering", "wgrad_stream_k"
-FEWER = dict.fromkeys(MINIMAL, 36 / 16) | dict.fromkeys(("hgemm_sparse", "hgemm_sparse_wgmma"), 2)  # times as few products
+SPARSE = "hgemm_sparse", "hgemm_sparse_wgmma"
+FEWER = dict.fromkeys(MINIMAL, 36 / 16) | dict.fromkeys(SPARSE, 2)  # times as few products
 
 
 def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped):
