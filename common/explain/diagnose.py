@@ -6,21 +6,31 @@ element by element. The simplest mistake that explains nearly all wrong elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
-from itertools import combinations, permutations, product
-from types import CodeType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
 from common.catalog.problems import SIXTEEN_BITS, UINT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
-from common.explain import letters
-from common.explain.letters import LAYOUTS, ROUNDS, WEIGHT, Array, Evidence, X, extents, products
+from common.explain import letters, orders
+from common.explain.letters import (
+    LAYOUTS,
+    OUTPUT,
+    ROUNDS,
+    WEIGHT,
+    Array,
+    Evidence,
+    Hypothesis,
+    X,
+    changed,
+    extents,
+)
 
-OUTPUT, _ALL = "output", "gemm_k"  # in place of an operand, and of a letter
+_ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _FEWER = 8  # and every order within a fragment, if no other mistake fits
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
@@ -98,7 +108,7 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     usual = _best(few, right, _usual(few), many)
     if usual[0] or not isinstance(evidence.problem, Gemm) or len(few) < _FEWER:
         return usual
-    return _best(few.some(_FEWER), right, _orders(), many)
+    return _best(few.some(_FEWER), right, orders.all_orders(), many)
 
 
 def _best(
@@ -140,19 +150,6 @@ def kept(
 
 
 # --- mistakes ---
-
-
-class Hypothesis(NamedTuple):
-    """One mistake: ``cost``, the least for the simplest, its sentence, and the values that it would give."""
-
-    cost: float
-    text: str
-    predict: Callable[[Evidence], Array]
-
-    def holds(self, evidence: Evidence) -> float:
-        """The share of the positions that hold what the mistake would give."""
-        with np.errstate(all="ignore"):
-            return float((np.abs(self.predict(evidence) - evidence.got) <= evidence.slack).mean())
 
 
 def _usual(evidence: Evidence) -> Iterator[Hypothesis]:
@@ -368,18 +365,6 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
 # --- an expression in the place of a letter ---
 
 
-def _changed(operand: str, forms: Mapping[str, str | CodeType], evidence: Evidence) -> Array:
-    """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
-    problem, env = evidence.problem, evidence.env
-    names = env | {u.upper(): n for u, n in extents(problem).items()}
-    new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
-    if operand == OUTPUT:
-        at = (np.broadcast_to(new[u], (len(evidence), 1))[:, 0] for u in LAYOUTS[problem.form].output)
-        return evidence.right_at(tuple(at))
-    x, weight = (new, env) if operand == X else (env, new)
-    return np.asarray(products(problem, x, evidence.x, evidence.weight, weight).sum(axis=1))
-
-
 def _letters(problem: Problem) -> Iterator[Hypothesis]:
     """A letter of the output or of an operand off by one, taken for another, or kept within or at a tile's start."""
     layout, extent = LAYOUTS[problem.form], extents(problem)
@@ -390,7 +375,7 @@ def _letters(problem: Problem) -> Iterator[Hypothesis]:
             text = f"{name}[{', '.join(layout.output)}] holds what {name}[{place}] should"
             if form in (f"{u} + 1", f"{u} - 1"):
                 text = f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
-            yield Hypothesis(cost, text, partial(_changed, OUTPUT, {u: form}))
+            yield Hypothesis(cost, text, partial(changed, OUTPUT, {u: form}))
     # a letter of the output that an operand takes for another of the output is told as the output's mistake
     for operand, read in ((X, f"{layout.x}trs"), (WEIGHT, layout.weight)):
         for u in (*layout.output, *layout.summed):
@@ -403,9 +388,9 @@ def _letters(problem: Problem) -> Iterator[Hypothesis]:
                     if problem.form == "gemm" and u == "k":
                         a, b = (form, u) if operand == X else (u, form)
                         text = f"the terms pair a[m, {a}] with b[{b}, n]"
-                    yield Hypothesis(cost + 2, text, partial(_changed, operand, {u: form}))
+                    yield Hypothesis(cost + 2, text, partial(changed, operand, {u: form}))
     if "r" in layout.summed:
-        yield Hypothesis(1, _SWAPPED, partial(_changed, X, {"r": "s", "s": "r"}))
+        yield Hypothesis(1, _SWAPPED, partial(changed, X, {"r": "s", "s": "r"}))
 
 
 def _expressions(u: str, others: str, extent: dict[str, int]) -> Iterator[tuple[str, float]]:
@@ -424,14 +409,14 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
         return
     if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
         text = "the rest of the division by the stride is not looked at: taps of other residues count, too"
-        yield Hypothesis(0.5, text, partial(_changed, X, {ROUNDS: "1"}))
+        yield Hypothesis(0.5, text, partial(changed, X, {ROUNDS: "1"}))
     geometry = problem.geometry._asdict()
     for kind, neutral in (("stride", 1), ("pad", 0), ("dilation", 1)):
         names = [name for name in geometry if name.startswith(kind)]
         given = [name for name in names if geometry[name] != neutral]
         for ignored in [[name] for name in given] + ([given] if len(given) > 1 else []):
             text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
-            yield Hypothesis(1 + len(ignored) / 10, text, partial(_changed, X, dict.fromkeys(ignored, str(neutral))))
+            yield Hypothesis(1 + len(ignored) / 10, text, partial(changed, X, dict.fromkeys(ignored, str(neutral))))
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
         near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
@@ -440,51 +425,4 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
             for form, value, cost in options:
                 if value != geometry[name] and value >= neutral:
                     text = f"{form} stands in place of {name}"
-                    yield Hypothesis(cost, text, partial(_changed, X, {name: form}))
-
-
-# --- elements of fragments in another order ---
-
-_Bits = dict[tuple[str, int], tuple[str, int]]  # by a letter and its bit: the letter and bit that stand in its place
-_ORDERED = (  # what is moved, by which letter or two; what is out of order, and an example
-    (OUTPUT, "m", "rows", "row {} holds what belongs to row {}"),
-    (OUTPUT, "n", "columns", "column {} holds what belongs to column {}"),
-    (WEIGHT, "k", "k", "where a has k = {}, b has k = {}"),
-    (X, "km", "a", "in place of a[{}] stands a[{}]"),
-    (WEIGHT, "kn", "b", "in place of b[{}] stands b[{}]"),
-    (OUTPUT, "nm", "c", "c[{}] holds what belongs to c[{}]"),
-)
-
-
-@cache
-def _orders() -> list[Hypothesis]:
-    """Rows, columns, k or elements in another order within a fragment: bits of their indices have changed places."""
-    found = []
-    for operand, axes, what, example in _ORDERED:
-        u, v = axes[0], axes[-1]
-        if u == v:
-            orders = list(permutations(range(5 if u == "k" else 4)))[1:]
-            moves: list[_Bits] = [{(u, i): (u, j) for i, j in enumerate(order)} for order in orders]
-        else:
-            moves = [{(u, i): (v, j), (v, j): (u, i)} for i, j in product(range(5), range(4))]
-            for order in permutations(range(4)):  # each 8 x 8 transposed, of what is in another order along u
-                turned: _Bits = {(u, i): (v, i) for i in range(3)} | {(v, i): (u, order[i]) for i in range(3)}
-                moves.append(turned | {(u, 3): (u, order[3])})
-        found += [_order(operand, what, example, bits) for bits in moves]
-    return found
-
-
-def _order(operand: str, what: str, example: str, bits: _Bits) -> Hypothesis:
-    bits = {bit: source for bit, source in bits.items() if bit != source}
-    sizes = {u: 2 << max(i for v, i in bits if v == u) for u in "mkn" if u in {v for v, _ in bits}}
-    forms = {u: u for u in sizes}
-    for (u, i), (v, j) in bits.items():
-        forms[u] += f" + (({v} >> {j} & 1) - ({u} >> {i} & 1)) * {1 << i}"
-    at = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
-    codes = {u: compile(text, u, "eval") for u, text in forms.items()}  # once: it is evaluated often
-    to = np.array([eval(code, {}, dict(zip(sizes, at, strict=True))) for code in codes.values()])
-    first = int(np.argmax((to != at).any(axis=0)))
-    here, there = (", ".join(map(str, one[:, first].tolist())) for one in (at, to))
-    within = " x ".join(map(str, sizes.values()))
-    text = f"{what} in another order within each {within}: {example.format(here, there)}"
-    return Hypothesis(3 + len(bits) / 10, text, lambda e: np.nan_to_num(_changed(operand, codes, e)))
+                    yield Hypothesis(cost, text, partial(changed, X, {name: form}))

@@ -1,4 +1,4 @@
-"""Index letters: a problem's definition written in them, and where in the output elements lie.
+"""Index letters: a problem's definition written in them, what a mistake in them gives, and where elements lie.
 
 An environment maps letters (and a convolution's stride, padding and dilation) to arrays that broadcast to
 (elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms). So a definition can be
@@ -8,8 +8,10 @@ changed letter by letter.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ Env = dict[str, Any]
 Positions = tuple[NDArray[np.intp], ...]
 
 X, WEIGHT = "x", "weight"
+OUTPUT = "output"  # in place of an operand
 _TILES = (32, 16, 8)
 _STEPS = (2, 4, 8, 16, 32)
 
@@ -253,3 +256,31 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         if whole and high - low + 1 == len(rests) < size:
             return f"{name} % {size} = {low}" if low == high else f"{low} <= {name} % {size} <= {high}"
     return ""
+
+
+# --- mistakes ---
+
+
+class Hypothesis(NamedTuple):
+    """One mistake: ``cost``, the least for the simplest, its sentence, and the values that it would give."""
+
+    cost: float
+    text: str
+    predict: Callable[[Evidence], Array]
+
+    def holds(self, evidence: Evidence) -> float:
+        """The share of the positions that hold what the mistake would give."""
+        with np.errstate(all="ignore"):
+            return float((np.abs(self.predict(evidence) - evidence.got) <= evidence.slack).mean())
+
+
+def changed(operand: str, forms: Mapping[str, str | CodeType], evidence: Evidence) -> Array:
+    """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
+    problem, env = evidence.problem, evidence.env
+    names = env | {u.upper(): n for u, n in extents(problem).items()}
+    new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
+    if operand == OUTPUT:
+        at = (np.broadcast_to(new[u], (len(evidence), 1))[:, 0] for u in LAYOUTS[problem.form].output)
+        return evidence.right_at(tuple(at))
+    x, weight = (new, env) if operand == X else (env, new)
+    return np.asarray(products(problem, x, evidence.x, evidence.weight, weight).sum(axis=1))

@@ -19,7 +19,6 @@ from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import figures, speeds
 from common.report.figures import Figure, kind, with_preset
-from common.report.speeds import Worth
 from common.report.table import OLDER, Table
 from common.timing import tools
 
@@ -189,39 +188,6 @@ def ceilings(record: Record, *slugs: str) -> Table:
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     where = " and one ".join(machine(one, [held]) for one, held in found)
     return Table(header, rows, f"Measured on one {where}.")
-
-
-@kind("worth", TABLES)
-def worth(record: Record, *slugs: str) -> Table:
-    """``[SLUG ...]``: every step beside the one it grew from, by its worth; further cards by their record's name.
-
-    The note names the steps that were not measured.
-    """
-    found = speeds.worths(record)
-    if not (shown := [one for one in found if one.gain]):
-        raise UnmeasuredError("any step and the one it grew from")
-    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
-    rows = []
-    for one in shown:
-        step = one.step
-        cells = [_worth(speeds.worth_of(card, step, one.origin, one.preset)) for card in cards]
-        limits = [limiter(record, one.preset, name) for name in (one.origin, step.name)]
-        idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        rows.append([idea, f"`{one.origin}`", one.preset, *cells, *limits])
-    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
-    header += ["waited for", "waits for"]
-    lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
-    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
-    where = " and one ".join(machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
-    note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
-    note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
-    return Table(header, rows, note, left=[*header[:3], *header[-2:]])
-
-
-def _worth(one: Worth) -> str:
-    """``1.02 (in turn)``; a loss says so, and is bold."""
-    said = f"**{one.gain.text}: a loss**" if one.gain and one.gain.shown < 1 else cell_of(one.gain)
-    return aged(f"{said} ({one.timed})" if one.timed else said, one.older)
 
 
 # --- machine code ---

@@ -1,5 +1,4 @@
-"""How fast: cells of a step or a library on one preset; one step on each layer beside the library; and what each
-idea was worth, a step's time beside that of the step it grew from."""
+"""How fast: cells of a step or a library on one preset, and one step on each layer beside the library."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from typing import NamedTuple
 
 from common.catalog import catalog, lessontext, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import DEFAULT_PRESET, Problem
+from common.catalog.problems import Problem
 from common.records import current, records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Derived, Record
-from common.report.figures import Figure, kind, milliseconds, of
+from common.report.figures import milliseconds
 from common.run.messages import Beside, Timing
 
 SPREAD = "p20–p80"
@@ -226,65 +225,3 @@ def _layer(record: Record, preset: str, step: str) -> Layer:
     ms = ours.timing.median_ms if ours else None
     ran = record.problem(preset, known)
     return Layer(preset, ran, ms, peer_ms, how, floor_ms, in_turn, current.older(ours, step))
-
-
-# --- what each idea was worth ---
-
-# Presets that a ladder's steps are shown on besides its default: where an idea is worth something else, or nothing.
-FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
-
-
-@dataclass(frozen=True)
-class Worth:
-    """A step on a preset, beside the step ``origin`` that it grew from.
-
-    ``gain``: how many times as fast it is, if that was measured; ``timed``: in two runs, or each in turn with one
-    library; nothing if both in one run. Is one of the two times of ``older`` code?
-    """
-
-    step: Step
-    origin: str
-    preset: str
-    gain: Figure | None = None
-    timed: str = ""
-    older: bool = False
-
-
-def origin(step: Step) -> str | None:
-    """The step of the same ladder that this one grew from; None if it is the ladder's first."""
-    on_ladder = {one.name for one in catalog.predecessors(step)}
-    return step.builds_on if step.builds_on in on_ladder else step.predecessor
-
-
-def main_presets(step: Step) -> list[str]:
-    """The step's main presets: its ladder's, or the one that its lesson shows it on."""
-    if lessontext.usual(catalog.LESSONS, step.name):
-        return [catalog.usual_preset(step)]
-    return [DEFAULT_PRESET[step.ladder], *FURTHER.get(step.ladder, ())]
-
-
-def worth_of(record: Record, step: Step, before: str, preset: str) -> Worth:
-    """The step beside the one ``before``, if the record has both, at one size."""
-    old, new = record.row(preset, before), record.row(preset, step.name)
-    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
-        return Worth(step, before, preset)
-    ratio, timed = old.timing.median_ms / new.timing.median_ms, "" if old.run == new.run else "two runs"
-    if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio, timed = new.beside.ratio / old.beside.ratio, "in turn"
-    older = current.older(old, before) or current.older(new, step.name)
-    return Worth(step, before, preset, of(ratio, ".2f"), timed, older)
-
-
-def worths(record: Record) -> list[Worth]:
-    """Every step but the ladders' first on each of its main presets: by worth, then what was not measured."""
-    pairs = [(step, before) for step in catalog.steps() if (before := origin(step))]
-    found = [worth_of(record, step, before, preset) for step, before in pairs for preset in main_presets(step)]
-    return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
-
-
-@kind("worth")
-def worth(record: Record, preset: str, step: str) -> Figure | None:
-    """How many times as fast as the step it grew from a step is."""
-    found = catalog.find(step)
-    before = origin(found)
-    return worth_of(record, found, before, preset).gain if before else None
