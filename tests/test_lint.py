@@ -60,6 +60,12 @@ def test_functions_are_no_longer_than_60_lines(root, nodes):
                 assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
 
 
+def test_modules_of_common_are_no_longer_than_450_lines_and_commands_than_200(root):
+    for path in (root / "common").rglob("*.py"):
+        most = 200 if path.parent.name == "commands" else 450
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= most, path
+
+
 def test_the_maps_of_common_name_every_module_once(root):
     for init in sorted((root / "common").rglob("__init__.py")):
         folder = init.parent

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, sources
+from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.commands import arguments, console
@@ -17,11 +17,10 @@ from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import current, records
-from common.records.entries import Compilers, Profile
+from common.records.entries import Profile
 from common.records.records import Record
-from common.report import agreement, figures, pages, tables
-from common.run.messages import Outcome, Paired
-from common.timing import measuring, timing, tools
+from common.report import agreement, pages, tables
+from common.timing import measuring, tools
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
     record, key = opened
     steps = [step for (step,) in items]
     expected = [step for _ in tools.TOOLS for step in steps]
-    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, _sanitized_line))
+    found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
     say = console.say()
     say.print(tables.sanitized(found))
     for tool, step, count, report in found:
@@ -165,12 +164,6 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
         errors = {tool: count for tool, one, count, _ in found if one == step}
         records.record_sanitizer(record, key, step, errors)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
-
-
-def _sanitized_line(entry: tuple[str, Step, int, str]) -> str:
-    """``memcheck: STEP, 0 errors``."""
-    tool, step, count, _ = entry
-    return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
 
 
 def _compilers(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str]]:
@@ -189,23 +182,9 @@ def _by_both(record: Record, item: tuple[Step, str]) -> bool:
 def _time_compilers(pairs: list[tuple[Step, str]], opened: Opened) -> int:
     """Time each pair of step and preset by both compilers, in turn; print the times and record them."""
     record, key = opened
-    for one in console.progress("time", measuring.time_compilers(pairs), pairs, _by_both_line):
-        found = Compilers(
-            **asdict(sources.provenance(one.step.path)), shape=one.problem.shape(), times=_both(one),
-            successor=f"{successor.PACKAGE} {successor.version()}", measure=timing.MEASURE_VERSION,
-        )  # fmt: skip
-        record.keep("compilers", str(one.preset), {one.step.name: found}, key)
+    for one in console.progress("time", measuring.time_compilers(pairs), pairs, tables.by_both_line):
+        records.record_compilers(record, key, one, f"{successor.PACKAGE} {successor.version()}")
     return RIGHT
-
-
-def _both(one: Outcome) -> Paired:
-    return (one.pairs or {})[device.NUMBA_CUDA]
-
-
-def _by_both_line(one: Outcome) -> str:
-    """``STEP on PRESET: 2.11 ms by numba-cuda, 2.57 ms by its successor``."""
-    first, second = (figures.milliseconds(each.median_ms) for each in (_both(one).first, _both(one).second))
-    return f"{one.step.name} on {one.preset}: {first} ms by numba-cuda, {second} ms by its successor"
 
 
 PARTS = {

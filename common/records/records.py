@@ -376,6 +376,15 @@ def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: st
     record.keep("epilogues", preset, {step.name: entry}, run)
 
 
+def record_compilers(record: Record, run: str, outcome: Outcome, successor: str) -> None:
+    """Store a step's times by both compilers, in turn; ``successor`` with its version."""
+    entry = entries.Compilers(
+        **asdict(sources.provenance(outcome.step.path)), shape=outcome.problem.shape(), successor=successor,
+        times=(outcome.pairs or {})[device.NUMBA_CUDA], measure=timing.MEASURE_VERSION,
+    )  # fmt: skip
+    record.keep("compilers", str(outcome.preset), {outcome.step.name: entry}, run)
+
+
 def record_sanitizer(record: Record, run: str, step: Step, errors: dict[str, int]) -> None:
     """Store how many errors each tool of compute-sanitizer found in a step."""
     code = asdict(sources.provenance(step.path))
