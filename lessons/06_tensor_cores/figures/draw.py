@@ -13,7 +13,6 @@ from common.trace.cost import BANKS, WARP
 shared = import_module("lessons.06_tensor_cores.hgemm_shared")
 pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")
 conv2d = import_module("lessons.06_tensor_cores.conv2d_tensor_core")
-shifted = import_module("lessons.06_tensor_cores.experiments.conv2d_tensor_core_shifted")
 
 M, N, K = shared.MMA_M, shared.MMA_N, shared.MMA_K
 SIDE = 8  # of the matrices that `ldmatrix` hands out
@@ -23,7 +22,7 @@ SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(folder, fragments, tiles, ldmatrix, rows_in_banks, stages, image_rows, shifted_filters)
+    return canvas.save_all(folder, fragments, tiles, ldmatrix, rows_in_banks, stages, image_rows)
 
 
 def _traced(name, shape, watched=()):
@@ -230,44 +229,4 @@ def image_rows():
     note = f"a line: one fragment of A, loaded once\na cell: {tile['TILES']} mma, for {layer.K} filters"
     label(right, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
     frame(right, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
-    return figure
-
-
-def shifted_filters():
-    """Segments times shifted filters on layer 1: the tiles of A, B and of the results of one instruction."""
-    layer = problems.preset("ece408-layer1")
-    shift = shifted.plan(layer.H, layer.W, layer.K, layer.R, layer.S)["SHIFT"]
-    rows, columns, depth, gap = shifted.MMA_M, shifted.MMA_N, shifted.MMA_K, 2.4
-    figure, axes = canvas.new_figure(9.6, 8.2)
-    cells = {}  # by corner and place: the text, its shade, and which lane holds it
-    for g in range(rows):
-        for k in range(depth):
-            cells[0, 0, k, g] = (f"{shift * g + k}", SHADES[k], 4 * (g % SIDE) + k % 4)
-        for n in range(columns):
-            pixel = shift * g + n % shift
-            cells[depth + gap, 0, n, g] = (f"{pixel}", SHADES[n // shift * 2], 4 * (g % SIDE) + n // 2)
-    for k in range(depth):
-        for n in range(columns):
-            s = k - n % shift
-            shade = SHADES[k] if 0 <= s < layer.S else "none"
-            cells[depth + gap, -depth - gap, n, k] = (f"{s}" if shade != "none" else "·", shade, 4 * n + k % 4)
-    for (left, top, x, y), (text, shade, lane) in cells.items():
-        mine = lane == CHOSEN
-        box(axes, left + x, top + y, 1, 1, face=VERMILION if mine else shade, alpha=1.0 if mine else 0.4, line=0.5)
-        label(axes, left + x + 0.5, top + y + 0.5, text, size=8, color="white" if mine else INK)
-    for n in range(columns // shift):
-        at = depth + gap + n * shift
-        outline(axes, at, 0, shift, rows, INK, 1.2)
-        outline(axes, at, -depth - gap, shift, depth, INK, 1.2)
-        label(axes, at + shift / 2, -depth - gap - 0.5, f"filter {n}", size=9, color=MUTED)
-    label(axes, depth / 2, -0.7, f"A: {rows} segments, by pixel", weight="bold")
-    label(axes, depth + gap + columns / 2, -depth - gap - 1.3, "B: by tap, dots are zeros", weight="bold")
-    label(axes, depth + gap + columns / 2, -0.7, "results: by output pixel", weight="bold")
-    note = (
-        f"A row of A: {depth} pixels of an image row;\nthe next begins {shift} further.\n"
-        f"A column of B: the {layer.S} taps of a filter's row,\nshifted down by 0 to {shift - 1}.\n"
-        f"Red: lane {CHOSEN}. Its two results of a row\nare neighbours, so a warp stores lines."
-    )
-    label(axes, depth / 2, -depth / 2 - gap, note, size=10)
-    frame(axes, (-0.6, depth + gap + columns + 0.4), (rows + 0.4, -depth - gap - 2))
     return figure
