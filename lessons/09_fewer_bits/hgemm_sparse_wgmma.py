@@ -21,7 +21,7 @@ from lessons.toolkit import hopper
 from lessons.toolkit.grid import jit
 from lessons.toolkit.maps import Maps
 from lessons.toolkit.memory import aligned
-from lessons.toolkit.mma import to_half
+from lessons.toolkit.mma import stmatrix4_transposed, to_half
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.09_fewer_bits.hgemm_sparse")
@@ -81,7 +81,7 @@ def leave(c_map, m0, n0, tiles, own, acc, half, lane):
         for j in unrolled(PART // 16):
             for i in unrolled(8):
                 half[i] = to_half(acc[part * (PART // 2) + 8 * j + i])
-            hopper.stmatrix4_transposed(tiles, slab + uint32(16 * WARP_N * j) + swizzled, half, 0)
+            stmatrix4_transposed(tiles, slab + uint32(16 * WARP_N * j) + swizzled, half, 0)
         hopper.fence_async()
         cuda.syncwarp()
         if lane == 0:

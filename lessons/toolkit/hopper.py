@@ -54,24 +54,6 @@ def fence_async(typing_context):
     return types.void(), ptx.instruction("fence.proxy.async.shared::cta;", "")
 
 
-@intrinsic
-def stmatrix4_transposed(typing_context, tile, offset, frag, i):
-    """mma.stmatrix4 of matrices that are turned on their way: each lane says where a *column* of them goes, as a row.
-
-    So sums whose fragments are of C transposed come to lie as rows of C.
-    """
-
-    def generate(context, builder, signature, args):
-        address = ptx.shared_address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
-        first = ptx.pointer(context, builder, signature.args[2], args[2], args[3], WORD)
-        held = [builder.load(word, align=2) for word in ptx.words(builder, first, 4)]
-        text = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};"
-        ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", [address, *held])
-        return context.get_dummy_value()
-
-    return types.void(tile, offset, frag, i), generate
-
-
 # --- barriers that count bytes ---
 
 

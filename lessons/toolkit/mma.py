@@ -12,7 +12,7 @@ its right, the same of row g + 8, then both again 16 columns on; of B (32 x 8) (
 the same 16 rows on. ``mma_m16n8k8`` takes float32 as TF32: of A (16 x 8) (g, t), (g + 8, t), (g, t + 4), (g + 8, t +
 4); of B (8 x 8) (t, g) and (t + 4, g). All 32 lanes of a warp must come to such an instruction, and to ``ldmatrix4``
 and ``stmatrix4``, together. Arrays are addressed by one flat row-major offset. Compute capability 8.0 or newer;
-``stmatrix4``: 9.0 or newer.
+``stmatrix4``, transposed or not: 9.0 or newer.
 """
 
 from llvmlite import ir
@@ -205,19 +205,31 @@ def ldmatrix4_transposed_at(typing_context, frag, i, tile, address):
     return types.void(frag, i, tile, types.uint32), _load_matrices(".trans", _given)
 
 
+def _store_matrices(modifier):
+    def generate(context, builder, signature, args):
+        address = ptx.shared_address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
+        first = ptx.pointer(context, builder, signature.args[2], args[2], args[3], WORD)
+        held = [builder.load(word, align=2) for word in ptx.words(builder, first, 4)]
+        text = f"stmatrix.sync.aligned.m8n8.x4{modifier}.shared.b16 [$0], {{$1, $2, $3, $4}};"
+        ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", [address, *held])
+        return context.get_dummy_value()
+
+    return generate
+
+
 @intrinsic
 def stmatrix4(typing_context, tile, offset, frag, i):
     """ldmatrix4 the other way: four 8 x 8 matrices of float16 to shared memory, each lane saying where a row begins.
 
     What ldmatrix4 puts into frag[i:i+8], this takes from there. Compute capability 9.0 or newer.
     """
+    return types.void(tile, offset, frag, i), _store_matrices("")
 
-    def generate(context, builder, signature, args):
-        address = ptx.shared_address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
-        first = ptx.pointer(context, builder, signature.args[2], args[2], args[3], WORD)
-        held = [builder.load(word, align=2) for word in ptx.words(builder, first, 4)]
-        text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
-        ptx.assembly(builder, ir.VoidType(), text, "r,r,r,r,r,~{memory}", [address, *held])
-        return context.get_dummy_value()
 
-    return types.void(tile, offset, frag, i), generate
+@intrinsic
+def stmatrix4_transposed(typing_context, tile, offset, frag, i):
+    """stmatrix4 of matrices that are transposed on their way: each lane says where a *column* of them goes, as a row.
+
+    So sums whose fragments are of C transposed come to lie as rows of C.
+    """
+    return types.void(tile, offset, frag, i), _store_matrices(".trans")

@@ -205,13 +205,7 @@ def test_stmatrix_stores_rows_as_ldmatrix_loads_them(write):
 
 
 def test_stmatrix_transposed_stores_columns(write):
-    text = STORED.replace("import ldmatrix4, stmatrix4", "import ldmatrix4").replace(
-        "stmatrix4(", "stmatrix4_transposed("
-    )
-    text = text.replace(
-        "from lessons.toolkit.mma",
-        "from lessons.toolkit.hopper import stmatrix4_transposed\nfrom lessons.toolkit.mma",
-    )
+    text = STORED.replace("stmatrix4", "stmatrix4_transposed")
     problem = problems.Hgemm(M=1, N=256, K=1)
     found = traced(write("hgemm_stored.py", text), problem)
     assert found.faults == []
