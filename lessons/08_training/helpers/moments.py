@@ -7,8 +7,8 @@ total = sum of d and square = sum of d * d:
     mean = shift + total / n        M2 = square - total * total / n
 
 M2 is the sum of the squares of distances from the mean. The shift is one of the values, so `square` is at most n
-times M2: few digits are lost. Sets of values, each with its count, mean and M2, become one set in the same way: d is a
-set's mean less that of the first one, and counts as often as the set has values. The sets' own M2 are added to that.
+times M2: few digits are lost. Sets of values, each with its count, mean and M2, become one set in the same way: d is
+a set's mean less that of the first one, and counts as often as the set has values; the sets' own M2 are added to it.
 
 All is added up in an order that the shape alone decides, so that the same y gives the same bits.
 """
