@@ -81,8 +81,8 @@ def test_mean_and_variance_of_columns_come_beside_y(name, shape):
     np.testing.assert_allclose(found.copy_to_host(), expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
 
 
-def test_moments_of_a_tile_too_large_to_be_merged_at_once():
-    """hconv3d_mma's for more than 128 filters: half of the columns follow the others."""
+def test_moments_of_the_widest_tile():
+    """hconv3d_mma's for more than 128 filters, with four warps side by side and two on top of each other."""
     layer = Layer(FP16, TALL)
     found, epilogue = column_moments(layer)
     np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))

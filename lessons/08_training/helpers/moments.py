@@ -19,7 +19,7 @@ from importlib import import_module
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
-from lessons.toolkit.memory import VECTOR, load2, load4, shared_array, store2, store4
+from lessons.toolkit.memory import load2, shared_array, store2
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 columns = import_module("lessons.08_training.helpers.columns")
@@ -27,7 +27,9 @@ epilogues = import_module("lessons.08_training.helpers.epilogues")
 
 THREADS_X, THREADS_Y = 32, 8  # of a kernel of its own: columns, and rows at a time
 BLOCK_SETS = THREADS_X * THREADS_Y
-SHARED_BYTES = 16384  # that sets may take beside the tiles of a convolution
+# The lanes of a warp that share columns differ in these bits of their number, by the rows that its lanes cover: of
+# lesson 05's kernel, and of a fragment of sums as mma.sync has it
+SHARING = {4: (1, 16), 8: (4, 8, 16)}
 # Of the kernel that merges what the blocks leave. It is short, and waits for memory once
 MERGED = 2  # columns of a block
 LANES = 128  # threads that share a column
@@ -117,30 +119,28 @@ def end(held):
 def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER):
     """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums.
 
-    Each thread describes its own columns, and leaves them in shared memory in pairs of neighbours. Then each takes a
-    pair of columns and merges some of its sets, and the first threads merge what comes of that. All this in TURNS, a
-    part of each thread's groups at a time, where the sets take too much memory.
+    Each thread describes its own columns. Of two lanes that share columns each keeps one half of them, and gets the
+    other lane's sets of these; so a warp's sets come together, and each lane has few columns left. The first warp of
+    each column merges those of the others, which come through shared memory: it takes little of it.
     """
-    GROUP = TOGETHER * WIDTH
-    ROW, ALL_STEPS = GROUPS * GROUP, GROUPS * GROUP_STEP
-    HEIGHT, SPAN = BLOCK_M // ROWS, ROWS * ROW_STEP  # threads that share a column; their rows lie among SPAN
-    BYTES = HEIGHT * BLOCK_N * 8
-    TURNS = next(n for n in range(1, GROUPS + 1) if GROUPS % n == 0 and BYTES // n <= SHARED_BYTES)
-    TURN_GROUPS, STEPS, PAIRS = GROUPS // TURNS, ALL_STEPS // TURNS, BLOCK_N // 2 // TURNS
-    SETS = TURN_GROUPS * WIDTH // 2  # pairs that a thread leaves in a turn, and sets of one pair that it merges
-    PARTS = HEIGHT // SETS  # threads to a pair of columns
-    SIZE, SHARE = HEIGHT * PAIRS * VECTOR, 1 / ROWS
+    GROUP, COLUMNS = TOGETHER * WIDTH, GROUPS * WIDTH
+    ROW = GROUPS * GROUP
+    SPAN = ROWS * ROW_STEP  # rows of a warp
+    WARPS = BLOCK_M // SPAN  # that share a column
+    BITS = SHARING[ROW_STEP]
+    STEPS = len(BITS)
+    KEPT = COLUMNS >> STEPS  # columns of a lane in the end
+    SETS, SHARE = max(2, (WARPS - 1) * BLOCK_N * 2), 1 / ROWS
 
     @inlined
-    def place(row, pair):
-        """Where the sets of a row of threads lie; eight threads that access them together reach all banks."""
-        return (row * uint32(PAIRS) + (pair ^ row % uint32(2) * uint32(4))) * uint32(VECTOR)
+    def place(c):
+        """How far the thread's column c lies from its first."""
+        return c // uint32(WIDTH) * uint32(GROUP_STEP) + c % uint32(WIDTH)
 
     @inlined
     def count_rows(row, left):
-        """The rows of y that a thread has, in this row of threads, where the tile has `left`."""
-        first = row // uint32(ROW_STEP) * uint32(SPAN) + row % uint32(ROW_STEP)
-        return min(max(int64(left) - first + (ROW_STEP - 1), 0) // ROW_STEP, ROWS)
+        """The rows of y that a thread has whose first one is `row` of a tile with `left` of them."""
+        return min(max(int64(left) - row + (ROW_STEP - 1), 0) // ROW_STEP, ROWS)
 
     @inlined
     @unroll
@@ -152,77 +152,78 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
 
     @inlined
     @unroll
-    def describe(quad, i, acc, first, share):
-        """quad[i:i+2] = mean and M2 of a thread's column, from acc[first] on; `share` is 1 / its rows."""
+    def describe(means, squares, c, acc, first, share):
+        """Mean and M2 of a thread's column c, from acc[first] on; `share` is 1 / its rows."""
         shift, total, square = acc[first], float32(0.0), float32(0.0)
         for row in unrolled(ROWS - 1):
             off = acc[first + (row + 1) // TOGETHER * ROW + (row + 1) % TOGETHER * WIDTH] - shift
             total += off
             square += off * off
-        quad[i], quad[i + 1] = shift + total * share, square - total * (total * share)
+        means[c], squares[c] = shift + total * share, square - total * (total * share)
 
     @inlined
-    def merge(quad, sets, counts, pair, first, step, number):
-        """quad = mean and M2 of either column of a pair: of `number` sets, in every `step`-th row from `first` on."""
-        left, right = cuda.local.array(HELD, float32), cuda.local.array(HELD, float32)
-        load4(quad, 0, sets, place(first, pair))
-        begin(left, counts[first], quad[0], quad[1])
-        begin(right, counts[first], quad[2], quad[3])
-        for i in range(1, number):
-            row = uint32(first + i * step)
-            load4(quad, 0, sets, place(row, pair))
-            add(left, counts[row], quad[0], quad[1])
-            add(right, counts[row], quad[2], quad[3])
-        end(left)
-        end(right)
-        quad[0], quad[1], quad[2], quad[3] = left[SHIFT], left[M2], right[SHIFT], right[M2]
-        return left[COUNT]
+    def exchange(means, squares, c, other, upper, bit, share, weight):
+        """Column c, or the other one in an upper lane, merged with the partner's set; it becomes column c."""
+        mean, given = means[other] if upper else means[c], means[c] if upper else means[other]
+        m2, given_m2 = squares[other] if upper else squares[c], squares[c] if upper else squares[other]
+        off = cuda.shfl_xor_sync(0xFFFFFFFF, given, bit) - mean
+        means[c] = mean + off * share
+        squares[c] = m2 + cuda.shfl_xor_sync(0xFFFFFFFF, given_m2, bit) + off * off * weight
 
     @inlined
     @unroll
     def finish(acc, m, n, GEMM_M, GEMM_N, operands):
-        sets, counts = shared_array(SIZE), cuda.shared.array(HEIGHT, float32)
-        of_parts = cuda.shared.array(HEIGHT, float32)  # the counts of parts, at their first rows
-        quad = cuda.local.array(VECTOR, float32)
+        sets = shared_array(SETS)
+        means, squares = cuda.local.array(COLUMNS, float32), cuda.local.array(COLUMNS, float32)
+        shares, weights = cuda.local.array(STEPS, float32), cuda.local.array(STEPS, float32)
+        pair, held = cuda.local.array(2, float32), cuda.local.array(HELD, float32)
         partials = operands[0]
-        block, row_of_tile, column = uint32(m) // uint32(BLOCK_M), uint32(m) % uint32(BLOCK_M), uint32(n % BLOCK_N)
+        block, row, column = uint32(m) // uint32(BLOCK_M), uint32(m) % uint32(BLOCK_M), uint32(n % BLOCK_N)
+        warp, lane = row // uint32(SPAN), uint32(cuda.laneid)
         left = min(uint32(uint32(GEMM_M) - block * uint32(BLOCK_M)), uint32(BLOCK_M))
-        row = row_of_tile // uint32(SPAN) * uint32(ROW_STEP) + row_of_tile % uint32(ROW_STEP)
-        rows, share = int64(ROWS), float32(SHARE)
+        share = float32(SHARE)
+        for step in range(STEPS):
+            shares[step], weights[step] = float32(0.5), float32(ROWS << step) * float32(0.5)
         if left < BLOCK_M:
-            rows = count_rows(row, left)
-            share = float32(1.0) / float32(max(rows, 1))
-            for c in unrolled(GROUPS * WIDTH):
+            rows = count_rows(warp * uint32(SPAN) + row % uint32(ROW_STEP), left)
+            count, share = float32(rows), float32(1.0) / float32(max(rows, 1))
+            for c in unrolled(COLUMNS):
                 repeat_first(acc, int64(c // WIDTH * GROUP + c % WIDTH), rows)
-        if column == 0:
-            counts[row] = float32(rows)
-        thread = uint32(cuda.threadIdx.x)
-        pair, part, first = thread % uint32(PAIRS), thread // uint32(PAIRS), thread // uint32(PAIRS) * uint32(SETS)
-        column_of_turn = column // uint32(ALL_STEPS) * uint32(STEPS) + column % uint32(ALL_STEPS)
-        n0 = int64(n) - column + 2 * pair // STEPS * ALL_STEPS + 2 * pair % STEPS
-        at = 2 * (int64(block) * GEMM_N + n0)
-        for turn in unrolled(TURNS):
-            for c in unrolled(SETS):
-                own = int64(turn * TURN_GROUPS * GROUP + c * 2 // WIDTH * GROUP + c * 2 % WIDTH)
-                describe(quad, int64(0), acc, own, share)
-                describe(quad, int64(2), acc, own + 1, share)
-                there = column_of_turn + uint32(c * 2 // WIDTH * GROUP_STEP + c * 2 % WIDTH)
-                store4(sets, place(row, there // uint32(2)), quad, 0)
-            cuda.syncthreads()
-            count = merge(quad, sets, counts, pair, first, 1, SETS)
-            if PARTS > 1:
-                if pair == 0:
-                    of_parts[first] = count
-                store4(sets, place(first, pair), quad, 0)  # nobody else has read that one
-                cuda.syncthreads()
-                if part == 0:
-                    merge(quad, sets, of_parts, pair, uint32(0), SETS, PARTS)
-            if part == 0 and n0 + turn * STEPS < GEMM_N:
-                store2(partials, at + 2 * turn * STEPS, quad, 0)
-            if part == 0 and n0 + turn * STEPS + 1 < GEMM_N:
-                store2(partials, at + 2 * turn * STEPS + 2, quad, 2)
-            if turn < TURNS - 1:
-                cuda.syncthreads()
+            for step in unrolled(STEPS):
+                theirs = cuda.shfl_xor_sync(0xFFFFFFFF, count, BITS[step])
+                shares[step] = theirs / max(count + theirs, float32(1.0))
+                weights[step] = count * shares[step]
+                count += theirs
+        for c in unrolled(COLUMNS):
+            describe(means, squares, int64(c), acc, int64(c // WIDTH * GROUP + c % WIDTH), share)
+
+        kept = uint32(0)  # the first column that the lane keeps
+        for step in unrolled(STEPS):
+            upper = lane & uint32(BITS[step]) != 0
+            for c in unrolled(COLUMNS >> (step + 1)):
+                exchange(
+                    means, squares, int64(c), int64(c + (COLUMNS >> (step + 1))), upper, BITS[step], shares[step],
+                    weights[step],
+                )  # fmt: skip
+            kept += uint32(COLUMNS >> (step + 1)) if upper else uint32(0)
+
+        if warp > 0:
+            for k in unrolled(KEPT):
+                at = column + place(uint32(kept + uint32(k)))
+                pair[0], pair[1] = means[k], squares[k]
+                store2(sets, 2 * ((warp - uint32(1)) * uint32(BLOCK_N) + at), pair, 0)
+        cuda.syncthreads()
+        if warp == 0:
+            for k in unrolled(KEPT):
+                at = column + place(uint32(kept + uint32(k)))
+                begin(held, float32(min(left, uint32(SPAN))), means[k], squares[k])
+                for other in range(1, WARPS):
+                    load2(pair, 0, sets, 2 * ((other - 1) * BLOCK_N + at))
+                    add(held, float32(min(max(int64(left) - other * SPAN, 0), SPAN)), pair[0], pair[1])
+                end(held)
+                pair[0], pair[1] = held[SHIFT], held[M2]
+                if int64(n) - column + at < GEMM_N:
+                    store2(partials, 2 * (int64(block) * GEMM_N + int64(n) - column + at), pair, 0)
 
     return finish
 
