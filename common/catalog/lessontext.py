@@ -81,7 +81,7 @@ def accuracy(lessons: Path) -> list[str]:
 
 
 def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
-    """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
+    """Step, preset and the module of the epilogues for each step whose epilogues are timed."""
     found = (one for lesson in _all(lessons) for one in lesson.epilogues)
     return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
 

@@ -120,14 +120,14 @@ def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
 
 
 def measure_epilogues(
-    convolutions: list[tuple[str, str, str]],
+    timed: list[tuple[str, str, str]],
 ) -> Iterator[tuple[Step, str, timetasks.EpiloguesResult]]:
     """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
 
     Raises as :func:`measure_device` does. A step that requires another GPU is left out.
     """
     device.require_gpu("timing epilogues")
-    for name, preset, ways in convolutions:
+    for name, preset, ways in timed:
         step = catalog.find(name)
         if beyond(step):
             continue

@@ -23,6 +23,9 @@ RAGGED = Conv3d(N=2, C=3, D=3, H=5, W=6, K=5, T=2, R=3, S=3, pad_h=1, stride_w=2
 WIDE = Conv3d(N=1, C=8, D=1, H=6, W=13, K=40, T=1, R=3, S=1, pad_h=1)
 DEEP = Conv3d(N=1, C=8, D=1, H=8, W=13, K=40, T=1, R=3, S=3, pad_h=1)
 ACROSS = Conv3d(N=1, C=8, D=1, H=6, W=5, K=72, T=1, R=1, S=1)  # two warps side by side in a tile of hconv3d_mma
+TALL = Conv3d(N=1, C=8, D=1, H=11, W=13, K=139, T=1, R=1, S=1)  # the widest tile of hconv3d_mma, two of them, ragged
+HIGH = Conv3d(N=2, C=8, D=1, H=20, W=23, K=40, T=1, R=3, S=3)  # many rows: a variance needs its digits
+MANY_ROWS = Conv3d(N=1, C=8, D=1, H=40, W=41, K=5, T=1, R=1, S=1)  # seven tiles of hconv3d_mma
 MANY = Conv3d(N=3, C=8, D=2, H=19, W=21, K=136, T=1, R=3, S=3, pad_h=1)
 SPLIT = {"BLOCK_M": 64, "BLOCK_N": 32, "THREAD_M": 16, "THREAD_N": 4, "BLOCKS_PER_SM": 2, "SPLIT_K": 3}
 

@@ -16,9 +16,12 @@ from tests.lessons.epilogue_layers import (
     DEEP,
     FP16,
     FP32,
+    HIGH,
     KINDS,
+    MANY_ROWS,
     RAGGED,
     SPLIT,
+    TALL,
     WIDE,
     Layer,
     column_moments,
@@ -78,6 +81,56 @@ def test_mean_and_variance_of_columns_come_beside_y(name, shape):
     np.testing.assert_allclose(found.copy_to_host(), expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
 
 
+def test_moments_of_the_widest_tile():
+    """hconv3d_mma's for more than 128 filters, with four warps side by side and two on top of each other."""
+    layer = Layer(FP16, TALL)
+    found, epilogue = column_moments(layer)
+    np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))
+    np.testing.assert_allclose(found.copy_to_host(), expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "shape"), [(FP32, HIGH), (FP16, HIGH), (FP16, TALL)], ids=["FP32", "FP16", "TALL"])
+def test_a_large_mean_leaves_the_fused_variance_its_digits(name, shape):
+    layer, rng = Layer(name, shape), np.random.default_rng(3)
+    (x_shape, x_type), (filter_shape, filter_type) = layer.problem.operands[:2]
+    x, filt = rng.normal(14, 0.35, x_shape).astype(x_type), rng.uniform(0.5, 1, filter_shape).astype(filter_type)
+    factor = np.float32(1000 / reference.full(layer.problem, x, filt).mean())
+    filt = (filt * factor).astype(filter_type)
+    layer.x, layer.filt, layer.sums = cuda.to_device(x), cuda.to_device(filt), reference.full(layer.problem, x, filt)
+    found, epilogue = column_moments(layer)
+    layer.launch(epilogue)
+    mean, variance = expected_moments(layer.sums)
+    assert (mean > 800).all()
+    assert (variance < 200).all()
+    np.testing.assert_allclose(found.copy_to_host(), [mean, variance], rtol=2e-5)
+    rows = layer.sums.reshape(-1, layer.problem.K).astype(np.float32)
+    naive = np.cumsum(rows * rows, axis=0)[-1] / len(rows) - (np.cumsum(rows, axis=0)[-1] / len(rows)) ** 2
+    assert np.abs(naive / variance - 1).max() > 1e-3
+
+
+def test_the_same_sums_give_the_same_moments_whatever_stood_in_the_workspace():
+    layer = Layer(FP16, MANY_ROWS)
+    bits = []
+    for before in (0.0, np.nan):
+        found, epilogue = column_moments(layer)
+        epilogue.operands[0][:] = before
+        layer.launch(epilogue)
+        bits.append(found.copy_to_host())
+    np.testing.assert_array_equal(*bits)
+    np.testing.assert_allclose(bits[0], expected_moments(layer.sums), rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 127, 128, 129, 1024, 1025, 2100])
+def test_any_number_of_blocks_is_merged(rows):
+    """Blocks of 3 rows, the last of 2: as many as lanes, as are read at once, and one more."""
+    y = np.random.default_rng(rows).normal(50, 2, (3 * rows - 1, 3))
+    sets = [y[3 * i : 3 * i + 3] for i in range(rows)]
+    partials = np.stack([[one.mean(axis=0), one.var(axis=0) * len(one)] for one in sets]).transpose(0, 2, 1)
+    found = cuda.to_device(np.full((2, 3), np.nan, np.float32))
+    moments.merge_rows(cuda.to_device(partials.astype(np.float32).reshape(-1)), len(y), 3, found)
+    np.testing.assert_allclose(found.copy_to_host(), expected_moments(y), rtol=2e-5)
+
+
 def test_where_blocks_share_a_tile_moments_follow_the_sum():
     layer = Layer(FP32, DEEP)
     found, epilogue = column_moments(layer)
@@ -122,6 +175,24 @@ def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
     x, filt = inputs.integers(layer.problem, 0)
     sums = reference.full(layer.problem, x, filt) + layer.bias + layer.residual
     np.testing.assert_array_equal(found.output, np.maximum(sums, 0).astype(layer.dtype))
+
+
+@pytest.mark.parametrize(("name", "shape"), [(FP32, RAGGED), (FP16, ACROSS), (FP16, TALL)])
+def test_the_tracer_finds_no_fault_in_moments(name, shape):
+    layer, found = Layer(name, shape), []
+
+    def launch(x, weights, y, geometry, *scratch):
+        found[:] = column_moments(layer)
+        layer.step.launch(x, weights, y, geometry, *scratch, finish=found[1])
+
+    fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
+    if hasattr(layer.step, "workspace"):
+        fused.workspace = layer.step.workspace
+    traced = trace.run(fused, layer.problem, every=True)
+    assert traced.faults == []
+    assert [kernel.name for kernel in traced.kernels][-1] == "merge_partials"
+    sums = reference.full(layer.problem, *inputs.integers(layer.problem, 0))
+    np.testing.assert_allclose(found[0].copy_to_host(), expected_moments(sums), rtol=1e-6, atol=1e-3)
 
 
 # --- kernels of their own ---

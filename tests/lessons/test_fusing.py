@@ -94,6 +94,63 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
 
 
+# --- sums of int8 ---
+
+
+@pytest.mark.parametrize(("name", "N"), [("igemm_mma", 37), ("igemm_mma", 40), ("igemm_wgmma", 40)])
+def test_a_product_becomes_int8_alike_in_its_kernel_and_in_one_of_its_own(name, N, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    problem, watch, made = problems.from_shape("igemm", {"M": 19, "N": N, "K": 160}), Watch(), {}
+    quantised_ways = importlib.import_module("lessons.09_fewer_bits.helpers.quantised_ways")
+
+    def ways(launch, y):
+        made.update(quantised_ways.ways(launch, y))
+        return made
+
+    (found,) = fusing.measure(load(name), ways, problem, watch)
+    way = made["quantised"]
+    assert watch.pairs[0][0] == way.fused
+    assert watch.pairs[1] == (way.separate, way.fused)
+    assert (found.epilogue, found.saved_bytes) == ("quantised", 2 * 4 * 19 * N)
+    left = []
+    for run in (way.fused, way.separate):
+        way.found[:] = 0
+        run()
+        left.append(way.found.copy_to_host())
+    np.testing.assert_array_equal(*left)
+    assert left[0].min() == -128
+    assert left[0].max() == 127
+    assert np.abs(left[0]).mean(dtype=float) > 10
+
+
+def test_int8_products_of_pytorch_become_int8_again(monkeypatch):
+    done = []
+
+    class Sums:
+        def __getattr__(self, name):
+            def noted(*arguments):
+                done.append((name, *arguments))
+                return self
+
+            return noted
+
+        def __mul__(self, factor):
+            return self
+
+    factors = Sums()
+    torch = SimpleNamespace(
+        int8="int8",
+        rand=lambda columns, device: done.append(columns) or factors,
+        cuda=SimpleNamespace(synchronize=lambda: None),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(peers, "fastest", lambda problem, watch: ("B K-major", Sums))
+    problem = problems.from_shape("igemm", {"M": 19, "N": 37, "K": 160})
+    calls, layout = fusing._eager(problem, {}, Watch())
+    assert (list(calls), layout) == (["quantised"], "B K-major")
+    assert done == [37, ("mul", factors), ("round_",), ("clamp_", -128, 127), ("to", "int8")]
+
+
 # --- two convolutions ---
 
 

@@ -1,4 +1,4 @@
-"""What follows a convolution, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
+"""What follows a convolution or a product, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
 
 The epilogues are a lesson's: a module with ``ways(launch, y)``, which gives each by name, with ``fused()`` and
 ``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn. What
@@ -98,6 +98,30 @@ def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[di
     layout, run = peers.fastest(problem, watch)
     import torch
 
+    if not hasattr(problem, "geometry"):
+        calls = {"quantised": _quantised(run, problem.output_shape[-1])}
+    else:
+        calls = _after_convolution(run, problem, made, watch)
+    for call in calls.values():
+        call()
+    torch.cuda.synchronize()
+    return calls, layout
+
+
+def _quantised(run: Callable[..., Any], columns: int) -> Callable[[], Any]:
+    """A product of int8, its sums times a factor for each column, as int8."""
+    import torch
+
+    factors = torch.rand(columns, device="cuda") * 1e-3
+    return lambda: run().mul(factors).round_().clamp_(-128, 127).to(torch.int8)
+
+
+def _after_convolution(
+    run: Callable[..., Any], problem: Problem, made: dict[str, Any], watch: Stopwatch
+) -> dict[str, Callable[[], Any]]:
+    """By name, what follows the convolution that ``run`` computes."""
+    import torch
+
     y = run()
     bias = torch.randn(problem.output_shape[-1], device="cuda").to(y.dtype)
     residual = torch.randn_like(y)
@@ -120,11 +144,7 @@ def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[di
         "column_sums": column_sums,
         "column_moments": column_moments,
     }
-    calls |= {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
-    for call in calls.values():
-        call()
-    torch.cuda.synchronize()
-    return calls, layout
+    return calls | {name: _pair(way, problem, watch) for name, way in made.items() if hasattr(way, "filters")}
 
 
 def _pair(way: Any, problem: Problem, watch: Stopwatch) -> Callable[[], Any]:

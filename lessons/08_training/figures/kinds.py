@@ -104,7 +104,8 @@ def epilogues(record, name, preset):
         raise UnmeasuredError(f"epilogues of `{name}` on `{preset}`")
     rate = record.ceilings.copy_gbs if record.ceilings else None
     old = not current.epilogues(entry, name)
-    header = ["epilogue", "bytes saved", "takes", "convolution alone ms", "fused ms", "over alone"]
+    what = "convolution" if "conv" in name else "product"
+    header = ["epilogue", "bytes saved", "takes", f"{what} alone ms", "fused ms", "over alone"]
     header += ["two kernels ms", "PyTorch ms"]
     rows = [
         [

@@ -1,12 +1,16 @@
 """Mean and variance of each column of y, as batch norm wants them: in a convolution's kernel, or in one of its own.
 
-A sum of squares less the square of the sum loses all its digits where the mean is large. So a block takes the mean of
-its rows first, and then adds up squares of distances from it, M2. Means and M2 of two sets of rows merge (Chan, Golub
-and LeVeque, 1979):
+A sum of squares less the square of the sum loses all its digits where the mean is large. So what is added up are
+distances from one of the values, the shift (Chan, Golub and LeVeque, 1983). Of n values, with d = value - shift,
+total = sum of d and square = sum of d * d:
 
-    d = mean_b - mean_a        mean = mean_a + d * b / (a + b)        M2 = M2_a + M2_b + d * d * a * b / (a + b)
+    mean = shift + total / n        M2 = square - total * total / n
 
-All merge in an order that the shape alone decides, so that the same y gives the same bits.
+M2 is the sum of the squares of distances from the mean. The shift is one of the values, so `square` is at most n
+times M2: few digits are lost. Sets of values, each with its count, mean and M2, become one set in the same way: d is
+a set's mean less that of the first one, and counts as often as the set has values; the sets' own M2 are added to it.
+
+All is added up in an order that the shape alone decides, so that the same y gives the same bits.
 """
 
 from functools import lru_cache
@@ -15,20 +19,28 @@ from importlib import import_module
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
+from lessons.toolkit.memory import load2, shared_array, store2
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
 columns = import_module("lessons.08_training.helpers.columns")
 epilogues = import_module("lessons.08_training.helpers.epilogues")
 
 THREADS_X, THREADS_Y = 32, 8  # of a kernel of its own: columns, and rows at a time
-SUMMED = 8  # columns of a block that merges
-LANES = 64  # threads that share a column there
-PARTS = LANES * SUMMED
-BLOCK_PARTS = THREADS_X * THREADS_Y
+BLOCK_SETS = THREADS_X * THREADS_Y
+# The lanes of a warp that share columns differ in these bits of their number, by the rows that its lanes cover: of
+# lesson 05's kernel, and of a fragment of sums as mma.sync has it
+SHARING = {4: (1, 16), 8: (4, 8, 16)}
+# Of the kernel that merges what the blocks leave. It is short, and waits for memory once
+MERGED = 2  # columns of a block
+LANES = 128  # threads that share a column
+AT_ONCE = 8  # rows that a thread reads before it merges them
+JOINED = 8  # sets that a thread merges next
+MERGING, READ = LANES * MERGED, 2 * AT_ONCE
+SHIFT, COUNT, TOTAL, SQUARE, M2, HELD = range(6)  # what is held of sets that become one; how many values
 
 
 def moment_workspace(shape):
-    """Device memory for the blocks' means and M2 of y [..., K]: two arrays, one behind the other."""
+    """Device memory for the blocks' means and M2 of y [..., K], which lie side by side."""
     return cuda.device_array(2 * columns.workspace_size(shape), np.float32)
 
 
@@ -72,64 +84,146 @@ class ColumnMoments:
             moments_of_columns(rows, self.operands[0], self.moments)
 
 
+# --- sets become one ---
+
+
+@inlined
+def begin(held, count, mean, m2):
+    """The first set: its mean is the shift."""
+    held[SHIFT], held[COUNT], held[M2] = mean, count, m2
+    held[TOTAL], held[SQUARE] = float32(0.0), float32(0.0)
+
+
+@inlined
+def add(held, count, mean, m2):
+    """One set more."""
+    off = mean - held[SHIFT]
+    held[COUNT] += count
+    held[TOTAL] += count * off
+    held[SQUARE] += count * off * off
+    held[M2] += m2
+
+
+@inlined
+def end(held):
+    """held[SHIFT] and held[M2] become mean and M2 of all sets."""
+    off = held[TOTAL] * (float32(1.0) / max(held[COUNT], float32(1.0)))
+    held[SHIFT] += off
+    held[M2] += held[SQUARE] - held[TOTAL] * off
+
+
+# --- in a convolution's kernel ---
+
+
 @lru_cache
 def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER):
-    """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums."""
-    GROUP = TOGETHER * WIDTH
-    ROW, COLUMNS = GROUPS * GROUP, GROUPS * WIDTH
-    HEIGHT = BLOCK_M // ROWS  # threads that share a column
-    SIZE, SPAN = HEIGHT * BLOCK_N, ROWS * ROW_STEP
+    """Device function that leaves mean and M2 of a tile's columns; see epilogues.over_sums for a thread's sums.
+
+    Each thread describes its own columns. Of two lanes that share columns each keeps one half of them, and gets the
+    other lane's sets of these; so a warp's sets come together, and each lane has few columns left. The first warp of
+    each column merges those of the others, which come through shared memory: it takes little of it.
+    """
+    GROUP, COLUMNS = TOGETHER * WIDTH, GROUPS * WIDTH
+    ROW = GROUPS * GROUP
+    SPAN = ROWS * ROW_STEP  # rows of a warp
+    WARPS = BLOCK_M // SPAN  # that share a column
+    BITS = SHARING[ROW_STEP]
+    STEPS = len(BITS)
+    KEPT = COLUMNS >> STEPS  # columns of a lane in the end
+    SETS, SHARE = max(2, (WARPS - 1) * BLOCK_N * 2), 1 / ROWS
+
+    @inlined
+    def place(c):
+        """How far the thread's column c lies from its first."""
+        return c // uint32(WIDTH) * uint32(GROUP_STEP) + c % uint32(WIDTH)
+
+    @inlined
+    def count_rows(row, left):
+        """The rows of y that a thread has whose first one is `row` of a tile with `left` of them."""
+        return min(max(int64(left) - row + (ROW_STEP - 1), 0) // ROW_STEP, ROWS)
 
     @inlined
     @unroll
-    def add_column(acc, first, m, GEMM_M, mean, squared):
-        """The distances from `mean` in a thread's column that begins at acc[first], or their squares, added up; rows
-        from GEMM_M on are left out."""
-        total = float32(0.0)
-        for row in unrolled(ROWS):
-            at = first + row // TOGETHER * ROW + row % TOGETHER * WIDTH
-            off = acc[at] - mean if uint32(m + uint32(row * ROW_STEP)) < GEMM_M else float32(0.0)
-            total += off * off if squared else off
-        return total
+    def repeat_first(acc, first, rows):
+        """Sums of a thread's column, from acc[first] on, become the first one where they lie beyond its `rows`."""
+        for row in unrolled(ROWS - 1):
+            if row + 1 >= rows:
+                acc[first + (row + 1) // TOGETHER * ROW + (row + 1) % TOGETHER * WIDTH] = acc[first]
 
     @inlined
-    def add_threads(parts, c):
-        """The sum of what the threads of column c have put into `parts`."""
-        total = float32(0.0)
-        for i in range(HEIGHT):
-            total += parts[i * BLOCK_N + c]
-        return total
+    @unroll
+    def describe(means, squares, c, acc, first, share):
+        """Mean and M2 of a thread's column c, from acc[first] on; `share` is 1 / its rows."""
+        shift, total, square = acc[first], float32(0.0), float32(0.0)
+        for row in unrolled(ROWS - 1):
+            off = acc[first + (row + 1) // TOGETHER * ROW + (row + 1) % TOGETHER * WIDTH] - shift
+            total += off
+            square += off * off
+        means[c], squares[c] = shift + total * share, square - total * (total * share)
+
+    @inlined
+    def exchange(means, squares, c, other, upper, bit, share, weight):
+        """Column c, or the other one in an upper lane, merged with the partner's set; it becomes column c."""
+        mean, given = means[other] if upper else means[c], means[c] if upper else means[other]
+        m2, given_m2 = squares[other] if upper else squares[c], squares[c] if upper else squares[other]
+        off = cuda.shfl_xor_sync(0xFFFFFFFF, given, bit) - mean
+        means[c] = mean + off * share
+        squares[c] = m2 + cuda.shfl_xor_sync(0xFFFFFFFF, given_m2, bit) + off * off * weight
 
     @inlined
     @unroll
     def finish(acc, m, n, GEMM_M, GEMM_N, operands):
-        parts = cuda.shared.array(SIZE, float32)
-        means = cuda.shared.array(BLOCK_N, float32)
+        sets = shared_array(SETS)
+        means, squares = cuda.local.array(COLUMNS, float32), cuda.local.array(COLUMNS, float32)
+        shares, weights = cuda.local.array(STEPS, float32), cuda.local.array(STEPS, float32)
+        pair, held = cuda.local.array(2, float32), cuda.local.array(HELD, float32)
         partials = operands[0]
-        row, column = uint32(int64(m) % BLOCK_M), uint32(int64(n) % BLOCK_N)
-        own = (row // SPAN * ROW_STEP + row % ROW_STEP) * BLOCK_N + column
-        m0, n0 = int64(m) - int64(row), int64(n) - int64(column)
-        at = m0 // BLOCK_M * GEMM_N + n0
-        count = float32(min(int64(BLOCK_M), int64(GEMM_M) - m0))
+        block, row, column = uint32(m) // uint32(BLOCK_M), uint32(m) % uint32(BLOCK_M), uint32(n % BLOCK_N)
+        warp, lane = row // uint32(SPAN), uint32(cuda.laneid)
+        left = min(uint32(uint32(GEMM_M) - block * uint32(BLOCK_M)), uint32(BLOCK_M))
+        share = float32(SHARE)
+        for step in range(STEPS):
+            shares[step], weights[step] = float32(0.5), float32(ROWS << step) * float32(0.5)
+        if left < BLOCK_M:
+            rows = count_rows(warp * uint32(SPAN) + row % uint32(ROW_STEP), left)
+            count, share = float32(rows), float32(1.0) / float32(max(rows, 1))
+            for c in unrolled(COLUMNS):
+                repeat_first(acc, int64(c // WIDTH * GROUP + c % WIDTH), rows)
+            for step in unrolled(STEPS):
+                theirs = cuda.shfl_xor_sync(0xFFFFFFFF, count, BITS[step])
+                shares[step] = theirs / max(count + theirs, float32(1.0))
+                weights[step] = count * shares[step]
+                count += theirs
         for c in unrolled(COLUMNS):
-            first = int64(c // WIDTH * GROUP + c % WIDTH)
-            place = c // WIDTH * GROUP_STEP + c % WIDTH
-            parts[own + place] = add_column(acc, first, uint32(m), uint32(GEMM_M), float32(0.0), False)
+            describe(means, squares, int64(c), acc, int64(c // WIDTH * GROUP + c % WIDTH), share)
+
+        kept = uint32(0)  # the first column that the lane keeps
+        for step in unrolled(STEPS):
+            upper = lane & uint32(BITS[step]) != 0
+            for c in unrolled(COLUMNS >> (step + 1)):
+                exchange(
+                    means, squares, int64(c), int64(c + (COLUMNS >> (step + 1))), upper, BITS[step], shares[step],
+                    weights[step],
+                )  # fmt: skip
+            kept += uint32(COLUMNS >> (step + 1)) if upper else uint32(0)
+
+        if warp > 0:
+            for k in unrolled(KEPT):
+                at = column + place(uint32(kept + uint32(k)))
+                pair[0], pair[1] = means[k], squares[k]
+                store2(sets, 2 * ((warp - uint32(1)) * uint32(BLOCK_N) + at), pair, 0)
         cuda.syncthreads()
-        for c in range(cuda.threadIdx.x, BLOCK_N, cuda.blockDim.x):
-            means[c] = add_threads(parts, c) / count
-            if n0 + c < GEMM_N:
-                partials[at + c] = means[c]
-        cuda.syncthreads()
-        for c in unrolled(COLUMNS):
-            first = int64(c // WIDTH * GROUP + c % WIDTH)
-            place = c // WIDTH * GROUP_STEP + c % WIDTH
-            mean = means[column + place]
-            parts[own + place] = add_column(acc, first, uint32(m), uint32(GEMM_M), mean, True)
-        cuda.syncthreads()
-        for c in range(cuda.threadIdx.x, BLOCK_N, cuda.blockDim.x):
-            if n0 + c < GEMM_N:
-                partials[partials.size // 2 + at + c] = add_threads(parts, c)
+        if warp == 0:
+            for k in unrolled(KEPT):
+                at = column + place(uint32(kept + uint32(k)))
+                begin(held, float32(min(left, uint32(SPAN))), means[k], squares[k])
+                for other in range(1, WARPS):
+                    load2(pair, 0, sets, 2 * ((other - 1) * BLOCK_N + at))
+                    add(held, float32(min(max(int64(left) - other * SPAN, 0), SPAN)), pair[0], pair[1])
+                end(held)
+                pair[0], pair[1] = held[SHIFT], held[M2]
+                if int64(n) - column + at < GEMM_N:
+                    store2(partials, 2 * (int64(block) * GEMM_N + int64(n) - column + at), pair, 0)
 
     return finish
 
@@ -138,45 +232,51 @@ def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TO
 
 
 @inlined
-def merge(held, count, mean, m2):
-    """Merge `count` rows with their mean and M2 into held: count, mean, M2."""
-    both = held[0] + count
-    if count > float32(0.0):
-        off = mean - held[1]
-        held[1] += off * (count / both)
-        held[2] += m2 + off * off * (held[0] * (count / both))
-        held[0] = both
+def join(held, counts, means, squares, first, step, number):
+    """Merge `number` sets, every `step`-th one from the first on."""
+    begin(held, counts[first], means[first], squares[first])
+    for i in range(1, number):
+        at = uint32(first + uint32(i * step))
+        add(held, counts[at], means[at], squares[at])
+    end(held)
 
 
 @cuda.jit
-def merge_partials(partials, rows, M, height, moments):
-    """moments of the first `rows` rows of partials, of `height` rows of y each, the last of fewer."""
-    counts = cuda.shared.array(PARTS, float32)
-    means = cuda.shared.array(PARTS, float32)
-    squares = cuda.shared.array(PARTS, float32)
-    held = cuda.local.array(3, float32)
-    thread = cuda.threadIdx.x
-    K = moments.shape[1]
-    n = cuda.blockIdx.x * SUMMED + thread % SUMMED
-    for i in range(3):
-        held[i] = float32(0.0)
-    if n < K:
-        for row in range(thread // SUMMED, rows, LANES):
-            count = float32(min(int64(height), M - row * int64(height)))
-            merge(held, count, partials[row * K + n], partials[partials.size // 2 + row * K + n])
-    counts[thread], means[thread], squares[thread] = held[0], held[1], held[2]
+def merge_partials(partials, rows, height, last, moments):
+    """moments of the first `rows` rows of partials, of `height` rows of y each, but the last of `last`."""
+    counts, means = cuda.shared.array(MERGING, float32), cuda.shared.array(MERGING, float32)
+    squares = cuda.shared.array(MERGING, float32)
+    held, read = cuda.local.array(HELD, float32), cuda.local.array(READ, float32)
+    thread, K = uint32(cuda.threadIdx.x), uint32(moments.shape[1])
+    n = uint32(cuda.blockIdx.x * uint32(MERGED) + thread % uint32(MERGED))
+    column, lane, end_row = min(n, uint32(K - 1)), thread // uint32(MERGED), uint32(rows - 1)
+    begin(held, float32(0.0), partials[uint32(2) * (min(lane, end_row) * K + column)], float32(0.0))
+    for first in range(lane, rows, LANES * AT_ONCE):
+        for i in range(AT_ONCE):
+            row = min(uint32(first + uint32(i * LANES)), end_row)
+            load2(read, 2 * i, partials, uint32(2) * (row * K + column))
+        for i in range(AT_ONCE):
+            row = uint32(first + uint32(i * LANES))
+            if row <= end_row:
+                add(held, last if row == end_row else height, read[2 * i], read[2 * i + 1])
+    end(held)
+    counts[thread], means[thread], squares[thread] = held[COUNT], held[SHIFT], held[M2]
     cuda.syncthreads()
-    if thread < SUMMED and n < K:
-        for lane in range(1, LANES):
-            at = lane * SUMMED + thread
-            merge(held, counts[at], means[at], squares[at])
-        moments[0, n], moments[1, n] = held[1], held[2] / held[0]
+    at = thread // uint32(MERGED) * uint32(JOINED * MERGED) + thread % uint32(MERGED)
+    if thread < MERGING // JOINED:
+        join(held, counts, means, squares, at, MERGED, JOINED)
+        counts[at], means[at], squares[at] = held[COUNT], held[SHIFT], held[M2]  # nobody else has read these
+    cuda.syncthreads()
+    if thread < MERGED and n < K:
+        join(held, counts, means, squares, thread, JOINED * MERGED, LANES // JOINED)
+        moments[0, n], moments[1, n] = held[SHIFT], held[M2] / held[COUNT]
 
 
 def merge_rows(partials, M, height, moments):
     """moments = mean and variance, from mean and M2 of `height` rows each of a y of M rows."""
-    blocks = -(-moments.shape[1] // SUMMED)
-    merge_partials[blocks, PARTS](partials, -(-M // height), M, height, moments)
+    rows, blocks = -(-M // height), -(-moments.shape[1] // MERGED)
+    last = np.float32(M - (rows - 1) * height)
+    merge_partials[blocks, MERGING](partials, np.uint32(rows), np.float32(height), last, moments)
 
 
 # --- a kernel of its own ---
@@ -184,36 +284,26 @@ def merge_rows(partials, M, height, moments):
 
 @cuda.jit
 def column_moments(y, height, partials):
-    """Mean and M2 of each column of `height` rows of y; a thread's distances are from its first element."""
-    counts = cuda.shared.array(BLOCK_PARTS, float32)
-    means = cuda.shared.array(BLOCK_PARTS, float32)
-    squares = cuda.shared.array(BLOCK_PARTS, float32)
-    held = cuda.local.array(3, float32)
+    """Mean and M2 of each column of `height` rows of y."""
+    counts, means = cuda.shared.array(BLOCK_SETS, float32), cuda.shared.array(BLOCK_SETS, float32)
+    squares = cuda.shared.array(BLOCK_SETS, float32)
+    held = cuda.local.array(HELD, float32)
     M, K = y.shape
     blocks_n = (K + THREADS_X - 1) // THREADS_X
     n0, block = cuda.blockIdx.x % blocks_n * THREADS_X, cuda.blockIdx.x // blocks_n
     x, first = cuda.threadIdx.x % THREADS_X, cuda.threadIdx.x // THREADS_X
     m0, n = block * int64(height), n0 + x
-    for i in range(3):
-        held[i] = float32(0.0)
-    if n < K and m0 + first < M:
-        shift = float32(y[m0 + first, n])
-        total, square, count = float32(0.0), float32(0.0), float32(0.0)
+    begin(held, float32(0.0), float32(y[min(m0 + first, M - 1), min(n, K - 1)]), float32(0.0))
+    if n < K:
         for m in range(m0 + first, min(m0 + height, M), THREADS_Y):
-            off = float32(y[m, n]) - shift
-            total += off
-            square += off * off
-            count += float32(1.0)
-        held[0], held[1], held[2] = count, shift + total / count, square - total * (total / count)
+            add(held, float32(1.0), float32(y[m, n]), float32(0.0))
+    end(held)
     thread = cuda.threadIdx.x
-    counts[thread], means[thread], squares[thread] = held[0], held[1], held[2]
+    counts[thread], means[thread], squares[thread] = held[COUNT], held[SHIFT], held[M2]
     cuda.syncthreads()
     if first == 0 and n < K:
-        for i in range(1, THREADS_Y):
-            at = i * THREADS_X + x
-            merge(held, counts[at], means[at], squares[at])
-        partials[block * K + n] = held[1]
-        partials[partials.size // 2 + block * K + n] = held[2]
+        join(held, counts, means, squares, x, THREADS_X, THREADS_Y)
+        partials[2 * (block * K + n)], partials[2 * (block * K + n) + 1] = held[SHIFT], held[M2]
 
 
 def moments_of_columns(y, partials, moments):
@@ -221,5 +311,5 @@ def moments_of_columns(y, partials, moments):
     M, K = y.shape
     blocks_n = -(-K // THREADS_X)
     height = max(columns.LEAST_ROWS, -(-M * blocks_n // columns.BLOCKS))
-    column_moments[-(-M // height) * blocks_n, BLOCK_PARTS](y, height, partials)
+    column_moments[-(-M // height) * blocks_n, BLOCK_SETS](y, height, partials)
     merge_rows(partials, M, height, moments)
