@@ -3,10 +3,7 @@
 Each kind of task is a :class:`Task` with its own fields, tagged with its name, which is a layer's and a function's:
 ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``. A task travels as a pickle, from the harness
 to a process that it started itself. What comes back is JSON, read as the type of the task's results: a child runs a
-file that may say anything, and reading JSON runs nothing.
-
-A child finds out the fields of a :class:`StepResult`; the parent adds the step and the problem, which makes it an
-:class:`Outcome`; ``told()`` gives what JSON has of either. Paths are absolute.
+file that may say anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -27,28 +24,17 @@ from common.catalog.schema import Amount, Count, Name, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
-SIGN_SECONDS = 1.0
-"""A process that is at work says so this often."""
-
-REPEATS = 3
-"""Launches on equal inputs that must agree, to catch races."""
-
-MAX_SECONDS = 4.0
-"""That launches are repeated for, to time them."""
-
+SIGN_SECONDS = 1.0  # a process that is at work says so this often
+REPEATS = 3  # launches on equal inputs that must agree, to catch races
+MAX_SECONDS = 4.0  # that launches are repeated for, to time them
 
 # --- answers ---
 
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
-"""What can become of a task, as its result's ``status`` says."""
-
 Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
-Tile = dict[str, int | bool]
-"""Values by the names of a step's tile constants."""
-
-Shape = dict[str, int]
-"""Extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them."""
+Tile = dict[str, int | bool]  # values by the names of a step's tile constants
+Shape = dict[str, int]  # extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them
 
 
 @dataclass(frozen=True)
@@ -60,10 +46,8 @@ class Finding:
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
-
-    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
-    """
+    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. None without NVML:
+    ``sm_mhz``, the multiprocessors' clock meanwhile, and ``held_by``, what kept it down."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -75,11 +59,8 @@ class Timing(Struct, frozen=True, omit_defaults=True):
 
 
 class Paired(Struct, frozen=True):
-    """Two launches timed in turn, pair by pair.
-
-    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
-    half-width over the median.
-    """
+    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, and
+    ``ratio_error`` its 95% half-width over the median."""
 
     first: Timing
     second: Timing
@@ -113,9 +94,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def told(self) -> dict[str, Any]:
         """The fields that say something, as they stand in JSON."""
-        fields = structs.fields(self)
-        told = {field.name: getattr(self, field.name) for field in fields}
-        return {field.name: told[field.name] for field in fields if told[field.name] != field.default}
+        told = [(field, getattr(self, field.name)) for field in structs.fields(self)]
+        return {field.name: value for field, value in told if value != field.default}
 
 
 class StepResult(Result, frozen=True, kw_only=True):
@@ -240,7 +220,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
     alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
     gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
-    ahead: ClassVar[bool] = False  # it is done before anybody needs it, and nobody is told how long it takes
 
     seconds: float | None = None
     within: float | None = None
@@ -254,11 +233,6 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     def kind(self) -> str:
         """Its name, ``check.check``."""
         return str(self.__struct_config__.tag)
-
-    @property
-    def subject(self) -> str:
-        """What it is about, for whoever waits."""
-        return self.kind.partition(".")[0]
 
 
 class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
@@ -278,10 +252,6 @@ class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     home: str | None = None
     helpers: dict[str, str] = field(default_factory=dict)
     compiler: str = ""
-
-    @property
-    def subject(self) -> str:
-        return self.step or Path(self.home or self.path).stem
 
 
 class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
@@ -353,7 +323,6 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
 class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
     """Compile a file's kernels ahead, for the ``shapes`` that will be asked for, and this GPU."""
 
-    ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
     device: Gpu
 
