@@ -75,15 +75,13 @@ class Program:
     @contextmanager
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
-        from numba.cuda import dispatcher
-
-        kind = dispatcher.CUDADispatcher
+        from numba.cuda.dispatcher import CUDADispatcher
 
         with (
             host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
+            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
             replaced(
-                kind, specialize=lambda kernel, *_: kernel,
+                CUDADispatcher, specialize=lambda kernel, *_: kernel,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
                 get_max_threads_per_block=lambda *_: 1024,
             ),
@@ -105,43 +103,36 @@ class Program:
             )
         return kernel.overloads[types]
 
-    def _one_by_one(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        with self._lock:  # programs may have threads
-            self.launch(launched, *arguments, **named)
-
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """Carry out a launch."""
         kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
-        limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
-        for extension in kernel.targetoptions.get("extensions") or ():
+        function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
+        limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
+        for extension in asked.get("extensions") or ():
             raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
-        if kernel.targetoptions.get("link"):
-            raise self.lacking(f"{kernel.py_func.__name__} links code that is not Python's")
-        given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
-        limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
-        for callback in getattr(launched, "pre_launch_callbacks", ()):
-            callback(kernel, launched)
-        function = kernel.py_func
-        count = self._launches[function] = self._launches.get(function, 0) + 1
-        self.tracer.recording = count <= _RECORDED
-        try:
-            with stages.stage(stages.KERNEL):
-                bounds = capture.bounds(kernel)
-                self.tracer.run(
-                    Launch(function, grid, block, launched.sharedmem, given, bounds), alone=_waits(function)
-                )
-        except MistakeError as error:
-            if _ENDLESS not in str(error):  # Numba has compiled it
-                raise self.lacking(str(error)) from error
-            self.stop = True
-        except TraceError as error:
-            raise self.lacking(str(error)) from error
-        finally:
-            self._print(function)
-        if kernel.targetoptions.get("debug"):
-            self._raise(function)
-        if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
-            raise StoppedError
+        if asked.get("link"):
+            raise self.lacking(f"{function.__name__} links code that is not Python's")
+        with self._lock:  # programs may have threads
+            given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
+            limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
+            for callback in getattr(launched, "pre_launch_callbacks", ()):
+                callback(kernel, launched)
+            count = self._launches[function] = self._launches.get(function, 0) + 1
+            self.tracer.recording = count <= _RECORDED
+            launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
+            try:
+                with stages.stage(stages.KERNEL):
+                    self.tracer.run(launch, alone=_waits(function))
+            except TraceError as error:
+                if not isinstance(error, MistakeError) or _ENDLESS not in str(error):  # Numba has compiled it
+                    raise self.lacking(str(error)) from error
+                self.stop = True
+            finally:
+                self._print(function)
+            if asked.get("debug"):
+                self._raise(function)
+            if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
+                raise StoppedError
 
     def _raise(self, function: Any) -> None:
         """A kernel that is compiled for debugging tells the host what its first thread raises."""
@@ -325,9 +316,8 @@ def _waits(function: Callable[..., Any]) -> bool:
 
 def _meant(fault: Fault, file: str) -> bool:
     """Is a negative index one that is written as such, ``a[-1]`` or ``a[-i]``, which counts from the end?"""
-    if fault.kind != "negative-index" or fault.line is None:
-        return False
-    return fault.line in _counted_from_the_end("".join(linecache.getlines(file)))
+    text = linecache.getline(file, fault.line or 0)
+    return fault.kind == "negative-index" and re.search(r"\[([^\[\]]*,)?\s*-", text) is not None
 
 
 def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
@@ -339,19 +329,6 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
         one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
     }
     return spaces == {"global"}
-
-
-@lru_cache(maxsize=64)
-def _counted_from_the_end(text: str) -> set[int]:
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Subscript):
-            for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-                while isinstance(index, ast.BinOp):
-                    index = index.left
-                if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-                    found.add(node.lineno)
-    return found
 
 
 # --- a file ---

@@ -9,7 +9,7 @@ is looked at: it orders, and measures nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakSet
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from common.catalog.limits import REGISTERS
 from common.trace import races
-from common.trace.cost import WARP, Ints
+from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import Groups, Tiles
@@ -56,7 +56,8 @@ class Engines:
         self.teams.until(AtBarrier(line, self.state.mask, of_cluster))
 
     def _resume(self, line: int, of_cluster: bool) -> None:
-        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on."""
+        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on: they have waited
+        for each other."""
         state = self.state
         if not of_cluster:
             races.pass_barrier(state, line)
@@ -65,12 +66,7 @@ class Engines:
             if absent.any():
                 races.skipped(state, line, absent, barrier="barrier of the cluster")
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
-        self._met(of_cluster)
-
-    def _met(self, of_cluster: bool) -> None:
-        """The active lanes have waited for each other, each block's or each cluster's."""
-        state = self.state
-        self.syncs += of_cluster
+            self.syncs += 1
         warps = np.flatnonzero(state.mask.bits.reshape(-1, WARP).any(axis=1))
         blocks = warps * WARP // state.lanes_per_block
         keys = np.array([state.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
@@ -85,24 +81,7 @@ class Engines:
             self.state.fault_of(lane, "operand", line, "", text)
         return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
 
-    def set_registers(self, line: int, name: str, count: int, sign: int) -> None:
-        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-        lanes = np.flatnonzero(self.state.mask.bits)
-        for lead in np.unique(lanes // WARPGROUP * WARPGROUP).tolist():
-            text = ""
-            if self.state.bounds is None:
-                text = (
-                    f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-                )
-            else:
-                held, _ = self.registers.get(lead, (self._first_registers(), 0))
-                if sign * (count - held) < 0:
-                    text = f"{name} asks for {count} registers a thread, and each has {held}"
-            if text:
-                self.state.fault_of(lead, "operand", line, "", text)
-            self.registers[lead] = count, line
-
-    def _first_registers(self) -> int:
+    def first_registers(self) -> int:
         """What a launch gives a thread."""
         assert self.state.bounds is not None
         threads, resident = self.state.bounds
@@ -116,33 +95,27 @@ class Engines:
             if syncs == self.syncs and not self._heard(block, column, phase):
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
-        self._add_up_registers()
+        if self.registers and self.state.bounds is not None:
+            self._add_up_registers()
 
     def _heard(self, block: int, column: int, number: int) -> bool:
         """Does a thread of the block know that the column has come to this number?"""
-        size = self.state.lanes_per_block // WARP
-        rows = [self.clocks.known[warp] for warp in range(block * size, block * size + size)]
-        rows += [more for (warp, _), more in self.clocks.private.items() if warp // size == block]
+        size = self.state.lanes_per_block
+        rows = [self.clocks.row(lane) for lane in range(block * size, block * size + size)]
         return any(len(row) > column and row[column] >= number for row in rows)
 
     def _add_up_registers(self) -> None:
         """What warpgroups take, others must have given: a block has no more than it began with."""
-        state = self.state
-        if not self.registers or state.bounds is None:
-            return
-        first = self._first_registers()
-        most = first * state.lanes_per_block  # what a launch gives the block: the rest of the file is nobody's
-        held: Ints = np.array([
-            self.registers.get(lead, (first, 0))[0] for lead in range(0, state.lanes_per_block, WARPGROUP)
-        ])  # fmt: skip
-        if held.sum() * WARPGROUP > most:
-            line = max(line for _, line in self.registers.values())
-            counts = ", ".join(map(str, held.tolist()))
+        first, threads = self.first_registers(), self.state.lanes_per_block
+        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, threads, WARPGROUP)]
+        most = first * threads  # what a launch gives the block: the rest of the file is nobody's
+        taken = sum(held) * WARPGROUP
+        if taken > most:
             text = (
-                f"warpgroups hold {counts} registers a thread, {held.sum() * WARPGROUP:,} together, and the block "
+                f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the block "
                 f"has {most:,}: take_registers waits for ever"
             )
-            state.fault_of(0, "deadlock", line, "", text)
+            self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
 # --- the pipeline over time ---
@@ -159,7 +132,7 @@ class Filling:
 
     stage: str
     line: int
-    begun: dict[Stage, int]
+    begun: dict[Stage, int] = field(default_factory=dict)
     reads: int = 0
     read_in: int = 0
 
@@ -173,32 +146,32 @@ class Pipeline:
         self.fillings: list[Filling] = []
         self._now: dict[int, Filling] = {}  # by column of the barrier
 
-    def _tick(self) -> int:
+    def _begin(self, now: Filling, stage: Stage) -> None:
         self.clock += 1
-        return self.clock
+        now.begun[stage] = self.clock
 
     def filling(self, block: int, column: int, name: str, line: int) -> None:
         """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
         if not self.recording or block or len(self.fillings) >= _MOST:
             return
-        now = self._now.get(column)
-        if now is None or "full" in now.begun:
-            now = self._now[column] = Filling(name, line, {"filling": self._tick()})
-            self.fillings.append(now)
+        if column not in self._now or "full" in self._now[column].begun:
+            self._now[column] = Filling(name, line)
+            self.fillings.append(self._now[column])
+            self._begin(self._now[column], "filling")
 
     def full(self, column: int) -> None:
         """All bytes of the stage have arrived."""
-        now = self._now.get(column)
-        if now is not None:
-            now.begun.setdefault("full", self._tick())
+        if column in self._now and "full" not in self._now[column].begun:
+            self._begin(self._now[column], "full")
 
     def read(self, column: int, line: int) -> list[Filling]:
         """wgmma begins to read what was copied there; gives the stage."""
-        now = self._now.get(column)
-        if now is None:
+        if column not in self._now:
             return []
+        now = self._now[column]
         if "multiplied" not in now.begun:
-            now.begun["multiplied"], now.read_in = self._tick(), line
+            self._begin(now, "multiplied")
+            now.read_in = line
         now.reads += 1
         return [now]
 
@@ -207,7 +180,7 @@ class Pipeline:
         for now in stages:
             now.reads -= 1
             if not now.reads:
-                now.begun["free"] = self._tick()
+                self._begin(now, "free")
 
     def spans(self) -> list[TracedSpan]:
         """From when to when each stage is in which state, stage by stage."""
@@ -264,14 +237,9 @@ def fence_async(state: State, line: int) -> None:
         view.storage.fence(state, state.mask.bits)
 
 
-# --- clusters, registers ---
-
-
 @on_engines
 def cluster_rank(state: State, line: int) -> Value:
-    if len(state.peers[0]) == 1:
-        return np.uint32(0)
-    return state.ranks[state.block_number].astype(np.uint32)
+    return np.uint32(0) if state.cluster == 1 else state.ranks[state.block_number].astype(np.uint32)
 
 
 on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync")
@@ -279,11 +247,20 @@ on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync"
 
 def _register_registers(name: str, sign: int) -> None:
     def ask(state: State, line: int, count: Value) -> None:
-        number = one_number(state, line, name, count)
+        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
+        number, engine = one_number(state, line, name, count), state.engines
         if number % 8 or not 24 <= number <= 256:
             raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
         wgmma.warpgroups(state, line, name)
-        state.engines.set_registers(line, name, number, sign)
+        for lead in np.unique(np.flatnonzero(state.mask.bits) // WARPGROUP * WARPGROUP).tolist():
+            text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+            if state.bounds is not None:
+                held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+                wrong = sign * (number - held) < 0
+                text = f"{name} asks for {number} registers a thread, and each has {held}" if wrong else ""
+            if text:
+                state.fault_of(lead, "operand", line, "", text)
+            engine.registers[lead] = number, line
 
     on_engines(ask, name)
 

@@ -7,7 +7,6 @@ known to those who wait for the phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -34,12 +33,10 @@ class Barrier:
     """One barrier of one block. ``phase`` counts those that are complete."""
 
     def __init__(self, state: State, name: str, block: int) -> None:
-        self.state, self.name, self.block = state, name, block
-        self.arrivals = 0  # of a phase; 0 until barrier_init
-        self.missing = 0  # arrivals of this phase that have not come
+        self.state, self.name, self.block, self.phase = state, name, block, 0
+        self.arrivals = self.missing = 0  # of a phase, 0 until barrier_init; those of this one that have not come
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
-        self.phase = 0
         self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
@@ -51,31 +48,25 @@ class Barrier:
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
         """barrier_init by a thread of a warp."""
-        self.made_in = line
         self.arrivals = self.missing = arrivals
-        self.made = warp, self.state.engines.clocks.interval(warp)
-        self.published = False
+        self.made, self.made_in, self.published = (warp, self.state.engines.clocks.interval(warp)), line, False
 
     def passed(self, parity: int) -> bool:
         """Is the phase of this parity complete, the last one that has it?"""
         return self.phase % 2 != parity % 2
 
-    def arrive(self, given: Ints) -> bool:
-        """One arrival; False if it is one too many."""
-        if self.missing == 0:
-            return False
+    def arrive(self, given: Ints) -> None:
+        """One arrival, if one is missing."""
         self.missing -= 1
         self.gathered = joined(self.gathered, given)
         self._complete()
-        return True
 
     def deliver(self) -> bool:
         """Let the bytes arrive that alone are missing; False if there are none."""
         if self.missing or not self.copies:
             return False
-        engine = self.state.engines
         copies, self.copies = self.copies, []
-        for number in engine.order.permutation(len(copies)).tolist():
+        for number in self.state.engines.order.permutation(len(copies)).tolist():
             copies[number].arrive()
             self.gathered = joined(self.gathered, copies[number].known)
             self.arrived += copies[number].bytes
@@ -112,16 +103,12 @@ class Barriers:
 
     def __init__(self, state: State, count: int) -> None:
         self.state, self.count, self.name = state, count, ""
-        self._all: dict[tuple[int, int], Barrier] = {}
+        self.known: dict[tuple[int, int], Barrier] = {}  # by block and number
 
     def at(self, block: int, i: int) -> Barrier:
-        key = block, i
-        if key not in self._all:
-            self._all[key] = Barrier(self.state, f"{self.name}[{i}]", block)
-        return self._all[key]
-
-    def __iter__(self) -> Iterator[Barrier]:
-        return iter(self._all.values())
+        if (block, i) not in self.known:
+            self.known[block, i] = Barrier(self.state, f"{self.name}[{i}]", block)
+        return self.known[block, i]
 
     def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
         """The active lanes, and the barrier that each names; one beyond the array is a fault."""
@@ -142,23 +129,21 @@ class ForPhase(Wait):
     def __init__(self, line: int, mask: Mask, wanted: list[tuple[Barrier, int]]) -> None:
         self.line, self.mask, self.wanted = line, mask, wanted
 
-    def over(self) -> bool:
-        return all(barrier.passed(parity) for barrier, parity in self.wanted)
+    def _left(self) -> list[tuple[Barrier, int]]:
+        return [(barrier, parity) for barrier, parity in self.wanted if not barrier.passed(parity)]
 
-    def _waits(self) -> Iterator[Barrier]:
-        return (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
+    def over(self) -> bool:
+        return not self._left()
 
     def hurry(self) -> bool:
-        return any(barrier.deliver() for barrier in self._waits())
+        return any(barrier.deliver() for barrier, _ in self._left())
 
-    def begun(self) -> bool:
-        return any(barrier.missing < barrier.arrivals for barrier in self._waits())
-
-    def for_bytes(self) -> bool:
-        return any(barrier.arrived != barrier.expected for barrier in self._waits())
+    def lacks(self) -> tuple[bool, bool]:
+        left = [barrier for barrier, _ in self._left()]
+        return any(one.missing < one.arrivals for one in left), any(one.arrived != one.expected for one in left)
 
     def tell(self, state: State) -> None:
-        barrier, parity = next((b, p) for b, p in self.wanted if not b.passed(p))
+        barrier, parity = self._left()[0]
         text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
         of_block: Bools = self.mask.bits & (state.block_number == barrier.block)
         state.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
@@ -204,7 +189,8 @@ def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, c
         state.fault_of(lane, "mbarrier", line, barrier.name, text)
     if barrier.missing:
         barrier.expected, barrier.expected_in = barrier.expected + count, line
-    if not barrier.arrive(given):
+        barrier.arrive(given)
+    else:
         came = f"all {barrier.arrivals} arrivals of the phase have come"
         still = f", and {barrier.expected - barrier.arrived} bytes have not" if barrier.expected else ""
         text = f"one arrival at {barrier.name} is too many: {came}{still}"
@@ -280,7 +266,7 @@ def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Va
 def publish_barriers(state: State, line: int) -> None:
     warps = set((np.flatnonzero(state.mask.bits) // WARP).tolist())
     for bars in state.engines.barriers.values():
-        for barrier in bars:
+        for barrier in bars.known.values():
             if barrier.made and barrier.made[0] in warps:
                 barrier.published = True
 

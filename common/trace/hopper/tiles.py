@@ -23,14 +23,23 @@ from common.trace.views import View
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
 _BITS = 1 << np.arange(WARP)
 _NOWHERE = -1  # of what no copy brought
-_READERS = {ACCESS: "read", WGMMA: "read by wgmma", STORE: "read by a bulk store"}
-
-
-class Reader(NamedTuple):
-    """What the threads of a warp, or the engines that it has set to work, read last: by element."""
-
-    number: Ints
-    line: Ints
+_READERS = {
+    ACCESS: "read by thread {other}", WGMMA: "read by wgmma of warpgroup {group}",
+    STORE: "read by a bulk store by thread {other}",
+}  # fmt: skip
+# What is told of an access: of the thread that makes it, and of the other that wrote or read the element.
+_NOT_FENCED = (
+    "{element} is {verb}, and thread {other}, which wrote it in line {line}, calls no fence_async with a barrier "
+    "behind it in between"
+)
+_FILLED_TWICE = "{element} is {verb} while the copy of line {line} to it is still under way"
+_EARLY = "{element} is {verb} while the copy of line {line} to it is under way: wait for {awaited} first"
+_UNSET = "{element}, which nothing has written, is {verb}"
+_NOT_AWAITED = (
+    "{element} is {verb} by thread {thread}, which has not waited for {awaited}: the copy of line {line} may not "
+    "have arrived"
+)
+_MET = "{element} is {verb} by thread {thread} in line {own} and %s in line {line}{apart}"
 
 
 class Agent(NamedTuple):
@@ -80,7 +89,8 @@ class Tiles(Shared):
         self.fence_stamp = np.zeros(count, np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
-        self.readers: dict[tuple[int, int], Reader] = {}  # by kind, and by warp of a block
+        # by kind and warp of a block, what its threads, or the engines it has set to work, read last: number, line
+        self.readers: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
@@ -92,10 +102,9 @@ class Tiles(Shared):
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         who, places = self._alone(state, at, lanes)
-        agent = Agent(who // WARP, who, line, "read")
-        self._written_before(state, view, places, agent)
-        self._note(state, places, ACCESS, who // WARP, state.engines.clocks.known[agent.warps, agent.warps],
-                   line)  # fmt: skip
+        warps = who // WARP
+        self._written_before(state, view, places, Agent(warps, who, line, "read"))
+        self._note(state, places, ACCESS, warps, state.engines.clocks.known[warps, warps], line)
 
     def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
         """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
@@ -111,15 +120,13 @@ class Tiles(Shared):
         agent = Agent(warps, who, line, "written")
         self._written_before(state, view, places, agent, changed)
         self._read_before(state, view, places, agent, changed)
-        interval = state.engines.clocks.known[warps, warps]
-        self._put(places, warps, interval, who, line)
+        self._put(places, warps, state.engines.clocks.known[warps, warps], who, line)
         self.stamp[places] = _stamps(state, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
-            self._tell_race(state, view, places, beaten, agent, self.lane[places], self.line[places],
-                            "written at once")  # fmt: skip
+            self._tell(state, view, "race", agent, places, beaten, _MET % "written at once by thread {other}")
 
     def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
         """Nothing: whoever reads it before it has arrived is found by ``pending``."""
@@ -158,27 +165,15 @@ class Tiles(Shared):
             unfenced |= others & (self.fence_stamp[places] == _stamps(state, agent.lane))
         if not unfenced.any():
             self._written_before(state, view, places, agent)
-            return
-        first = places[int(np.argmax(unfenced))]
-        text = (
-            f"{self.element(view, first)} is {agent.verb}, and thread {state.thread_of(int(self.lane[first]))}, "
-            f"which wrote it in line {self.line[first]}, calls no fence_async with a barrier behind it in between"
-        )
-        state.fault("proxy-fence", agent.line, view.name, text, unfenced, lane=agent.lane)
+        self._tell(state, view, "proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
     def filled_by_engine(
         self, state: State, view: View, places: Ints, agent: Agent, column: int, number: int
     ) -> None:
         """A copy to these elements begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
-        if under_way.any():
-            first = places[int(np.argmax(under_way))]
-            text = (
-                f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
-                "still under way"
-            )
-            state.fault("race", agent.line, view.name, text, under_way, lane=agent.lane)
-            places = places[~under_way]
+        self._tell(state, view, "race", agent, places, under_way, _FILLED_TWICE)
+        places = places[~under_way]
         self._written_before(state, view, places, agent)
         self._read_before(state, view, places, agent)
         self._put(places, column, number, agent.lane, agent.line)
@@ -224,8 +219,25 @@ class Tiles(Shared):
 
     # --- what is compared ---
 
-    def element(self, view: View, place: int) -> str:
-        return view.element(int(place) % self.size)
+    def _tell(
+        self, state: State, view: View, kind: str, agent: Agent, places: Ints, met: Bools, words: str,
+        others: Ints | None = None, line_of: Ints | None = None,
+    ) -> None:  # fmt: skip
+        """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
+        place: what was written last, if nothing else is given. It is told of the first."""
+        if not met.any():
+            return
+        n = int(np.argmax(met))
+        place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
+        other = int(self.lane[place] if others is None else others[n])
+        line = int((self.line if line_of is None else line_of)[place])
+        barrier = state.engines.by_column.get(int(self.column[place]))
+        text = words.format(
+            element=view.element(place % self.size), verb=agent.verb, thread=state.thread_of(lane), own=agent.line,
+            other=state.thread_of(other), group=other % state.lanes_per_block // WARPGROUP, line=line,
+            awaited=barrier.name if barrier else "it", apart=no_barrier(state.home, agent.line, line),
+        )  # fmt: skip
+        state.fault(kind, agent.line, view.name, text, met, lane=lane)
 
     def _put(self, places: Ints, column: Any, number: Any, lane: Any, line: int) -> None:
         self.column[places], self.number[places] = column, number
@@ -236,33 +248,18 @@ class Tiles(Shared):
         numbers = np.broadcast_to(np.asarray(number), places.shape)
         of_block = np.broadcast_to(np.asarray(warps) % per_block, places.shape)
         for warp in np.unique(of_block).tolist() if np.ndim(warps) else [int(warps) % per_block]:
-            reader = self.readers.get((kind, warp))
-            if reader is None:
-                reader = Reader(np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64))
-                self.readers[kind, warp] = reader
+            if (kind, warp) not in self.readers:
+                self.readers[kind, warp] = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
+            number_of, line_of = self.readers[kind, warp]
             own = of_block == warp if np.ndim(warps) else slice(None)
-            reader.number[places[own]] = numbers[own]
-            reader.line[places[own]] = line
+            number_of[places[own]], line_of[places[own]] = numbers[own], line
 
     def _arrived(self, state: State, view: View, places: Ints, agent: Agent) -> None:
         assert self.written is not None
         early = self.under_way[places]
-        if early.any():
-            first = places[int(np.argmax(early))]
-            text = (
-                f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
-                f"under way: wait for {self._awaited(state, first)} first"
-            )
-            state.fault("copy-not-awaited", agent.line, view.name, text, early, lane=agent.lane)
+        self._tell(state, view, "copy-not-awaited", agent, places, early, _EARLY)
         unset = ~self.written[places] & ~early
-        if unset.any():
-            first = places[int(np.argmax(unset))]
-            text = f"{self.element(view, first)}, which nothing has written, is {agent.verb}"
-            state.fault("read-before-write", agent.line, view.name, text, unset, lane=agent.lane)
-
-    def _awaited(self, state: State, place: int) -> str:
-        barrier = state.engines.by_column.get(int(self.column[place]))
-        return barrier.name if barrier else "it"
+        self._tell(state, view, "read-before-write", agent, places, unset, _UNSET)
 
     def _written_before(
         self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None
@@ -272,23 +269,19 @@ class Tiles(Shared):
         if not len(places) or column.max() < 0:
             return
         clocks = state.engines.clocks
-        known = self._known(clocks, agent, column)
-        met = (column >= 0) & (self.number[places] > known)
-        lanes = self.lane[places]
-        by_threads = column < clocks.warps
+        met = (column >= 0) & (self.number[places] > self._known(clocks, agent, column))
         if np.ndim(agent.warps) == np.ndim(agent.lane):  # threads of one warp, with no syncwarp between
-            unsynced = (column == agent.warps) & (lanes != agent.lane)
-            unsynced &= self.stamp[places] == _stamps(state, agent.lane)
-            met |= unsynced
+            unsynced = (column == agent.warps) & (self.lane[places] != agent.lane)
+            met |= unsynced & (self.stamp[places] == _stamps(state, agent.lane))
         if among is not None:
             met &= among
         if not met.any():
             return
-        awaited = met & ~by_threads & ~self.under_way[places]
+        awaited = met & (column >= clocks.warps) & ~self.under_way[places]
         if awaited.any() and agent.verb != "written":
-            self._tell_unawaited(state, view, places, awaited, agent)
-            met &= by_threads
-        self._tell_race(state, view, places, met, agent, lanes, self.line[places], "written")
+            self._tell(state, view, "copy-not-awaited", agent, places, awaited, _NOT_AWAITED)
+            met &= column < clocks.warps
+        self._tell(state, view, "race", agent, places, met, _MET % "written by thread {other}")
 
     @staticmethod
     def _known(clocks: Clocks, agent: Agent, column: Any) -> Ints:
@@ -303,50 +296,17 @@ class Tiles(Shared):
 
     def _read_before(self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
-        if not self.readers:
-            return
-        numbers = np.array([reader.number[places] for reader in self.readers.values()])
+        numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
         if not numbers.any():
             return
         clocks = state.engines.clocks
-        per_block = state.lanes_per_block // WARP
-        first_warp = places // self.size * per_block
+        first_warp = places // self.size * (state.lanes_per_block // WARP)
         first_column = np.array([clocks.of(kind, warp) for kind, warp in self.readers])
         late = numbers > self._known(clocks, agent, first_column[:, None] + first_warp)
         if among is not None:
             late &= among
         if not late.any():
             return
-        for ((kind, warp), reader), met in zip(self.readers.items(), late, strict=True):
-            if met.any():
-                other = (first_warp + warp) * WARP
-                self._tell_race(state, view, places, met, agent, other, reader.line[places], _READERS[kind])
-
-    def _tell_unawaited(self, state: State, view: View, places: Ints, met: Bools, agent: Agent) -> None:
-        first = int(np.argmax(met))
-        lane = int(np.broadcast_to(agent.lane, met.shape)[first])
-        text = (
-            f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)}, which has not "
-            f"waited for {self._awaited(state, places[first])}: the copy of line {self.line[places[first]]} may "
-            "not have arrived"
-        )
-        state.fault("copy-not-awaited", agent.line, view.name, text, met, lane=lane)
-
-    def _tell_race(
-        self, state: State, view: View, places: Ints, met: Bools, agent: Agent, others: Any, lines: Ints,
-        verb: str,
-    ) -> None:  # fmt: skip
-        if not met.any():
-            return
-        first = int(np.argmax(met))
-        lane = int(np.broadcast_to(agent.lane, met.shape)[first])
-        other = int(np.broadcast_to(others, met.shape)[first])
-        by = f" by thread {state.thread_of(other)}"
-        if verb == _READERS[WGMMA]:
-            by = f" of warpgroup {other % state.lanes_per_block // WARPGROUP}"
-        text = (
-            f"{self.element(view, places[first])} is {agent.verb} by thread {state.thread_of(lane)} in line "
-            f"{agent.line} and {verb}{by} in line {lines[first]}"
-            f"{no_barrier(state.home, agent.line, int(lines[first]))}"
-        )
-        state.fault("race", agent.line, view.name, text, met, lane=lane)
+        for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
+            others = (first_warp + warp) * WARP
+            self._tell(state, view, "race", agent, places, met, _MET % _READERS[kind], others, line_of)

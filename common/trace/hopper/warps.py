@@ -16,13 +16,13 @@ warp's next syncwarp.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import WARP, Ints
 from common.trace.state import Mask, State
 
 WARPGROUP = 4 * WARP
@@ -46,7 +46,7 @@ class SplitError(RuntimeError):
 
 
 class Wait:
-    """Why a team does not go on."""
+    """Why a team does not go on: in which line its lanes wait, and for what."""
 
     line: int
     mask: Mask
@@ -59,13 +59,10 @@ class Wait:
         """Let copies arrive that are waited for; False if none does."""
         return False
 
-    def begun(self) -> bool:
-        """Has some of what is waited for come? Then what is missing is what all others wait for, too."""
-        return False
-
-    def for_bytes(self) -> bool:
-        """Is it copies that are missing? Others may wait for what comes after them."""
-        return False
+    def lacks(self) -> tuple[bool, bool]:
+        """Has some of it come, so that all others wait for what is missing? Are copies missing, which others may wait
+        for as well?"""
+        return False, False
 
     def tell(self, state: State) -> None:
         """Report that the wait never ends."""
@@ -88,36 +85,36 @@ class AtBarrier(Wait):
 
 
 class _LeftError(BaseException):
-    """Ends a team's thread where it waits."""
+    """Ends a team's work where it waits."""
 
 
 class Team:
     """Lanes that go on together: a ``warpgroup`` of the blocks of a ``station``, or a warp of it."""
 
     def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
-        self.lanes, self.station, self.warpgroup = lanes, station, warpgroup
+        self.station, self.warpgroup = station, warpgroup
         self.wait: Wait | None = None
-        self.kept: dict[str, Any] = {
+        self.kept: dict[str, Any] = {  # what the state has while it runs
             "all": lanes, "mask": lanes, "waiting": lanes, "site": 0, "depth": 0, "call_path": [], "spot": 0,
         }  # fmt: skip
-        self.dead = False
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread: threading.Thread | None = None
-        self._raised: BaseException | None = None
+        self._work: Future[None] | None = None
         self._leaving = False
 
-    def go_on(self, work: Callable[[], None]) -> None:
+    @property
+    def dead(self) -> bool:
+        return self._work is not None and self._work.done()
+
+    def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         """Carry the work out up to the next :meth:`pause`, or to its end; raises what it raises."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._carry_out, args=(work,), daemon=True)
-            self._thread.start()
+        if self._work is None:
+            self._work = pool.submit(work)
+            self._work.add_done_callback(lambda _: self._theirs.release())
         else:
             self._mine.release()
         self._theirs.acquire()
-        if self.dead:
-            self._thread.join()
-        if self._raised is not None:
-            raise self._raised
+        if self._work.done():
+            self._work.result()
 
     def pause(self) -> None:
         """In the work: let whoever called :meth:`go_on` go on."""
@@ -128,22 +125,10 @@ class Team:
 
     def leave(self) -> None:
         """End the work where it paused."""
-        if self._thread is not None and not self.dead:
+        if self._work is not None:
             self._leaving = True
             self._mine.release()
-            self._thread.join()
-
-    def _carry_out(self, work: Callable[[], None]) -> None:
-        try:
-            with np.errstate(all="ignore"):
-                work()
-        except _LeftError:
-            pass
-        except BaseException as error:
-            self._raised = error
-        finally:
-            self.dead = True
-            self._theirs.release()
+            self._work.exception()  # waits
 
 
 class Teams:
@@ -160,130 +145,103 @@ class Teams:
         self.state, self.split, self.resume = state, split, resume
         self.now: Team | None = None
         self.all: list[Team] = []
-        for station, lanes in self._stations():
-            for part, warpgroup in self._parts(together):
-                bits = lanes & part
-                if bits.any():
-                    self.all.append(Team(Mask(bits), station, warpgroup))
-
-    def _stations(self) -> Iterator[tuple[int, Bools]]:
-        """Blocks whose teams are the same: those of one rank in their cluster."""
-        state = self.state
-        of_lane = state.ranks[state.block_number]
-        for rank in np.unique(state.ranks).tolist():
-            yield rank, state.all.bits & (of_lane == rank)
-
-    def _parts(self, together: bool) -> Iterator[tuple[Bools, int]]:
-        thread = self.state.lane_numbers % self.state.lanes_per_block
-        if together:
-            yield np.ones(len(thread), np.bool_), 0
-            return
-        for warpgroup in range(-(-self.state.lanes_per_block // WARPGROUP)):
-            inside = thread // WARPGROUP == warpgroup
-            if warpgroup not in self.split:
-                yield inside, warpgroup
-            else:
-                for warp in range(WARPGROUP // WARP):
-                    yield inside & (thread // WARP % 4 == warp), warpgroup
+        thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
+        group = np.zeros_like(thread) if together else thread // WARPGROUP
+        warp = np.where(np.isin(group, list(split)), thread // WARP % 4, 0)
+        for station in np.unique(ranks).tolist():  # blocks of one rank in their cluster have the same teams
+            own = state.all.bits & (ranks == station)
+            for warpgroup, part in sorted(set(zip(group[own].tolist(), warp[own].tolist(), strict=True))):
+                lanes = own & (group == warpgroup) & (warp == part)
+                self.all.append(Team(Mask(lanes), station, warpgroup))
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
+
+        def quietly() -> None:
+            with np.errstate(all="ignore"):
+                work()
+
         own = vars(self.state)
         before = {name: own[name] for name in _OWN}
-        try:
-            self._take_turns(work)
-        finally:
-            self.now = None
-            for team in self.all:
-                team.leave()
-            own.update(before)
+        with ThreadPoolExecutor(len(self.all)) as pool:
+            try:
+                self._take_turns(pool, quietly)
+            finally:
+                self.now = None
+                for team in self.all:
+                    team.leave()
+                own.update(before)
 
-    def _take_turns(self, work: Callable[[], None]) -> None:
-        turn = 0
+    def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        turn, own = 0, vars(self.state)
         while live := [team for team in self.all if not team.dead]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
                 turn = self.all.index(team) + 1
-                self._resume(team, work)
-            elif not self._meet(live) and not self._hurry(live):
-                raise StuckError(self._parted(live))
-
-    def _resume(self, team: Team, work: Callable[[], None]) -> None:
-        own = vars(self.state)
-        team.wait, self.now = None, team
-        own.update(team.kept)
-        team.go_on(work)
-        team.kept = {name: own[name] for name in _OWN}
-        self.now = None
+                team.wait, self.now = None, team
+                own.update(team.kept)
+                team.go_on(pool, work)
+                team.kept = {name: own[name] for name in _OWN}
+                self.now = None
+            elif not self._meet(live):
+                waits = [team.wait for team in live if team.wait is not None]
+                if not any(wait.hurry() for wait in (waits[::-1] if self.state.reversed else waits)):
+                    raise StuckError(self._parted(live))
 
     def until(self, wait: Wait) -> None:
         """The team that runs goes on when the wait is over."""
         assert self.now is not None
-        if wait.over():
-            return
-        self.now.wait = wait
-        self.now.pause()
-
-    def _hurry(self, live: list[Team]) -> bool:
-        waits = live[::-1] if self.state.reversed else live
-        return any(team.wait is not None and team.wait.hurry() for team in waits)
+        if not wait.over():
+            self.now.wait = wait
+            self.now.pause()
 
     def _meet(self, live: list[Team]) -> bool:
         """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
-        passed = False
-        for station in sorted({team.station for team in live}):
-            own = [team for team in live if team.station == station]
-            if all(isinstance(team.wait, AtBarrier) and not team.wait.of_cluster for team in own):
-                self._pass(own, False)
-                passed = True
-        if not passed and all(isinstance(team.wait, AtBarrier) and team.wait.of_cluster for team in live):
+        stations = sorted({team.station for team in live})
+        blocks = [[team for team in live if team.station == station] for station in stations]
+        passed = [teams for teams in blocks if _all_at(teams, False)]
+        for teams in passed:
+            self._pass(teams, False)
+        if not passed and _all_at(live, True):
             self._pass(live, True)
-            passed = True
-        return passed
+            return True
+        return bool(passed)
 
     def _pass(self, teams: list[Team], of_cluster: bool) -> None:
-        waits = [team.wait for team in teams if isinstance(team.wait, AtBarrier)]
-        with self.as_one(teams):
-            for line in sorted({wait.line for wait in waits}):
-                bits = [wait.mask.bits for wait in waits if wait.line == line]
-                self.state.mask = self._whole(np.logical_or.reduce(bits))
-                self.resume(line, of_cluster)
-        for wait in waits:
-            wait.passed = True
-
-    def _whole(self, bits: Bools) -> Mask:
-        waiting = self.state.waiting
-        return waiting if (bits == waiting.bits).all() else Mask(bits)
-
-    @contextmanager
-    def as_one(self, teams: list[Team]) -> Iterator[None]:
-        """Meanwhile the state is all these teams'."""
         own = vars(self.state)
         kept = {name: own[name] for name in _OWN}
         own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
-        try:
-            yield
-        finally:
-            own.update(kept)
+        waits = [team.wait for team in teams if isinstance(team.wait, AtBarrier)]
+        for line in sorted({wait.line for wait in waits}):
+            self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
+            self.resume(line, of_cluster)
+        own.update(kept)
+        for wait in waits:
+            wait.passed = True
 
     def _parted(self, live: list[Team]) -> frozenset[int]:
         """Warpgroups of which some warps wait and others may have something else to do."""
         found = set()
         for team in live:
-            if team.wait is None or team.warpgroup in self.split:
-                continue
-            here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in (team.wait.mask, team.kept["waiting"]))
-            if (here != alive).any():
-                found.add(team.warpgroup)
-        return frozenset(found)
+            if team.wait is not None:
+                masks = team.wait.mask, team.kept["waiting"]
+                here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in masks)
+                if (here != alive).any():
+                    found.add(team.warpgroup)
+        return frozenset(found - self.split)
 
     def tell(self) -> None:
         """Report the waits that never end: those that lack a part of what they wait for, or else all."""
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
-        told = [wait for wait in waits if wait.begun()] or waits
-        for wait in sorted(told, key=lambda wait: (not wait.for_bytes(), wait.line)):
+        told = [wait for wait in waits if wait.lacks()[0]] or waits
+        for wait in sorted(told, key=lambda wait: (not wait.lacks()[1], wait.line)):
             wait.tell(self.state)
+
+
+def _all_at(teams: list[Team], of_cluster: bool) -> bool:
+    """Do all teams wait at a barrier of this kind?"""
+    return all(isinstance(team.wait, AtBarrier) and team.wait.of_cluster == of_cluster for team in teams)
 
 
 # --- clocks ---
@@ -310,6 +268,12 @@ class Clocks:
         """The column of this kind that a warp has, or several have."""
         return kind * self.warps + warp
 
+    def done(self, kind: int, warp: int, number: int) -> Ints:
+        """What somebody knows who knows only that this column has come to this number."""
+        found: Ints = np.zeros_like(self.known[warp])
+        found[self.of(kind, warp)] = number
+        return found
+
     def interval(self, warp: int) -> int:
         """Which of its intervals a warp is in: what it does now is done for others once they know so much."""
         return int(self.known[warp, warp])
@@ -318,10 +282,11 @@ class Clocks:
 
     def row(self, lane: int) -> Ints:
         """What a lane knows: its warp, and what it has waited for without the others."""
-        warp, bit = lane // WARP, 1 << lane % WARP
-        found: Ints = self.known[warp]
-        for (other, lanes), more in self.private.items():
-            if other == warp and lanes & bit:
+        return self._with_private(self.known[lane // WARP], lane // WARP, 1 << lane % WARP)
+
+    def _with_private(self, found: Ints, warp: int, lanes: int) -> Ints:
+        for (other, those), more in self.private.items():
+            if other == warp and those & lanes:
                 found = joined(found, more)
         return found
 
@@ -329,12 +294,8 @@ class Clocks:
         """Of each lane, what it knows of its column."""
         warps = lanes // WARP
         found: Ints = self.known[warps, columns]
-        if not self.private:
-            return found
-        apart = np.zeros(self.warps, np.bool_)
-        apart[[warp for warp, _ in self.private]] = True
-        if not apart[warps].any():  # most often: a lane that waits alone seldom accesses anything itself
-            return found
+        if not np.isin(list({warp for warp, _ in self.private}), warps).any():
+            return found  # most often: a lane that waits alone seldom accesses anything itself
         for (warp, bits), more in self.private.items():
             own = (warps == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
             found[own] = np.maximum(found[own], more[columns[own]])
@@ -358,10 +319,7 @@ class Clocks:
 
     def release_of(self, warp: int, lanes: int) -> Ints:
         """What lanes of a warp, as bits, hand over: not what others of it did since the last syncwarp."""
-        given: Ints = self.known[warp].copy()
-        for (other, those), more in self.private.items():
-            if other == warp and those & lanes:
-                given = joined(given, more)
+        given = self._with_private(self.known[warp].copy(), warp, lanes)
         if self.alone[warp] & ~lanes:
             given[warp] -= 1
         else:
@@ -379,13 +337,7 @@ class Clocks:
         if lanes == whole:
             self.acquire([warp], given)
         else:
-            old = self.private.get((warp, lanes))
-            self.private[warp, lanes] = given if old is None else joined(old, given)
-
-    def learn(self, warps: Sequence[int], column: int, number: int) -> None:
-        """These warps know that the column has come to this number."""
-        chosen = list(warps)
-        self.known[chosen, column] = np.maximum(self.known[chosen, column], number)
+            self.private[warp, lanes] = joined(given, self.private.get((warp, lanes), given))
 
     def meet(self, warps: Sequence[int]) -> None:
         """All lanes of these warps wait for each other."""

@@ -20,7 +20,7 @@ from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import Agent, Tiles
 from common.trace.hopper.warps import WARPGROUP, WGMMA, SplitError
-from common.trace.intrinsics import intrinsic, one_number
+from common.trace.intrinsics import one_number
 from common.trace.shared import Local
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value, spread
@@ -30,17 +30,6 @@ ROWS = 64  # of A, and of the sums
 _WAVEFRONT = 128  # bytes that shared memory delivers at a time
 
 _T = np.arange(WARPGROUP)
-
-
-def _require_fields(state: State, line: int, tiles: View, **fields: Any) -> None:
-    """A fault if a field of a descriptor, in bytes, is none that its bits can hold."""
-    for name, value in fields.items():
-        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
-        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
-        if wrong.any():
-            first = int(numbers[int(np.argmax(wrong))])
-            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
-            state.fault("descriptor", line, tiles.name, text, wrong)
 
 
 class Form(NamedTuple):
@@ -56,16 +45,6 @@ class Form(NamedTuple):
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
     half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
 
-    @property
-    def held(self) -> int:
-        """Values of A that a thread has in registers."""
-        return ROWS * self.depth // WARPGROUP
-
-    @property
-    def values(self) -> int:
-        """Along k."""
-        return self.depth * self.dtype.itemsize // self.packed.itemsize if self.packed else self.depth
-
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
@@ -78,12 +57,14 @@ SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for 
 
 
 class Sums:
-    """What a warpgroup holds of the 64 x N sums, on its way: ``storage``'s registers from ``first`` on."""
+    """What a warpgroup holds of the 64 x N sums, on its way: the registers of ``view`` from ``first`` on.
+
+    ``held``: are the products added to what these hold? If not, that is not read.
+    """
 
     def __init__(
         self, state: State, view: View, first: int, columns: int, lead: int, line: int, held: bool
     ) -> None:  # fmt: skip
-        """``held``: are the products added to what the registers hold? If not, that is not read."""
         self.view, self.storage, self.first, self.line = view, view.storage, first, line
         self.columns, self.count = columns, columns // 2
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
@@ -93,11 +74,9 @@ class Sums:
             whole, state.mask = state.mask, self.mask
             values = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
             state.mask = whole
-            lanes, size = slice(lead, lead + WARPGROUP), len(state.lane_numbers)
-            self.matrix[self.places()] = np.array([spread(value, (size,))[lanes] for value in values])
+            self.matrix[self.places()] = _of_lanes(state, values, lead)
         for r in range(first, first + self.count):
-            lacking = view.storage.lacking.get(r)
-            view.storage.lacking[r] = self.mask.bits if lacking is None else lacking | self.mask.bits
+            view.storage.lacking[r] = view.storage.lacking.get(r, state.none.bits) | self.mask.bits
         view.storage.flight.append(self)
 
     def places(self) -> tuple[Ints, Ints]:
@@ -127,6 +106,37 @@ class Sums:
                 fenced[self.first + n] = storage.values[self.first + n]
 
 
+def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
+    """Values of all lanes as those of a warpgroup have them: (value, thread)."""
+    size = len(state.lane_numbers)
+    return np.array([spread(value, (size,))[lead : lead + WARPGROUP] for value in values])
+
+
+class _Fragment(NamedTuple):
+    """A (64 x depth) in registers of each thread, from ``first`` on; ``held``: what these held."""
+
+    view: View
+    first: int
+    held: list[Value]
+
+    @classmethod
+    def of(cls, state: State, form: Form, view: View, first: int, lead: int, line: int) -> _Fragment:
+        count = ROWS * form.depth // WARPGROUP
+        _require_fenced(state, line, view, first, count, lead)
+        return cls(view, first, [view.storage.value_at(state, view, first + r, line) for r in range(count)])
+
+    def matrix(self, state: State, product: Product) -> NDArray[Any]:
+        form, lead, name = product.form, product.sums.lead, self.view.name
+        now = self.view.storage.values[self.first : self.first + len(self.held)]
+        if any(a is not b for a, b in zip(now, self.held, strict=True)):
+            text = f"{name} is written while wgmma may still read it: after wgmma_wait it may be"
+            state.fault("wgmma-order", product.line, name, text, lane=lead)
+        places = fragments.K16.a if form.depth == fragments.K16.depth else fragments.K8.a
+        values = list(_of_lanes(state, self.held, lead))
+        matrices = fragments.whole(values, places, (16, form.depth), WARPGROUP)  # one for each warp
+        return matrices.reshape(ROWS, form.depth).astype(form.dtype)
+
+
 @dataclass
 class Product:
     """One instruction of one warpgroup, under way."""
@@ -134,17 +144,16 @@ class Product:
     form: Form
     sums: Sums
     tiles: Tiles
-    a: Ints | None  # elements of all blocks' tiles
+    a: Ints | _Fragment  # elements of all blocks' tiles, or registers
     b: Ints
-    fragment: _Fragment | None
     line: int
-    add: bool = True  # or does it take the place of the sums?
-    words: Any = None  # of the warpgroup's lanes: where the kept values of a sparse A belong
+    add: bool  # or does it take the place of the sums?
+    words: Any  # of the warpgroup's lanes: where the kept values of a sparse A belong
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
-        left = self.fragment.matrix(state) if self.fragment else self.tiles.data[self.a]
+        left = self.a.matrix(state, self) if isinstance(self.a, _Fragment) else self.tiles.data[self.a]
         right = self.tiles.data[self.b]
         if self.form.packed:
             left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
@@ -153,48 +162,20 @@ class Product:
             left = fragments.unpacked(kept, self.words, self.form.half).reshape(ROWS, -1)
         elif self.form.dtype == FLOAT32:
             left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
-        matrix = self.sums.matrix
-        if not self.add:
-            matrix[:] = 0
+        sums = self.sums.matrix if self.add else np.zeros_like(self.sums.matrix)
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = codes.values(left), codes.values(right)
-        added = layouts.cut_sums if self.form is E4M3 else _exact
-        matrix[:] = fragments.summed(added(matrix, left, right), self.form.sums)
+        added = layouts.cut_sums(sums, left, right) if self.form is E4M3 else sums + np.matmul(left, right)
+        self.sums.matrix[:] = fragments.summed(added, self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
             self.sums.land(state)
         state.engines.pipeline.multiplied(self.stages)
 
 
-def _exact(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(sums + np.matmul(left, right))
-
-
-class _Fragment:
-    """A (64 x 8 or 64 x 16) in registers, four words of each thread."""
-
-    def __init__(self, state: State, view: View, first: int, form: Form, lead: int, line: int) -> None:
-        self.view, self.first, self.form, self.lead, self.line = view, first, form, lead, line
-        self.held = [view.storage.value_at(state, view, first + r, line) for r in range(form.held)]
-
-    def matrix(self, state: State) -> NDArray[Any]:
-        now = self.view.storage.values[self.first : self.first + self.form.held]
-        if any(a is not b for a, b in zip(now, self.held, strict=True)):
-            text = f"{self.view.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            state.fault("wgmma-order", self.line, self.view.name, text, lane=self.lead)
-        size = len(state.lane_numbers)
-        by_lane = np.stack([np.broadcast_to(value, size)[self.lead : self.lead + WARPGROUP] for value in self.held])
-        r, in_word = np.arange(self.form.held)[:, None], self.form.held // 4
-        word, column = r // in_word, in_word * (_T % 4) + r % in_word
-        found = np.empty((ROWS, self.form.depth), self.form.dtype)
-        rows = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (word % 2)
-        found[rows, column + self.form.depth // 2 * (word // 2)] = by_lane
-        return found
-
-
 def _wait(state: State, lead: int, pending: int) -> None:
     done, clocks, first = state.engines.queues[lead].finish(state, pending), state.engines.clocks, lead // WARP
-    clocks.learn(range(first, first + WARPGROUP // WARP), clocks.of(WGMMA, first), done)
+    clocks.acquire(range(first, first + WARPGROUP // WARP), clocks.done(WGMMA, first, done))
 
 
 def warpgroups(state: State, line: int, name: str) -> list[int]:
@@ -256,14 +237,14 @@ def _operand(
 
 
 def _start(
-    state: State, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
-    add: Value, j: Value = 0, places: Value = 0,
+    state: State, line: int, form: Form, acc: View, i: Value, *, tiles: View, b: Value, N: int, a: Value = 0,
+    frag: Any = None, j: Value = 0, places: Value = 0, add: Value = True,
 ) -> None:  # fmt: skip
-    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on.
+    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``frag`` from j on.
 
     Where not ``add``, the product takes the sums' place.
     """
-    columns, first, count = int(columns), as_offset(i), int(columns) // 2
+    columns, first, count = int(N), as_offset(i), int(N) // 2
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
         raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
     if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
@@ -274,33 +255,28 @@ def _start(
     leads = warpgroups(state, line, form.name)
     _count(state, line, form, acc, tiles, columns, len(leads))
     for lead in leads:
-        left = fragment = None
         if form.registers:
-            _fenced(state, line, a, as_offset(j), form.held, lead)
-            fragment = _Fragment(state, a, as_offset(j), form, lead, line)
+            left: Any = _Fragment.of(state, form, frag, as_offset(j), lead, line)
         else:
             left = _operand(state, line, tiles, _same(state, line, form.name, a, lead), form, "A", columns, lead)
         right = _operand(state, line, tiles, _same(state, line, form.name, b, lead), form, "B", columns, lead)
-        if right is None or (left is None and fragment is None):
+        if left is None or right is None:
             continue
-        _fenced(state, line, acc, first, count, lead)
+        _require_fenced(state, line, acc, first, count, lead)
         adds = bool(_same(state, line, form.name, add, lead, "answers to whether it adds"))
         sums = _sums(state, acc, first, columns, lead, line, adds)
-        words = spread(places, (len(state.lane_numbers),))[lead : lead + WARPGROUP]
-        product = Product(form, sums, tiles.storage, left, right, fragment, line, adds, words)
-        _begin(state, line, tiles, product, lead)
+        (words,) = _of_lanes(state, [places], lead)
+        _begin(state, tiles, Product(form, sums, tiles.storage, left, right, line, adds, words))
 
 
-def _begin(state: State, line: int, tiles: View, product: Product, lead: int) -> None:
-    engine = state.engines
+def _begin(state: State, tiles: View, product: Product) -> None:
+    engine, lead, line = state.engines, product.sums.lead, product.line
     queue = engine.queues[lead]
-    warps = np.arange(lead // WARP, lead // WARP + WARPGROUP // WARP)
-    agent = Agent(warps, lead, line, "read by wgmma")
-    operands = (("A", product.a, False), ("B", product.b.T, product.form.rows))
+    agent = Agent(np.arange(lead // WARP, (lead + WARPGROUP) // WARP), lead, line, "read by wgmma")
+    operands = [("A", product.a, False), ("B", product.b.T, product.form.rows)]
     for side, places, along_n in operands:
-        if places is not None:
-            text = product.tiles.misread(places, along_n)
-            if text:
+        if not isinstance(places, _Fragment):
+            if text := product.tiles.misread(places, along_n):
                 text = f"the descriptor of {side} {text}"
                 state.fault("descriptor", line, tiles.name, text, lane=lead, count=WARPGROUP)
             flat = places.reshape(-1)
@@ -319,14 +295,10 @@ def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: in
                 return sums
             text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
             state.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
-            while sums.open:
-                _wait(state, lead, 0)
-                sums.open = 0
-            break
     return Sums(state, acc, first, columns, lead, line, held)
 
 
-def _fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
+def _require_fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
     """A fault if the threads have set the registers since their last wgmma_fence."""
     storage = view.storage
     if any(sums.lead == lead and sums.covers(first) for sums in storage.flight):
@@ -341,7 +313,8 @@ def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns:
     ledger = state.ledger
     if not ledger.recording or not groups:
         return
-    ledger.fma[line] += groups * ROWS * columns * form.values
+    values = form.depth * form.dtype.itemsize // form.packed.itemsize if form.packed else form.depth
+    ledger.fma[line] += groups * ROWS * columns * values
     held = (0 if form.registers else ROWS if form.half is None else ROWS // 2) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
@@ -377,30 +350,24 @@ def wgmma_wait(state: State, line: int, pending: Value) -> None:
 @on_engines
 def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
     start = values.mul(offset, tiles.dtype.itemsize)
-    _require_fields(state, line, tiles, address=start, leading=leading, stride=stride)
+    for name, value in (("address", start), ("leading", leading), ("stride", stride)):
+        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
+        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
+        if wrong.any():
+            first = int(numbers[int(np.argmax(wrong))])
+            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+            state.fault("descriptor", line, tiles.name, text, wrong)
     return encoded(start, leading, stride)
 
 
 def _register(form: Form) -> None:
-    def of_tiles(
-        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int, add: Value = True
-    ) -> None:  # fmt: skip
-        _start(state, line, form, acc, i, tiles, a, b, N, add)
+    names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
+    names += ["add"] if form.half is None else ["places", "add"]
 
-    def of_registers(
-        state: State, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int,
-        add: Value = True,
-    ) -> None:  # fmt: skip
-        _start(state, line, form, acc, i, tiles, frag, b, N, add, j)
+    def multiply(state: State, line: int, acc: View, i: Value, *given: Any, **named: Any) -> None:
+        _start(state, line, form, acc, i, **dict(zip(names[: len(given)], given, strict=True)), **named)
 
-    def of_sparse(
-        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int, places: Value,
-        add: Value = True,
-    ) -> None:  # fmt: skip
-        _start(state, line, form, acc, i, tiles, a, b, N, add, places=places)
-
-    taken = of_registers if form.registers else of_tiles if form.half is None else of_sparse
-    intrinsic(taken, form.name, engines=True)
+    on_engines(multiply, form.name)
 
 
 for _form in (E4M3, BF16, *SPARSE):
