@@ -62,48 +62,44 @@ class Sums:
     ``held``: are the products added to what these hold? If not, that is not read.
     """
 
-    def __init__(
-        self, state: State, view: View, first: int, columns: int, lead: int, line: int, held: bool
-    ) -> None:  # fmt: skip
-        self.view, self.storage, self.first, self.line = view, view.storage, first, line
-        self.columns, self.count = columns, columns // 2
+    def __init__(self, group: _Group, view: View, first: int, held: bool) -> None:
+        state, lead, self.columns = group.state, group.lead, group.columns
+        self.view, self.storage, self.first, self.count = view, view.storage, first, self.columns // 2
+        self.line, self.lead, self.open = group.line, lead, 0
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
-        self.lead, self.open = lead, 0
-        self.matrix = np.zeros((ROWS, columns), view.dtype)
+        self.matrix = np.zeros((ROWS, self.columns), view.dtype)
+        r = np.arange(self.count)[:, None]  # rows and columns of the registers' elements: (register, thread)
+        self.places = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2), 8 * (r // 4) + 2 * (_T % 4) + r % 2
         if held:
             whole, state.mask = state.mask, self.mask
-            values = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
+            values = [view.storage.value_at(state, view, register, self.line) for register in self.registers]
             state.mask = whole
-            self.matrix[self.places()] = _of_lanes(state, values, lead)
-        for r in range(first, first + self.count):
-            view.storage.lacking[r] = view.storage.lacking.get(r, state.none.bits) | self.mask.bits
+            self.matrix[self.places] = _of_lanes(state, values, lead)
+        for register in self.registers:
+            view.storage.lacking[register] = view.storage.lacking.get(register, state.none.bits) | self.mask.bits
         view.storage.flight.append(self)
 
-    def places(self) -> tuple[Ints, Ints]:
-        """Rows and columns of the registers' elements: (register, thread of the warpgroup)."""
-        r = np.arange(self.count)[:, None]
-        rows = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2)
-        return rows, 8 * (r // 4) + 2 * (_T % 4) + r % 2
+    @property
+    def registers(self) -> range:
+        return range(self.first, self.first + self.count)
 
     def covers(self, register: int) -> bool:
-        return self.first <= register < self.first + self.count
+        return register in self.registers
 
     def land(self, state: State) -> None:
         """All is added up: the registers are the threads' again."""
         storage = self.storage
         storage.flight.remove(self)
-        registers = range(self.first, self.first + self.count)
-        if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in registers):
+        if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in self.registers):
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
             state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
         views.spread_taint(state)
         whole = np.zeros((self.count, len(state.lane_numbers)), self.matrix.dtype)
-        whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places()]
-        fenced = storage.fenced
-        for n in range(self.count):
-            storage.put(state, self.first + n, whole[n], self.mask)
-            if fenced is not None:
-                fenced[self.first + n] = storage.values[self.first + n]
+        whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places]
+        for register, value in zip(self.registers, whole, strict=True):
+            storage.put(state, register, value, self.mask)
+            if storage.fenced is not None:
+                storage.fenced[register] = storage.values[register]
 
 
 def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
@@ -112,48 +108,36 @@ def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
     return np.array([spread(value, (size,))[lead : lead + WARPGROUP] for value in values])
 
 
-class _Fragment(NamedTuple):
-    """A (64 x depth) in registers of each thread, from ``first`` on; ``held``: what these held."""
-
-    view: View
-    first: int
-    held: list[Value]
-
-    @classmethod
-    def of(cls, state: State, form: Form, view: View, first: int, lead: int, line: int) -> _Fragment:
-        count = ROWS * form.depth // WARPGROUP
-        _require_fenced(state, line, view, first, count, lead)
-        return cls(view, first, [view.storage.value_at(state, view, first + r, line) for r in range(count)])
-
-    def matrix(self, state: State, product: Product) -> NDArray[Any]:
-        form, lead, name = product.form, product.sums.lead, self.view.name
-        now = self.view.storage.values[self.first : self.first + len(self.held)]
-        if any(a is not b for a, b in zip(now, self.held, strict=True)):
-            text = f"{name} is written while wgmma may still read it: after wgmma_wait it may be"
-            state.fault("wgmma-order", product.line, name, text, lane=lead)
-        places = fragments.K16.a if form.depth == fragments.K16.depth else fragments.K8.a
-        values = list(_of_lanes(state, self.held, lead))
-        matrices = fragments.whole(values, places, (16, form.depth), WARPGROUP)  # one for each warp
-        return matrices.reshape(ROWS, form.depth).astype(form.dtype)
-
-
 @dataclass
 class Product:
-    """One instruction of one warpgroup, under way."""
+    """One instruction of one warpgroup, under way; A is in tiles, or ``held`` in registers of ``frag`` from j on."""
 
     form: Form
     sums: Sums
     tiles: Tiles
-    a: Ints | _Fragment  # elements of all blocks' tiles, or registers
+    a: Ints | None  # elements of all blocks' tiles
     b: Ints
     line: int
     add: bool  # or does it take the place of the sums?
     words: Any  # of the warpgroup's lanes: where the kept values of a sparse A belong
+    frag: View | None
+    j: int
+    held: list[Value]
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
+
+    def _fragment(self, state: State, frag: View) -> NDArray[Any]:
+        now = frag.storage.values[self.j : self.j + len(self.held)]
+        if any(a is not b for a, b in zip(now, self.held, strict=True)):
+            text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
+            state.fault("wgmma-order", self.line, frag.name, text, lane=self.sums.lead)
+        places = fragments.K16.a if self.form.depth == fragments.K16.depth else fragments.K8.a
+        values = list(_of_lanes(state, self.held, self.sums.lead))
+        matrices = fragments.whole(values, places, (16, self.form.depth), WARPGROUP)  # one for each warp
+        return matrices.reshape(ROWS, self.form.depth).astype(self.form.dtype)
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
-        left = self.a.matrix(state, self) if isinstance(self.a, _Fragment) else self.tiles.data[self.a]
+        left = self._fragment(state, self.frag) if self.frag else self.tiles.data[self.a]
         right = self.tiles.data[self.b]
         if self.form.packed:
             left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
@@ -173,11 +157,6 @@ class Product:
         state.engines.pipeline.multiplied(self.stages)
 
 
-def _wait(state: State, lead: int, pending: int) -> None:
-    done, clocks, first = state.engines.queues[lead].finish(state, pending), state.engines.clocks, lead // WARP
-    clocks.acquire(range(first, first + WARPGROUP // WARP), clocks.done(WGMMA, first, done))
-
-
 def warpgroups(state: State, line: int, name: str) -> list[int]:
     """The first lanes of the warpgroups that come here whole; the others are at fault."""
     size, total = state.lanes_per_block, len(state.lane_numbers)
@@ -195,45 +174,90 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
     return found
 
 
-def _same(state: State, line: int, name: str, value: Value, lead: int, what: str = "descriptors") -> int:
-    """A number that all threads of the warpgroup must agree on."""
-    if np.ndim(value) == 0:
-        return int(value)
-    own = value[lead : lead + WARPGROUP]
-    if (own != own[0]).any():
-        text = f"{name}: threads of a warpgroup name different {what}"
-        state.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
-    return int(own[0])
+class _Group(NamedTuple):
+    """A warpgroup, from the lane ``lead`` on, that comes to an instruction."""
 
+    state: State
+    line: int
+    form: Form
+    tiles: View
+    columns: int
+    lead: int
 
-def _operand(
-    state: State, line: int, tiles: View, bits: int, form: Form, side: str, columns: int, lead: int
-) -> Ints | None:
-    """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
-    storage: Tiles = tiles.storage
-    descriptor = Descriptor.of(bits)
-    size, along_n = form.dtype.itemsize, side == "B" and form.rows
-    depth = form.depth // 2 if side == "A" and form.half is not None else form.depth
-    groups = depth // 8 if along_n else (ROWS if side == "A" else columns) // 8
-    text = descriptor.wrong(groups, any_row=side == "B" and not along_n and form is F16)
-    if text:
-        state.fault("descriptor", line, tiles.name, f"the descriptor of {side} {text}", lane=lead, count=WARPGROUP)
-        if not descriptor.swizzle:
+    def fault(self, kind: str, array: str, text: str) -> None:
+        self.state.fault(kind, self.line, array, text, lane=self.lead, count=WARPGROUP)
+
+    def same(self, value: Value, what: str = "descriptors") -> int:
+        """A number that all threads of the warpgroup must agree on."""
+        if np.ndim(value) == 0:
+            return int(value)
+        own = value[self.lead : self.lead + WARPGROUP]
+        if (own != own[0]).any():
+            self.fault("warp-sync", "", f"{self.form.name}: threads of a warpgroup name different {what}")
+        return int(own[0])
+
+    def operand(self, side: str, value: Value) -> Ints | None:
+        """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
+        form, found = self.form, Descriptor.of(self.same(value))
+        size, along_n = form.dtype.itemsize, side == "B" and form.rows
+        depth = form.depth // 2 if side == "A" and form.half is not None else form.depth
+        rows = ROWS if side == "A" else self.columns
+        text = found.wrong((depth if along_n else rows) // 8, side == "B" and not along_n and form is F16)
+        if text:
+            self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
+            if not found.swizzle:
+                return None
+        within = found.start % (8 * found.swizzle)
+        if along_n:
+            places = along_rows(depth, rows, size, within, found.leading, found.stride, found.swizzle)
+        else:
+            places = along_k(rows, depth, size, within, found.stride, found.swizzle)
+            places = places if side == "A" else places.T
+        places = places + (found.start - within) // size
+        last, storage = int(places.max()), self.tiles.storage
+        if last >= storage.size:
+            text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
+            self.fault("outside", self.tiles.name, text)
             return None
-    within = descriptor.start % (8 * descriptor.swizzle)
-    if along_n:
-        places = along_rows(depth, columns, size, within, descriptor.leading, descriptor.stride, descriptor.swizzle)
-    else:
-        rows = ROWS if side == "A" else columns
-        places = along_k(rows, depth, size, within, descriptor.stride, descriptor.swizzle)
-        places = places if side == "A" else places.T
-    places = places + (descriptor.start - within) // size
-    last = int(places.max())
-    if last >= storage.size:
-        text = f"{tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
-        state.fault("outside", line, tiles.name, text, lane=lead, count=WARPGROUP)
-        return None
-    return storage.flat(int(state.block_number[lead]), places)
+        elements: Ints = storage.flat(int(self.state.block_number[self.lead]), places)
+        return elements
+
+    def require_fenced(self, view: View, first: int, count: int) -> None:
+        """A fault if the threads have set the registers since their last wgmma_fence."""
+        storage = view.storage
+        if any(sums.lead == self.lead and sums.covers(first) for sums in storage.flight):
+            return
+        now, then = storage.values[first : first + count], storage.fenced
+        if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
+            text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
+            self.fault("wgmma-order", view.name, text)
+
+    def sums(self, acc: View, first: int, held: bool) -> Sums:
+        """The sums that are on their way already, or those that the registers hold, or none."""
+        under_way: list[Sums] = acc.storage.flight
+        for sums in under_way:
+            if sums.lead == self.lead and sums.first < first + self.columns // 2 and first < sums.first + sums.count:
+                if (sums.first, sums.columns) == (first, self.columns):
+                    return sums
+                text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
+                self.fault("wgmma-order", acc.name, text)
+        return Sums(self, acc, first, held)
+
+    def begin(self, product: Product) -> None:
+        engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], product.tiles
+        warps = np.arange(self.lead // WARP, (self.lead + WARPGROUP) // WARP)
+        agent = Agent(warps, self.lead, self.line, "read by wgmma")
+        operands = [("B", product.b.T, self.form.rows)]
+        if product.a is not None:
+            operands.insert(0, ("A", product.a, False))
+        for side, places, along_n in operands:
+            if text := tiles.misread(places, along_n):
+                self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
+            flat = places.reshape(-1)
+            product.stages += engine.pipeline.read(int(tiles.column[flat[0]]), self.line)
+            tiles.read_by_engine(self.state, self.tiles, flat, agent, WGMMA, queue.committed + 1)
+        product.sums.open += 1
+        queue.begin(product)
 
 
 def _start(
@@ -255,58 +279,23 @@ def _start(
     leads = warpgroups(state, line, form.name)
     _count(state, line, form, acc, tiles, columns, len(leads))
     for lead in leads:
+        group, left, held = _Group(state, line, form, tiles, columns, lead), None, []
         if form.registers:
-            left: Any = _Fragment.of(state, form, frag, as_offset(j), lead, line)
+            words = ROWS * form.depth // WARPGROUP
+            group.require_fenced(frag, as_offset(j), words)
+            held = [frag.storage.value_at(state, frag, as_offset(j) + r, line) for r in range(words)]
         else:
-            left = _operand(state, line, tiles, _same(state, line, form.name, a, lead), form, "A", columns, lead)
-        right = _operand(state, line, tiles, _same(state, line, form.name, b, lead), form, "B", columns, lead)
-        if left is None or right is None:
+            left = group.operand("A", a)
+        right = group.operand("B", b)
+        if right is None or (left is None and not form.registers):
             continue
-        _require_fenced(state, line, acc, first, count, lead)
-        adds = bool(_same(state, line, form.name, add, lead, "answers to whether it adds"))
-        sums = _sums(state, acc, first, columns, lead, line, adds)
-        (words,) = _of_lanes(state, [places], lead)
-        _begin(state, tiles, Product(form, sums, tiles.storage, left, right, line, adds, words))
-
-
-def _begin(state: State, tiles: View, product: Product) -> None:
-    engine, lead, line = state.engines, product.sums.lead, product.line
-    queue = engine.queues[lead]
-    agent = Agent(np.arange(lead // WARP, (lead + WARPGROUP) // WARP), lead, line, "read by wgmma")
-    operands = [("A", product.a, False), ("B", product.b.T, product.form.rows)]
-    for side, places, along_n in operands:
-        if not isinstance(places, _Fragment):
-            if text := product.tiles.misread(places, along_n):
-                text = f"the descriptor of {side} {text}"
-                state.fault("descriptor", line, tiles.name, text, lane=lead, count=WARPGROUP)
-            flat = places.reshape(-1)
-            product.stages += engine.pipeline.read(int(product.tiles.column[flat[0]]), line)
-            product.tiles.read_by_engine(state, tiles, flat, agent, WGMMA, queue.committed + 1)
-    product.sums.open += 1
-    queue.begin(product)
-
-
-def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int, held: bool) -> Sums:
-    """The sums that are on their way already, or those that the registers hold, or none."""
-    under_way: list[Sums] = acc.storage.flight
-    for sums in under_way:
-        if sums.lead == lead and sums.first < first + columns // 2 and first < sums.first + sums.count:
-            if (sums.first, sums.columns) == (first, columns):
-                return sums
-            text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
-            state.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
-    return Sums(state, acc, first, columns, lead, line, held)
-
-
-def _require_fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
-    """A fault if the threads have set the registers since their last wgmma_fence."""
-    storage = view.storage
-    if any(sums.lead == lead and sums.covers(first) for sums in storage.flight):
-        return
-    now, then = storage.values[first : first + count], storage.fenced
-    if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
-        text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
-        state.fault("wgmma-order", line, view.name, text, lane=lead, count=WARPGROUP)
+        group.require_fenced(acc, first, count)
+        adds = bool(group.same(add, "answers to whether it adds"))
+        (kept,) = _of_lanes(state, [places], lead)
+        sums = group.sums(acc, first, adds)
+        group.begin(
+            Product(form, sums, tiles.storage, left, right, line, adds, kept, frag, as_offset(j), held)
+        )  # fmt: skip
 
 
 def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
@@ -344,7 +333,9 @@ def wgmma_commit(state: State, line: int) -> None:
 def wgmma_wait(state: State, line: int, pending: Value) -> None:
     groups = one_number(state, line, "wgmma_wait", pending)
     for lead in warpgroups(state, line, "wgmma_wait"):
-        _wait(state, lead, groups)
+        first, clocks = lead // WARP, state.engines.clocks
+        done = clocks.done(WGMMA, first, state.engines.queues[lead].finish(state, groups))
+        clocks.acquire(range(first, first + WARPGROUP // WARP), done)
 
 
 @on_engines
