@@ -7,6 +7,8 @@ known to those who wait for the phase.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -55,8 +57,9 @@ class Barrier:
         """Is the phase of this parity complete, the last one that has it?"""
         return self.phase % 2 != parity % 2
 
-    def arrive(self, given: Ints) -> None:
-        """One arrival, if one is missing."""
+    def arrive(self, given: Ints, count: int, line: int) -> None:
+        """One of the missing arrivals, with what it hands over; it expects so many bytes more."""
+        self.expected, self.expected_in = self.expected + count, line
         self.missing -= 1
         self.gathered = joined(self.gathered, given)
         self._complete()
@@ -166,77 +169,67 @@ def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
 
 def _bits(lanes: list[int]) -> dict[int, int]:
     """Lanes as bits, by warp."""
-    bits: dict[int, int] = {}
+    bits: defaultdict[int, int] = defaultdict(int)
     for lane in lanes:
-        bits[lane // WARP] = bits.get(lane // WARP, 0) | 1 << lane % WARP
+        bits[lane // WARP] |= 1 << lane % WARP
     return bits
-
-
-def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
-    """One lane arrives with what it hands over; it expects so many bytes more."""
-    engine = state.engines
-    usable(state, line, barrier, lane)
-    if engine.clocks.row(lane)[barrier.column] < barrier.phase:
-        text = (
-            f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
-            f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
-        )
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
-    if barrier.block != state.block_number[lane]:
-        engine.remote[line, lane, barrier.block] = engine.syncs, barrier.column, barrier.phase + 1
-    if not 0 <= barrier.expected - barrier.arrived + count <= MOST or count < 0:
-        text = f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
-    if barrier.missing:
-        barrier.expected, barrier.expected_in = barrier.expected + count, line
-        barrier.arrive(given)
-    else:
-        came = f"all {barrier.arrivals} arrivals of the phase have come"
-        still = f", and {barrier.expected - barrier.arrived} bytes have not" if barrier.expected else ""
-        text = f"one arrival at {barrier.name} is too many: {came}{still}"
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
 
 
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
     engine = state.engines
-    parities = np.broadcast_to(np.asarray(parity).astype(np.int64), state.mask.bits.shape)
-    lanes: dict[tuple[int, int, int], list[int]] = {}
+    waiting: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # lanes, by block, number and parity
     for lane, number in bars.named(line, i, "waited for"):
-        if parities[lane] not in (0, 1):
-            text = f"the parity of a phase is 0 or 1, and this is {parities[lane]}"
-            state.fault_of(lane, "operand", line, bars.name, text)
-        key = int(state.block_number[lane]), number, int(parities[lane]) & 1
-        lanes.setdefault(key, []).append(lane)
-    wanted = []
-    for (block, number, bit), those in lanes.items():
-        barrier = bars.at(block, number)
-        usable(state, line, barrier, those[0])
-        wanted.append((barrier, bit))
+        bit = at(parity, lane)
+        if bit not in (0, 1):
+            state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
+        waiting[int(state.block_number[lane]), number, bit & 1].append(lane)
+    wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
+    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        usable(state, line, barrier, lanes[0])
     engine.teams.until(ForPhase(line, state.mask, wanted))
     alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
-    for (barrier, _), those in zip(wanted, lanes.values(), strict=True):
-        for warp, bits in _bits(those).items():
+    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        for warp, bits in _bits(lanes).items():
             engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
 
 
-def _all_arrive(
-    state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None
-) -> None:
+def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
     named = bars.named(line, i, "used")
     bits = _bits([lane for lane, _ in named])
     given = {warp: engine.clocks.release_of(warp, lanes) for warp, lanes in bits.items()}
     for lane, number in named:
-        block = int(state.block_number[lane])
+        blocks, expects = [int(state.block_number[lane])], at(count, lane)
         if rank is not None:
             other = at(rank, lane)
-            there = engine.cluster_of(block, 1 << min(other, 16) if other >= 0 else 0, line, lane)
-            if not there:
-                continue
-            block = there[0]
-        _arrive(state, line, lane, bars.at(block, number), given[lane // WARP], at(count, lane))
+            blocks = engine.cluster_of(blocks[0], 1 << min(other, 16) if other >= 0 else 0, line, lane)
+        for block in blocks:
+            barrier = bars.at(block, number)
+            usable(state, line, barrier, lane)
+            for text in _wrong(state, barrier, lane, expects):
+                state.fault_of(lane, "mbarrier", line, barrier.name, text)
+            if block != state.block_number[lane]:
+                engine.remote[line, lane, block] = engine.syncs, barrier.column, barrier.phase + 1
+            if barrier.missing:
+                barrier.arrive(given[lane // WARP], expects, line)
+
+
+def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[str]:
+    """What is wrong with one lane's arrival, which expects so many bytes more."""
+    if state.engines.clocks.row(lane)[barrier.column] < barrier.phase:
+        yield (
+            f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
+            f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
+        )
+    left = barrier.expected - barrier.arrived
+    if not 0 <= left + count <= MOST or count < 0:
+        yield f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
+    if not barrier.missing:
+        came = f"all {barrier.arrivals} arrivals of the phase have come"
+        still = f", and {left} bytes have not" if barrier.expected else ""
+        yield f"one arrival at {barrier.name} is too many: {came}{still}"
 
 
 # --- the toolkit's functions ---
@@ -271,6 +264,6 @@ def publish_barriers(state: State, line: int) -> None:
                 barrier.published = True
 
 
-on_engines(lambda state, line, bars, i, count: _all_arrive(state, line, bars, i, count), "barrier_expect")
-on_engines(lambda state, line, bars, i: _all_arrive(state, line, bars, i), "barrier_arrive")
-on_engines(lambda state, line, bars, i, rank: _all_arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
+on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
+on_engines(lambda state, line, bars, i: _arrive(state, line, bars, i), "barrier_arrive")
+on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
