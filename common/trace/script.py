@@ -18,7 +18,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -68,8 +68,8 @@ class Program:
         self.notes: set[str] = set()
         self.unknown: list[str] = []
         self.faults: list[Fault] = []  # of what no kernel is to blame for
-        self.widened: dict[Any, set[int]] = {}
         self._launches: dict[Any, int] = {}
+        self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
     @contextmanager
@@ -98,9 +98,6 @@ class Program:
         if types not in kernel.overloads:
             with stages.stage(stages.COMPILE):
                 kernel.overloads[types] = Compiled(_typed(kernel, types))
-            self.widened.setdefault(kernel.py_func, set()).update(
-                _widened(kernel.py_func, kernel.overloads[types].typed, set())
-            )
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
@@ -118,6 +115,7 @@ class Program:
             for callback in getattr(launched, "pre_launch_callbacks", ()):
                 callback(kernel, launched)
             count = self._launches[function] = self._launches.get(function, 0) + 1
+            self._launched[function] = kernel
             self.tracer.recording = count <= _RECORDED
             launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
@@ -181,7 +179,7 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
-            for line in sorted(self.widened.get(function, ())):
+            for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
                 kernel.notes[f"line {line} computes in float64, as a float32 meets one: {_TWICE}"] = 1
         return found
@@ -218,33 +216,29 @@ def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
     return compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
 
 
-def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
-    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64 that nobody asked for.
+def _called(kernel: Any) -> list[Any]:
+    """A kernel or its function, and the functions that it calls."""
+    found = [kernel]
+    for one in found:  # which grows meanwhile
+        code = getattr(one, "py_func", one)
+        for name, other in scope_of(code).items():
+            named = name in code.__code__.co_names + code.__code__.co_freevars
+            if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
+                found.append(other)
+    return found
 
-    A function that names the type has none.
-    """
-    known.add(function)
-    for name, other in scope_of(function).items():
-        called = getattr(other, "py_func", None)
-        if called and called not in known and name in function.__code__.co_names + function.__code__.co_freevars:
-            for made in getattr(other, "overloads", {}).values():
-                if not isinstance(made, Compiled):
-                    yield from _widened(called, made, known)
-    try:
-        text = inspect.getsource(function)
-    except OSError:
-        return
-    if "float64" in text or "double" in text:
-        return
-    kinds = typed.type_annotation.typemap
-    for block in typed.type_annotation.blocks.values():
-        for one in block.body:
+
+def _widened(kernel: Any) -> Iterator[int]:
+    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
+    for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
+        annotated = getattr(made, "typed", made).type_annotation
+        kinds = annotated.typemap
+        for one in [one for block in annotated.blocks.values() for one in block.body]:
             value: Any = getattr(one, "value", None)
-            if getattr(value, "op", "") not in ("binop", "inplace_binop"):
-                continue
-            sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
-            if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
-                yield one.loc.line
+            if getattr(value, "op", "") in ("binop", "inplace_binop"):
+                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
+                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
+                    yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:
@@ -260,20 +254,16 @@ def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The types of the kernel's own signatures that suit the arguments; raises TypeError as Numba does."""
     from numba.cuda.typing.typeof import Purpose, typeof
 
-    given = tuple(typeof(one, Purpose.argument) for one in arguments)
     if kernel.specialized:  # then Numba does not look at the types
         return tuple(next(iter(kernel.overloads)))
-    convert = kernel.typingctx.can_convert  # how far one type is from another, None if it does not become that
-    fitting = {
-        types: sum(found)
-        for types in kernel.overloads
-        if len(types) == len(given) and None not in (found := [*map(convert, given, types)])
-    }
-    if not fitting:
+    given = tuple(typeof(one, Purpose.argument) for one in arguments)
+    cases = [made.signature for made in kernel.overloads.values()]
+    fitting = kernel.typingctx.resolve_overload(kernel.py_func.__name__, cases, given, {})
+    if fitting is None:
         known = "; ".join(str(types) for types in kernel.overloads)
         raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
                         f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return min(fitting, key=fitting.__getitem__)
+    return tuple(fitting.args)
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
@@ -297,20 +287,11 @@ def _as_type(argument: Any, kind: Any) -> Any:
 def _waits(function: Callable[..., Any]) -> bool:
     """May its blocks wait for each other in a loop, its own or a device function's? Then they run one after the
     other."""
-    seen, left = set(), [function]
-    while left:
-        one = left.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
-        except (OSError, SyntaxError):
-            continue
-        if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
-            return True
-        called = (one.__globals__.get(name) for name in one.__code__.co_names)
-        left += [code for value in called if inspect.isfunction(code := getattr(value, "py_func", value))]
+    for one in _called(function):
+        with suppress(OSError, SyntaxError):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
+            if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
+                return True
     return False
 
 

@@ -41,7 +41,6 @@ class Engines:
         self.pipeline = Pipeline(recording)
         self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
         self.stores: defaultdict[int, Groups] = defaultdict(Groups)  # bulk stores, by lane
-        self.loads: list[tuple[int, int, Any, str]] = []  # line, lane, mbarriers.Barrier, name of the tiles
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
         self.locals: defaultdict[object, WeakSet[Local]] = defaultdict(WeakSet)  # arrays of a team's threads

@@ -70,9 +70,10 @@ class Barrier:
             return False
         copies, self.copies = self.copies, []
         for number in self.state.engines.order.permutation(len(copies)).tolist():
-            copies[number].arrive()
-            self.gathered = joined(self.gathered, copies[number].known)
-            self.arrived += copies[number].bytes
+            load = copies[number]
+            load.tiles.storage.arrive(load.places, load.values)
+            self.gathered = joined(self.gathered, load.known)
+            self.arrived += load.bytes
         self._complete()
         return True
 

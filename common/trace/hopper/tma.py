@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.hopper import layouts, mbarriers
-from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
+from common.trace.hopper.mbarriers import Barriers, at, on_engines
 from common.trace.hopper.tiles import Agent, Tiles
 from common.trace.hopper.warps import STORE
 from common.trace.intrinsics import READS, one_number
@@ -61,14 +61,13 @@ class Map:
 class Load(NamedTuple):
     """A box on its way to a block's shared memory; ``known``: what its thread knew, who began it."""
 
-    tiles: Tiles
+    tiles: View
     places: Ints
     values: NDArray[Any]
     bytes: int
     known: Ints
-
-    def arrive(self) -> None:
-        self.tiles.arrive(self.places, self.values)
+    lane: int
+    line: int
 
 
 class Store(NamedTuple):
@@ -162,22 +161,6 @@ def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, 
     return storage.flat(block, address // size).reshape(-1)
 
 
-def _fill(
-    state: State, line: int, tiles: View, i: int, box: Map, barrier: Barrier, values: NDArray[Any], lane: int
-) -> None:
-    places = _places(state, line, tiles, i, box, barrier.block, lane)
-    if places is None:
-        return
-    _count_shared(state, line, "tma", tiles, box)
-    state.engines.pipeline.filling(barrier.block, barrier.column, barrier.name, line)
-    agent = Agent(lane // WARP, lane, line, "filled")
-    tiles.storage.filled_by_engine(state, tiles, places, agent, barrier.column, barrier.phase + 1)
-    tiles.storage.lay(places, box.rows, box.columns)
-    known = state.engines.clocks.phases(lane)
-    barrier.copies.append(Load(tiles.storage, places, values.reshape(-1), box.bytes, known))
-    state.engines.loads.append((line, lane, barrier, tiles.name))
-
-
 def _register_load(name: str, axes: int, multicast: bool) -> None:
     """Copies, one for each active lane, to its own block or to those of its cluster that a mask names.
 
@@ -200,9 +183,18 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
             if multicast:
                 blocks = state.engines.cluster_of(blocks[0], where[-1], line, lane)
             for target in blocks:
-                barrier = bars.at(target, number)
+                barrier, engine = bars.at(target, number), state.engines
                 mbarriers.usable(state, line, barrier, lane)
-                _fill(state, line, tiles, at(as_offset(i), lane), map, barrier, values, lane)
+                places = _places(state, line, tiles, at(as_offset(i), lane), map, target, lane)
+                if places is None:
+                    continue
+                _count_shared(state, line, "tma", tiles, map)
+                engine.pipeline.filling(target, barrier.column, barrier.name, line)
+                agent = Agent(lane // WARP, lane, line, "filled")
+                tiles.storage.filled_by_engine(state, tiles, places, agent, barrier.column, barrier.phase + 1)
+                tiles.storage.lay(places, map.rows, map.columns)
+                known = engine.clocks.phases(lane)
+                barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
 
     on_engines(load, name)
     READS[name] = 2
@@ -257,10 +249,11 @@ _register_wait("tma_wait")
 
 def end(state: State) -> None:
     """All threads have ended: what is still under way is at fault."""
-    for line, lane, barrier, name in state.engines.loads:
-        if barrier.copies:
+    for barrier in state.engines.by_column.values():
+        for load in barrier.copies:
+            name = load.tiles.name
             text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
-            state.fault_of(lane, "copy-not-awaited", line, name, text)
+            state.fault_of(load.lane, "copy-not-awaited", load.line, name, text)
     for lane, stores in state.engines.stores.items():
         for group, store in stores.under_way:
             what = "tma_wait_read" if group <= stores.committed else "tma_commit and no tma_wait_read"
