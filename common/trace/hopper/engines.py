@@ -21,7 +21,7 @@ from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
 from common.trace.hopper.mbarriers import on_engines
 from common.trace.hopper.tiles import Groups, Tiles
-from common.trace.hopper.warps import WARPGROUP, AtBarrier, Clocks, Teams
+from common.trace.hopper.warps import WARPGROUP, Clocks, Teams, Wait
 from common.trace.intrinsics import one_number
 from common.trace.messages import TracedSpan
 from common.trace.records import shared_memory
@@ -52,7 +52,7 @@ class Engines:
     # --- threads ---
 
     def barrier(self, line: int, of_cluster: bool) -> None:
-        self.teams.until(AtBarrier(line, self.state.mask, of_cluster))
+        self.teams.until(Wait(line, self.state.mask, of_cluster))
 
     def _resume(self, line: int, of_cluster: bool) -> None:
         """The active lanes have come to a barrier of their blocks, or of their clusters, and go on: they have waited
@@ -184,17 +184,13 @@ class Pipeline:
     def spans(self) -> list[TracedSpan]:
         """From when to when each stage is in which state, stage by stage."""
         found: list[TracedSpan] = []
-        end = self.clock + 1
         for stage in dict.fromkeys(one.stage for one in self.fillings):
             own = [one for one in self.fillings if one.stage == stage]
-            for one, later in zip(own, [*own[1:], None], strict=True):
-                last = later.begun["filling"] if later else end
-                times = [(state, one.begun[state]) for state in STATES if state in one.begun]
-                ends = [start for _, start in times[1:]] + [last]
-                for (state, start), until in zip(times, ends, strict=True):
+            ends = [later.begun["filling"] for later in own[1:]] + [self.clock + 1]
+            for one, end in zip(own, ends, strict=True):
+                for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
                     line = one.read_in if state == "multiplied" else one.line
-                    if until > start:
-                        found.append(TracedSpan(stage, state, start, until, line))
+                    found.append(TracedSpan(stage, state, start, until, line))
         return found
 
 
@@ -220,13 +216,9 @@ WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the 
 _STARTS = 1024  # bytes, on which tiles begin
 
 
-def _tiles(name: str, dtype: Any) -> None:
-    on_engines(lambda state, line: shared_memory(state, line, 0, Cast(dtype), _STARTS), name)
-
-
-_tiles("half_tiles", np.float16)
-_tiles("float_tiles", np.float32)
-_tiles("word_tiles", np.int32)
+_TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
+for _name, _kind in _TILES.items():
+    on_engines(lambda state, line, kind=_kind: shared_memory(state, line, 0, kind, _STARTS), _name)
 
 
 @on_engines

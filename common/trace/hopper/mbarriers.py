@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import WARP, Ints
 from common.trace.hopper.warps import Wait, joined
 from common.trace.intrinsics import intrinsic, one_number
-from common.trace.state import Mask, State
+from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import as_offset
 
@@ -127,32 +127,6 @@ class Barriers:
         return list(zip(lanes.tolist(), numbers[lanes].tolist(), strict=True))
 
 
-class ForPhase(Wait):
-    """Until barriers have completed the phases of these parities."""
-
-    def __init__(self, line: int, mask: Mask, wanted: list[tuple[Barrier, int]]) -> None:
-        self.line, self.mask, self.wanted = line, mask, wanted
-
-    def _left(self) -> list[tuple[Barrier, int]]:
-        return [(barrier, parity) for barrier, parity in self.wanted if not barrier.passed(parity)]
-
-    def over(self) -> bool:
-        return not self._left()
-
-    def hurry(self) -> bool:
-        return any(barrier.deliver() for barrier, _ in self._left())
-
-    def lacks(self) -> tuple[bool, bool]:
-        left = [barrier for barrier, _ in self._left()]
-        return any(one.missing < one.arrivals for one in left), any(one.arrived != one.expected for one in left)
-
-    def tell(self, state: State) -> None:
-        barrier, parity = self._left()[0]
-        text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
-        of_block: Bools = self.mask.bits & (state.block_number == barrier.block)
-        state.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
-
-
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
     engine = state.engines
@@ -188,7 +162,8 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
     wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
     for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
         usable(state, line, barrier, lanes[0])
-    engine.teams.until(ForPhase(line, state.mask, wanted))
+    if wanted:
+        engine.teams.until(Wait(line, state.mask, phases=wanted))
     alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
     for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
         for warp, bits in _bits(lanes).items():

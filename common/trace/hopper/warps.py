@@ -29,6 +29,8 @@ WARPGROUP = 4 * WARP
 ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
 _KINDS = 3
 
+Phases = Sequence[tuple[Any, int]]
+
 # What of the state belongs to the team that runs.
 _OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
 
@@ -46,42 +48,41 @@ class SplitError(RuntimeError):
 
 
 class Wait:
-    """Why a team does not go on: in which line its lanes wait, and for what."""
+    """Why lanes of a team do not go on: for ``phases`` of barriers that count (mbarriers.Barrier), each of a parity;
+    without any, at a barrier of the block, or ``of_cluster``, that all teams which it concerns come to."""
 
-    line: int
-    mask: Mask
+    def __init__(self, line: int, mask: Mask, of_cluster: bool = False, phases: Phases = ()) -> None:
+        self.line, self.mask, self.of_cluster, self.phases = line, mask, of_cluster, phases
+        self.passed = False
+
+    def left(self) -> Phases:
+        """The phases that are not complete."""
+        return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
-        """Has come what is waited for?"""
-        return False
+        return not self.left() if self.phases else self.passed
 
     def hurry(self) -> bool:
         """Let copies arrive that are waited for; False if none does."""
-        return False
+        return any(barrier.deliver() for barrier, _ in self.left())
 
     def lacks(self) -> tuple[bool, bool]:
         """Has some of it come, so that all others wait for what is missing? Are copies missing, which others may wait
         for as well?"""
-        return False, False
+        left = [barrier for barrier, _ in self.left()]
+        return any(one.missing < one.arrivals for one in left), any(one.arrived != one.expected for one in left)
 
     def tell(self, state: State) -> None:
-        """Report that the wait never ends."""
-
-
-class AtBarrier(Wait):
-    """At a barrier of the block, or ``of_cluster``: until all teams that it concerns have come."""
-
-    def __init__(self, line: int, mask: Mask, of_cluster: bool) -> None:
-        self.line, self.mask, self.of_cluster = line, mask, of_cluster
-        self.passed = False
-
-    def over(self) -> bool:
-        return self.passed
-
-    def tell(self, state: State) -> None:
-        what = "cluster_sync" if self.of_cluster else "barrier of the block"
-        text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
-        state.fault("deadlock", self.line, "", text, self.mask.bits, lane=int(np.argmax(self.mask.bits)))
+        """Report that it never ends."""
+        array, lanes = "", self.mask.bits
+        if self.phases:
+            barrier, parity = self.left()[0]
+            array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
+            text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
+        else:
+            what = "cluster_sync" if self.of_cluster else "barrier of the block"
+            text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
+        state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
 
 
 class _LeftError(BaseException):
@@ -212,7 +213,7 @@ class Teams:
         own = vars(self.state)
         kept = {name: own[name] for name in _OWN}
         own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
-        waits = [team.wait for team in teams if isinstance(team.wait, AtBarrier)]
+        waits = [team.wait for team in teams if team.wait is not None]
         for line in sorted({wait.line for wait in waits}):
             self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
             self.resume(line, of_cluster)
@@ -241,7 +242,8 @@ class Teams:
 
 def _all_at(teams: list[Team], of_cluster: bool) -> bool:
     """Do all teams wait at a barrier of this kind?"""
-    return all(isinstance(team.wait, AtBarrier) and team.wait.of_cluster == of_cluster for team in teams)
+    waits = [team.wait for team in teams]
+    return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
 
 
 # --- clocks ---
