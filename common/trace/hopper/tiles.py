@@ -43,12 +43,23 @@ _MET = "{element} is {verb} by thread {thread} in line {own} and %s in line {lin
 
 
 class Agent(NamedTuple):
-    """Who accesses memory: on behalf of which warps, by which lane, in which line; ``verb`` says so."""
+    """Who accesses an array: on behalf of which warps, by which lane, in which line; ``verb`` says so."""
 
+    state: State
+    view: View
     warps: Any  # one warp, those of a warpgroup, or one for each element
     lane: Any
     line: int
     verb: str
+
+    def known(self, column: Any) -> Ints:
+        """The number of each column that the agent knows: all of its warps, if it has several."""
+        clocks: Clocks = self.state.engines.clocks
+        if np.ndim(self.lane):
+            return clocks.rows(self.lane, column)
+        row = clocks.known[self.warps].min(axis=0) if np.ndim(self.warps) else clocks.row(self.lane)
+        found: Ints = row[column]
+        return found
 
 
 class Groups:
@@ -102,9 +113,9 @@ class Tiles(Shared):
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         who, places = self._alone(state, at, lanes)
-        warps = who // WARP
-        self._written_before(state, view, places, Agent(warps, who, line, "read"))
-        self._note(state, places, ACCESS, warps, state.engines.clocks.known[warps, warps], line)
+        agent = Agent(state, view, who // WARP, who, line, "read")
+        self._written_before(agent, places)
+        self._note(agent, places, ACCESS, state.engines.clocks.known[agent.warps, agent.warps])
 
     def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
         """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
@@ -117,16 +128,16 @@ class Tiles(Shared):
         warps = who // WARP
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
-        agent = Agent(warps, who, line, "written")
-        self._written_before(state, view, places, agent, changed)
-        self._read_before(state, view, places, agent, changed)
+        agent = Agent(state, view, warps, who, line, "written")
+        self._written_before(agent, places, changed)
+        self._read_before(agent, places, changed)
         self._put(places, warps, state.engines.clocks.known[warps, warps], who, line)
         self.stamp[places] = _stamps(state, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
-            self._tell(state, view, "race", agent, places, beaten, _MET % "written at once by thread {other}")
+            self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
 
     def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
         """Nothing: whoever reads it before it has arrived is found by ``pending``."""
@@ -145,37 +156,36 @@ class Tiles(Shared):
 
     # --- accesses of the engines ---
 
-    def read_by_engine(self, state: State, view: View, places: Ints, agent: Agent, kind: int, number: int) -> None:
+    def read_by_engine(self, agent: Agent, places: Ints, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
-        self._arrived(state, view, places, agent)
-        fenced = self.fenced[places]
-        by_threads = fenced != 0
-        self._written_before(state, view, places if not by_threads.any() else places[~by_threads], agent)
-        if by_threads.any():
-            self._fenced_before(state, view, places[by_threads], agent)
-        leader = int(np.min(agent.warps))
-        self._note(state, places, kind, leader, number, agent.line)
+        assert self.written is not None
+        early = self.under_way[places]
+        self._tell("copy-not-awaited", agent, places, early, _EARLY)
+        self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
+        by_threads = self.fenced[places] != 0
+        self._written_before(agent, places[~by_threads])
+        self._fenced_before(agent, places[by_threads])
+        self._note(agent, places, kind, number)
 
-    def _fenced_before(self, state: State, view: View, places: Ints, agent: Agent) -> None:
+    def _fenced_before(self, agent: Agent, places: Ints) -> None:
         """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
-        known = self._known(state.engines.clocks, agent, self.column[places])
-        unfenced = self.fenced[places] > known
+        unfenced = self.fenced[places] > agent.known(self.column[places])
         if np.ndim(agent.warps) == 0:  # one lane's, of a warp whose others have fenced, with no syncwarp since
             others = (self.column[places] == agent.warps) & (self.lane[places] != agent.lane)
-            unfenced |= others & (self.fence_stamp[places] == _stamps(state, agent.lane))
+            unfenced |= others & (self.fence_stamp[places] == _stamps(agent.state, agent.lane))
         if not unfenced.any():
-            self._written_before(state, view, places, agent)
-        self._tell(state, view, "proxy-fence", agent, places, unfenced, _NOT_FENCED)
+            self._written_before(agent, places)
+        self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
-    def filled_by_engine(
-        self, state: State, view: View, places: Ints, agent: Agent, column: int, number: int
-    ) -> None:
-        """A copy to these elements begins; it is done when that column has come to ``number``."""
+    def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
+        """A copy to these elements, rows of a box of this width, begins; it is done when that column has come to
+        ``number``."""
         under_way = self.under_way[places]
-        self._tell(state, view, "race", agent, places, under_way, _FILLED_TWICE)
+        self._tell("race", agent, places, under_way, _FILLED_TWICE)
+        self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
         places = places[~under_way]
-        self._written_before(state, view, places, agent)
-        self._read_before(state, view, places, agent)
+        self._written_before(agent, places)
+        self._read_before(agent, places)
         self._put(places, column, number, agent.lane, agent.line)
         self.fenced[places] = 0
         self.under_way[places] = True
@@ -183,11 +193,6 @@ class Tiles(Shared):
         self.written[places] = False
         self.complete = False
         self.data[places] = poisoned(1, self.dtype)[0]
-
-    def lay(self, places: Ints, rows: int, columns: int) -> None:
-        """Remember of a box's elements, row by row, where in it they lay."""
-        row, column = np.divmod(np.arange(rows * columns), columns)
-        self.rows[places], self.columns[places] = row, column
 
     def misread(self, places: Ints, along_n: bool) -> str:
         """How an operand, elements by row and k, does not walk through copied boxes as they lie; or nothing.
@@ -220,14 +225,14 @@ class Tiles(Shared):
     # --- what is compared ---
 
     def _tell(
-        self, state: State, view: View, kind: str, agent: Agent, places: Ints, met: Bools, words: str,
-        others: Ints | None = None, line_of: Ints | None = None,
+        self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, others: Ints | None = None,
+        line_of: Ints | None = None,
     ) -> None:  # fmt: skip
         """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
         place: what was written last, if nothing else is given. It is told of the first."""
         if not met.any():
             return
-        n = int(np.argmax(met))
+        state, view, n = agent.state, agent.view, int(np.argmax(met))
         place, lane = int(places[n]), int(np.broadcast_to(agent.lane, met.shape)[n])
         other = int(self.lane[place] if others is None else others[n])
         line = int((self.line if line_of is None else line_of)[place])
@@ -243,70 +248,50 @@ class Tiles(Shared):
         self.column[places], self.number[places] = column, number
         self.lane[places], self.line[places] = lane, line
 
-    def _note(self, state: State, places: Ints, kind: int, warps: Any, number: Any, line: int) -> None:
-        per_block = state.lanes_per_block // WARP
-        numbers = np.broadcast_to(np.asarray(number), places.shape)
-        of_block = np.broadcast_to(np.asarray(warps) % per_block, places.shape)
-        for warp in np.unique(of_block).tolist() if np.ndim(warps) else [int(warps) % per_block]:
+    def _note(self, agent: Agent, places: Ints, kind: int, number: Any) -> None:
+        """The agent's threads read, or the engines that its first warp has set to work."""
+        warps = agent.warps if kind == ACCESS else np.min(agent.warps)
+        per_block = agent.state.lanes_per_block // WARP
+        numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps % per_block))
+        for warp in np.unique(warps % per_block).tolist():
             if (kind, warp) not in self.readers:
                 self.readers[kind, warp] = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
             number_of, line_of = self.readers[kind, warp]
             own = of_block == warp if np.ndim(warps) else slice(None)
-            number_of[places[own]], line_of[places[own]] = numbers[own], line
+            number_of[places[own]], line_of[places[own]] = numbers[own], agent.line
 
-    def _arrived(self, state: State, view: View, places: Ints, agent: Agent) -> None:
-        assert self.written is not None
-        early = self.under_way[places]
-        self._tell(state, view, "copy-not-awaited", agent, places, early, _EARLY)
-        unset = ~self.written[places] & ~early
-        self._tell(state, view, "read-before-write", agent, places, unset, _UNSET)
-
-    def _written_before(
-        self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None
-    ) -> None:
+    def _written_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
         """A fault where the agent does not know that what was written last is done."""
         column = self.column[places]
         if not len(places) or column.max() < 0:
             return
-        clocks = state.engines.clocks
-        met = (column >= 0) & (self.number[places] > self._known(clocks, agent, column))
+        met = (column >= 0) & (self.number[places] > agent.known(column))
         if np.ndim(agent.warps) == np.ndim(agent.lane):  # threads of one warp, with no syncwarp between
             unsynced = (column == agent.warps) & (self.lane[places] != agent.lane)
-            met |= unsynced & (self.stamp[places] == _stamps(state, agent.lane))
+            met |= unsynced & (self.stamp[places] == _stamps(agent.state, agent.lane))
         if among is not None:
             met &= among
         if not met.any():
             return
-        awaited = met & (column >= clocks.warps) & ~self.under_way[places]
+        by_threads = column < agent.state.engines.clocks.warps
+        awaited = met & ~by_threads & ~self.under_way[places]
         if awaited.any() and agent.verb != "written":
-            self._tell(state, view, "copy-not-awaited", agent, places, awaited, _NOT_AWAITED)
-            met &= column < clocks.warps
-        self._tell(state, view, "race", agent, places, met, _MET % "written by thread {other}")
+            self._tell("copy-not-awaited", agent, places, awaited, _NOT_AWAITED)
+            met &= by_threads
+        self._tell("race", agent, places, met, _MET % "written by thread {other}")
 
-    @staticmethod
-    def _known(clocks: Clocks, agent: Agent, column: Any) -> Ints:
-        """The number of each column that the agent knows: all of its warps, if it has several."""
-        if np.ndim(agent.lane):
-            return clocks.rows(agent.lane, column)
-        if np.ndim(agent.warps):
-            found: Ints = clocks.known[agent.warps].min(axis=0)[column]
-            return found
-        picked: Ints = clocks.row(agent.lane)[column]
-        return picked
-
-    def _read_before(self, state: State, view: View, places: Ints, agent: Agent, among: Bools | None = None) -> None:
+    def _read_before(self, agent: Agent, places: Ints, among: Bools | None = None) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
         numbers = np.array([number_of[places] for number_of, _ in self.readers.values()])
         if not numbers.any():
             return
-        clocks = state.engines.clocks
-        first_warp = places // self.size * (state.lanes_per_block // WARP)
-        first_column = np.array([clocks.of(kind, warp) for kind, warp in self.readers])
-        late = numbers > self._known(clocks, agent, first_column[:, None] + first_warp)
+        first_warp = places // self.size * (agent.state.lanes_per_block // WARP)
+        first_column = np.array([agent.state.engines.clocks.of(kind, warp) for kind, warp in self.readers])
+        late = numbers > agent.known(first_column[:, None] + first_warp)
         if among is not None:
             late &= among
         if not late.any():
             return
         for ((kind, warp), (_, line_of)), met in zip(self.readers.items(), late, strict=True):
             others = (first_warp + warp) * WARP
-            self._tell(state, view, "race", agent, places, met, _MET % _READERS[kind], others, line_of)
+            self._tell("race", agent, places, met, _MET % _READERS[kind], others, line_of)

@@ -190,9 +190,8 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
                     continue
                 _count_shared(state, line, "tma", tiles, map)
                 engine.pipeline.filling(target, barrier.column, barrier.name, line)
-                agent = Agent(lane // WARP, lane, line, "filled")
-                tiles.storage.filled_by_engine(state, tiles, places, agent, barrier.column, barrier.phase + 1)
-                tiles.storage.lay(places, map.rows, map.columns)
+                agent = Agent(state, tiles, lane // WARP, lane, line, "filled")
+                tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
                 known = engine.clocks.phases(lane)
                 barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
 
@@ -217,8 +216,8 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
             continue
         target, inside = box.tile(at(row, lane), at(column, lane))
         own = engine.stores[lane]
-        agent = Agent(lane // WARP, lane, line, "read by a bulk store")
-        tiles.storage.read_by_engine(state, tiles, places, agent, STORE, own.committed + 1)
+        agent = Agent(state, tiles, lane // WARP, lane, line, "read by a bulk store")
+        tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
         kept = inside.reshape(-1)
         own.begin(Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line))
         _count_global(state, line, "tma store", box, target[inside])

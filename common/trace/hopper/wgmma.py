@@ -246,7 +246,7 @@ class _Group(NamedTuple):
     def begin(self, product: Product) -> None:
         engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], product.tiles
         warps = np.arange(self.lead // WARP, (self.lead + WARPGROUP) // WARP)
-        agent = Agent(warps, self.lead, self.line, "read by wgmma")
+        agent = Agent(self.state, self.tiles, warps, self.lead, self.line, "read by wgmma")
         operands = [("B", product.b.T, self.form.rows)]
         if product.a is not None:
             operands.insert(0, ("A", product.a, False))
@@ -255,7 +255,7 @@ class _Group(NamedTuple):
                 self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             flat = places.reshape(-1)
             product.stages += engine.pipeline.read(int(tiles.column[flat[0]]), self.line)
-            tiles.read_by_engine(self.state, self.tiles, flat, agent, WGMMA, queue.committed + 1)
+            tiles.read_by_engine(agent, flat, WGMMA, queue.committed + 1)
         product.sums.open += 1
         queue.begin(product)
 
