@@ -46,10 +46,7 @@ Say = Callable[[dict[str, object]], None]
 
 
 def main(line: Connection, folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
-    """Do the tasks that come through ``line`` until it ends; does not return.
-
-    ``limits``: bytes of memory, and of any file.
-    """
+    """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
     if os.name == "posix":
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
     _settle(folder, environment)
@@ -191,10 +188,8 @@ def failure(error: BaseException, path: Path) -> Result:
 
 
 def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's line in the innermost frame, and its text if the error arose right there.
-
-    Of an error of the compiler it is the kernel's line that Numba was working on.
-    """
+    """The step file's line in the innermost frame, or the one that Numba was working on; and the line's text if the
+    error arose right there."""
     line, code = None, ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:

@@ -130,17 +130,15 @@ def _timed(task: Task[Found], seconds: float) -> Task[Found]:
 
 
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
-    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
-
-    Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
-    """
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, perhaps fewer than
+    tasks if it ended early, and all output. Raises TimeoutError after ``seconds``."""
     folder = _new_folder()
     try:
         (folder / child.TASKS).write_bytes(pickle.dumps([_timed(task, seconds) for task in tasks]))
         (folder / child.RESULTS).touch()
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
         words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
-        with _gpu(_closed.is_set), (folder / child.LOG).open("wb") as output:
+        with _gpu_lock, (folder / child.LOG).open("wb") as output:
             _own(None)  # a card may take one process at a time
             tool = subprocess.Popen(
                 words, cwd=folder / child.WORK, env=_environment_of(False, folder), stdin=subprocess.DEVNULL,
@@ -388,25 +386,12 @@ def _end_all() -> None:
 
 # --- the process that owns the GPU ---
 
-_gpu_lock = threading.Lock()
+_gpu_lock = threading.Lock()  # whoever holds it has the GPU
 _owner: Child | None = None
 
 
-@contextlib.contextmanager
-def _gpu(stopped: Stopped) -> Iterator[bool]:
-    """The GPU is this thread's meanwhile; False if ``stopped`` came first."""
-    while not _gpu_lock.acquire(timeout=POLL_SECONDS):
-        if stopped():
-            yield False
-            return
-    try:
-        yield True
-    finally:
-        _gpu_lock.release()
-
-
 def _own(heir: Child | None) -> None:
-    """Another process, or none, owns the GPU from now on; under :func:`_gpu`."""
+    """Another process, or none, owns the GPU from now on; under the lock."""
     global _owner
     if _owner is not None:
         _owner.end()
@@ -415,8 +400,8 @@ def _own(heir: Child | None) -> None:
 
 def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     """Do a task in the process that owns the GPU."""
-    with _gpu(stopped) as mine:
-        if not mine:
+    with _gpu_lock:
+        if stopped():
             return None
         path, owner, code = path_of(task), _owner, _code()
         if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
@@ -444,7 +429,5 @@ def _code() -> object:
 
 def cool() -> None:
     """End the process that owns the GPU."""
-    deadline = time.monotonic() + END_SECONDS
-    with _gpu(lambda: time.monotonic() > deadline) as mine:
-        if mine:
-            _own(None)
+    with _gpu_lock:
+        _own(None)

@@ -83,10 +83,8 @@ def confine(memory_bytes: int, file_bytes: int) -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """Let the system end this process after so many more seconds of processor time, by SIGXCPU.
-
-    A loop in C code lets no other thread of Python's speak: this ends it all the same.
-    """
+    """Let the system end this process after so many more seconds of processor time, by SIGXCPU: a loop in C code
+    lets no other thread of Python's speak."""
     _limit("CPU", int(time.process_time() + seconds + SPARE_SECONDS) + 1)
 
 

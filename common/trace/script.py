@@ -55,18 +55,14 @@ class StoppedError(BaseException):
 
 
 class Program:
-    """Stands in for a GPU while a program runs; then has what its kernels did.
-
-    ``notes``    what the user is told beside faults
-    ``unknown``  what the tracer does not know, with the line
-    """
+    """Stands in for a GPU while a program runs; then has what its kernels did."""
 
     def __init__(self, stop: bool = False, kept: int = 0) -> None:
         self.tracer = Tracer(recording=True)
         self.tracer.kept = kept
         self.stop = stop
-        self.notes: set[str] = set()
-        self.unknown: list[str] = []
+        self.notes: set[str] = set()  # what the user is told beside faults
+        self.unknown: list[str] = []  # what the tracer does not know, with the line
         self.faults: list[Fault] = []  # of what no kernel is to blame for
         self._launches: dict[Any, int] = {}
         self._launched: dict[Any, Any] = {}  # kernels, by their functions

@@ -230,11 +230,8 @@ class Tracer:
         return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
-        """Carry a launch out, or some blocks of it: says whether it was all. ``quiet``: without recording; ``alone``:
-        one block after the other.
-
-        Where a barrier of the whole grid waits for them, all blocks run, and at once.
-        """
+        """Carry a launch out, or some blocks of it; where a barrier of the whole grid waits for them, all, and at
+        once: says whether it was all. ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
         ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept

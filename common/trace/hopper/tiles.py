@@ -195,10 +195,8 @@ class Tiles(Shared):
         self.data[places] = poisoned(1, self.dtype)[0]
 
     def misread(self, places: Ints, along_n: bool) -> str:
-        """How an operand, elements by row and k, does not walk through copied boxes as they lie; or nothing.
-
-        ``along_n``: its rows are columns of the boxes.
-        """
+        """How an operand, elements by row and k, does not walk through copied boxes as they lie; or nothing. Its rows
+        are columns of the boxes if ``along_n``."""
         row, k = self.rows[places], self.columns[places]
         if (row == _NOWHERE).any():
             return ""

@@ -162,10 +162,8 @@ def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, 
 
 
 def _register_load(name: str, axes: int, multicast: bool) -> None:
-    """Copies, one for each active lane, to its own block or to those of its cluster that a mask names.
-
-    The place: (row, column), or (n, d, h, w, c, t, r, s).
-    """
+    """Copies, one for each active lane, to its own block or to those of its cluster that a mask names; the place is
+    (row, column), or (n, d, h, w, c, t, r, s)."""
 
     def load(
         state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value

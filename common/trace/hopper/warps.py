@@ -139,10 +139,7 @@ class Teams:
         self, state: State, split: frozenset[int], together: bool, resume: Callable[[int, bool], None]
     ) -> None:
         """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough.
-
-        ``resume(line, of_cluster)`` is called, with the lanes that waited at a barrier as the mask, before they go
-        on.
-        """
+        ``resume(line, of_cluster)`` is called before lanes go on that waited at a barrier: they are the mask."""
         self.state, self.split, self.resume = state, split, resume
         self.now: Team | None = None
         self.all: list[Team] = []

@@ -57,10 +57,8 @@ SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for 
 
 
 class Sums:
-    """What a warpgroup holds of the 64 x N sums, on its way: the registers of ``view`` from ``first`` on.
-
-    ``held``: are the products added to what these hold? If not, that is not read.
-    """
+    """What a warpgroup holds of the 64 x N sums, on its way: the registers of ``view`` from ``first`` on. Only if
+    ``held`` are products added to what these hold: else that is not read."""
 
     def __init__(self, group: _Group, view: View, first: int, held: bool) -> None:
         state, lead, self.columns = group.state, group.lead, group.columns
@@ -265,9 +263,7 @@ def _start(
     frag: Any = None, j: Value = 0, places: Value = 0, add: Value = True,
 ) -> None:  # fmt: skip
     """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``frag`` from j on.
-
-    Where not ``add``, the product takes the sums' place.
-    """
+    Where not ``add``, the product takes the sums' place."""
     columns, first, count = int(N), as_offset(i), int(N) // 2
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
         raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
