@@ -77,20 +77,14 @@ class Beside(Paired, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a task; the results of most tasks have more. What a field's default stands for is not said.
-
-    ``message``  why it is not right, or None: the findings say it; and ``faults`` what explains it
-    ``seconds``  that it took
-    ``fatal``    its process is lost
-    ``late``     it was not judged for want of time
-    """
+    """What became of a task; the results of most tasks have more. What a field's default stands for is not said."""
 
     status: Status
-    message: str | UnsetType | None = UNSET
-    faults: Sequence[Fault] = ()
-    seconds: float | None = None
-    fatal: bool = False
-    late: bool = False
+    message: str | UnsetType | None = UNSET  # why it is not right, or None: the findings say it
+    faults: Sequence[Fault] = ()  # what explains it
+    seconds: float | None = None  # that it took
+    fatal: bool = False  # its process is lost
+    late: bool = False  # it was not judged for want of time
 
     def told(self) -> dict[str, Any]:
         """The fields that say something, as they stand in JSON."""
@@ -211,16 +205,13 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
-    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
-
-    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
-                 None: that of whoever runs it
-    ``within``   so many for all stages together; None: a few times ``seconds``
-    """
+    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place."""
 
     alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
     gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
 
+    # limits of the time that it takes itself (common.run.stages): for each stage, or None, that of whoever runs it;
+    # and for all stages together, or None, a few times as much
     seconds: float | None = None
     within: float | None = None
 
@@ -236,22 +227,14 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
 
 
 class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
-    """A task on one step's file.
+    """A task on one step's file."""
 
-    ``path``     the file that is run
-    ``ladder``   the step's
-    ``step``     its name, if whoever asks wants it told
-    ``home``     the path that a copy takes for its own
-    ``helpers``  files by the names of the lessons' helpers that they stand in for
-    ``compiler`` whose kernels a GPU runs, one of :data:`device.COMPILERS`; empty: as the environment says
-    """
-
-    path: str
-    ladder: str
-    step: str = ""
-    home: str | None = None
-    helpers: dict[str, str] = field(default_factory=dict)
-    compiler: str = ""
+    path: str  # of the file that is run
+    ladder: str  # the step's
+    step: str = ""  # its name, if whoever asks wants it told
+    home: str | None = None  # the path that a copy takes for its own
+    helpers: dict[str, str] = field(default_factory=dict)  # files that stand in for the lessons' helpers, by name
+    compiler: str = ""  # whose kernels a GPU runs, one of device.COMPILERS; empty: as the environment says
 
 
 class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
