@@ -42,7 +42,7 @@ from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _ARCHITECTURE = (9, 0)
-_OF_THE_DRIVER = "CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"
+_OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
 _ENDLESS = "goes on for more than"
 
 
@@ -177,11 +177,9 @@ class Program:
             kernel.launches = self._launches[function]
             for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
-                kernel.notes[f"line {line} computes in float64, as a float32 meets one: {_TWICE}"] = 1
+                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
+                kernel.notes[f"line {line} {text}"] = 1
         return found
-
-
-_TWICE = "most GPUs have few units for it"
 
 
 class Compiled:
@@ -350,10 +348,15 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     own = [frame for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
     line = own[-1].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    if _not_ours(error):
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    lacking = isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt)
+    ours = host.Array | host.Gpu | host.Stream | host.Event
+    if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
-    compiled = any(frame.name == "compile_cuda" for frame in frames) or _of_cuda(error)
+    # from Numba's compiler, or of a launch that no GPU takes
+    compiled = "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
+    compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     known = errors.of_error(error, path) if compiled else None
     if known is not None:
         program.faults.append(replace(known, line=known.line or line))
@@ -364,18 +367,3 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     said = traceback.TracebackException.from_exception(error)
     said.stack = traceback.StackSummary.from_list(frames[first:])
     print("".join(said.format()), file=sys.stderr)
-
-
-def _of_cuda(error: BaseException) -> bool:
-    """Does it come from Numba's compiler, or from a launch that no GPU takes?"""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
-
-
-def _not_ours(error: BaseException) -> bool:
-    """Is it for what this machine lacks, not for the program's own doing?"""
-    if isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt):
-        return True
-    if isinstance(error, AttributeError) and isinstance(error.obj, host.Array | host.Gpu | host.Stream | host.Event):
-        return True
-    return any(kind.__name__ in _OF_THE_DRIVER for kind in type(error).__mro__)

@@ -155,12 +155,14 @@ def kind(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
+    """``bounds`` are a kernel's launch_bounds: threads, resident blocks, blocks of a cluster."""
+
     function: Callable[..., Any]
     grid: Point
     block: Point
     shared_bytes: int
     arguments: tuple[Any, ...]
-    bounds: tuple[int, ...] = ()  # launch_bounds: threads, resident blocks, blocks of a cluster
+    bounds: tuple[int, ...] = ()
 
     @property
     def cluster(self) -> int:
@@ -278,25 +280,17 @@ class Tracer:
 
 
 def run(
-    module: ModuleType,
-    problem: Problem,
-    block: Point | None = None,
-    every: bool = False,
-    tile: dict[str, int] | None = None,
-    watched: Iterable[str] = (),
-    merged: dict[str, int] | None = None,
-    kept: int = 0,
-    order: Order = "forward",
-    recording: bool = True,
-) -> Traced:
-    """Trace a step on integers.
+    module: ModuleType, problem: Problem, block: Point | None = None, every: bool = False,
+    tile: dict[str, int] | None = None, watched: Iterable[str] = (), merged: dict[str, int] | None = None,
+    kept: int = 0, order: Order = "forward", recording: bool = True,
+) -> Traced:  # fmt: skip
+    """Trace a step on integers. Raises TraceError for what the tracer does not know.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
     cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
     same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
     32-bit reads are counted as the compiler is known to make them, so many words at a time. ``kept``: requests
     of each access that are kept, lane by lane. ``order`` and ``recording``: see :class:`Tracer`.
-    Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
