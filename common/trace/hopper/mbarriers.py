@@ -3,20 +3,26 @@
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when as many threads
 have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
 known to those who wait for the phase.
+
+The *pipeline* tells when each stage of shared memory is filled, full, multiplied and free again: a stage is what
+arrives at one barrier that counts bytes. Its clock counts what happens to any stage of the block that is looked at:
+it orders, and measures nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from common.trace.cost import WARP, Ints
-from common.trace.hopper.warps import Wait, joined
+from common.trace.hopper.tiles import joined
 from common.trace.intrinsics import intrinsic, one_number
+from common.trace.messages import TracedSpan
 from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import as_offset
@@ -163,7 +169,7 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
     for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
         usable(state, line, barrier, lanes[0])
     if wanted:
-        engine.teams.until(Wait(line, state.mask, phases=wanted))
+        engine.teams.wait(line, phases=wanted)
     alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
     for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
         for warp, bits in _bits(lanes).items():
@@ -243,3 +249,96 @@ def publish_barriers(state: State, line: int) -> None:
 on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
 on_engines(lambda state, line, bars, i: _arrive(state, line, bars, i), "barrier_arrive")
 on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
+
+
+# --- the pipeline over time ---
+
+Stage = Literal["filling", "full", "multiplied", "free"]
+STATES: tuple[Stage, ...] = ("filling", "full", "multiplied", "free")
+MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
+_MOST = 512  # fillings that are kept
+
+
+@dataclass
+class Filling:
+    """One filling of a stage, and when it came to each state; ``reads`` of it are under way."""
+
+    stage: str
+    line: int
+    begun: dict[Stage, int] = field(default_factory=dict)
+    reads: int = 0
+    read_in: int = 0
+
+
+class Pipeline:
+    """What happens to the stages of one block; nothing is kept unless ``recording``."""
+
+    def __init__(self, recording: bool) -> None:
+        self.recording = recording
+        self.clock = 0
+        self.fillings: list[Filling] = []
+        self._now: dict[int, Filling] = {}  # by column of the barrier
+
+    def _begin(self, now: Filling, stage: Stage) -> None:
+        self.clock += 1
+        now.begun[stage] = self.clock
+
+    def filling(self, block: int, column: int, name: str, line: int) -> None:
+        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
+        if not self.recording or block or len(self.fillings) >= _MOST:
+            return
+        if column not in self._now or "full" in self._now[column].begun:
+            self._now[column] = Filling(name, line)
+            self.fillings.append(self._now[column])
+            self._begin(self._now[column], "filling")
+
+    def full(self, column: int) -> None:
+        """All bytes of the stage have arrived."""
+        if column in self._now and "full" not in self._now[column].begun:
+            self._begin(self._now[column], "full")
+
+    def read(self, column: int, line: int) -> list[Filling]:
+        """wgmma begins to read what was copied there; gives the stage."""
+        if column not in self._now:
+            return []
+        now = self._now[column]
+        if "multiplied" not in now.begun:
+            self._begin(now, "multiplied")
+            now.read_in = line
+        now.reads += 1
+        return [now]
+
+    def multiplied(self, stages: list[Filling]) -> None:
+        """One product has read these stages."""
+        for now in stages:
+            now.reads -= 1
+            if not now.reads:
+                self._begin(now, "free")
+
+    def spans(self) -> list[TracedSpan]:
+        """From when to when each stage is in which state, stage by stage."""
+        found: list[TracedSpan] = []
+        for stage in dict.fromkeys(one.stage for one in self.fillings):
+            own = [one for one in self.fillings if one.stage == stage]
+            ends = [later.begun["filling"] for later in own[1:]] + [self.clock + 1]
+            for one, end in zip(own, ends, strict=True):
+                for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
+                    line = one.read_in if state == "multiplied" else one.line
+                    found.append(TracedSpan(stage, state, start, until, line))
+        return found
+
+
+def drawn(spans: list[TracedSpan], width: int) -> list[str]:
+    """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
+    stages = list(dict.fromkeys(span.stage for span in spans))
+    label = max(map(len, stages), default=0) + 2
+    ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
+    rows = []
+    for stage in stages:
+        cells = [" "] * ticks
+        for span in spans:
+            if span.stage == stage:
+                for tick in range(span.start, min(span.end, ticks)):
+                    cells[tick] = MARKS[span.state]
+        rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
+    return rows

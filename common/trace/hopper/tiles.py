@@ -1,18 +1,24 @@
 """Shared memory of an asynchronous kernel: of each element who wrote it and who read it, as far as each warp knows.
 
 Other kernels order their threads by barriers of the block alone, and :class:`common.trace.shared.Shared` looks
-at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps
-(:mod:`common.trace.hopper.warps`): what wgmma and the copy engine do, too.
+at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps: what
+wgmma and the copy engine do, too.
+
+*Clocks* are a vector clock per warp. Columns hold, for each warp, the interval of its own accesses; then its
+warpgroup's groups of wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it
+has completed. What a warp did is known to another one only by way of a barrier that the first arrives at and the
+other waits for. Lanes that wait without the rest of their warp know alone what they have waited for, until the
+warp's next syncwarp.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
-from common.trace.hopper.warps import ACCESS, STORE, WARPGROUP, WGMMA, Clocks
 from common.trace.memory import poisoned
 from common.trace.races import no_barrier, same
 from common.trace.shared import Shared
@@ -20,6 +26,9 @@ from common.trace.state import State
 from common.trace.values import spread
 from common.trace.views import View
 
+WARPGROUP = 4 * WARP
+ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
+_KINDS = 3
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
 _BITS = 1 << np.arange(WARP)
 _NOWHERE = -1  # of what no copy brought
@@ -40,6 +49,119 @@ _NOT_AWAITED = (
     "have arrived"
 )
 _MET = "{element} is {verb} by thread {thread} in line {own} and %s in line {line}{apart}"
+
+
+class Clocks:
+    """``known[warp, column]``: up to which number of the column all is done, as far as the warp knows."""
+
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.known: Ints = np.zeros((warps, _KINDS * warps), np.int64)
+        self.alone: Ints = np.zeros(warps, np.int64)  # lanes with accesses since their warp's last syncwarp, as bits
+        self.private: dict[tuple[int, int], Ints] = {}  # by warp and lanes, as bits: what they alone have waited for
+        own = np.arange(warps)
+        self.known[own, own] = 1  # the interval that a warp is in, which nobody else knows of
+
+    def column(self) -> int:
+        """A column for a new barrier."""
+        number = int(self.known.shape[1])
+        self.known = np.pad(self.known, ((0, 0), (0, 1)))
+        return number
+
+    def of(self, kind: int, warp: Any) -> Any:
+        """The column of this kind that a warp has, or several have."""
+        return kind * self.warps + warp
+
+    def done(self, kind: int, warp: int, number: int) -> Ints:
+        """What somebody knows who knows only that this column has come to this number."""
+        found: Ints = np.zeros_like(self.known[warp])
+        found[self.of(kind, warp)] = number
+        return found
+
+    def interval(self, warp: int) -> int:
+        """Which of its intervals a warp is in: what it does now is done for others once they know so much."""
+        return int(self.known[warp, warp])
+
+    # --- what a lane knows ---
+
+    def row(self, lane: int) -> Ints:
+        """What a lane knows: its warp, and what it has waited for without the others."""
+        return self._with_private(self.known[lane // WARP], lane // WARP, 1 << lane % WARP)
+
+    def _with_private(self, found: Ints, warp: int, lanes: int) -> Ints:
+        for (other, those), more in self.private.items():
+            if other == warp and those & lanes:
+                found = joined(found, more)
+        return found
+
+    def rows(self, lanes: Ints, columns: Ints) -> Ints:
+        """Of each lane, what it knows of its column."""
+        warps = lanes // WARP
+        found: Ints = self.known[warps, columns]
+        if not np.isin(list({warp for warp, _ in self.private}), warps).any():
+            return found  # most often: a lane that waits alone seldom accesses anything itself
+        for (warp, bits), more in self.private.items():
+            own = (warps == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
+            found[own] = np.maximum(found[own], more[columns[own]])
+        return found
+
+    def phases(self, lane: int) -> Ints:
+        """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
+        found: Ints = self.row(lane).copy()
+        found[: _KINDS * self.warps] = 0
+        return found
+
+    # --- handing over ---
+
+    def pass_on(self, warps: Sequence[int]) -> None:
+        """The lanes of each of these warps have met: what one knows all know, and a new interval begins."""
+        chosen = list(warps)
+        for warp, lanes in [key for key in self.private if key[0] in chosen]:
+            self.acquire([warp], self.private.pop((warp, lanes)))
+        self.known[chosen, chosen] += 1
+        self.alone[chosen] = 0
+
+    def release_of(self, warp: int, lanes: int) -> Ints:
+        """What lanes of a warp, as bits, hand over: not what others of it did since the last syncwarp."""
+        given = self._with_private(self.known[warp].copy(), warp, lanes)
+        if self.alone[warp] & ~lanes:
+            given[warp] -= 1
+        else:
+            self.known[warp, warp] += 1
+            self.alone[warp] = 0
+        return given
+
+    def acquire(self, warps: Sequence[int], given: Ints) -> None:
+        """These warps come to know what others handed over."""
+        chosen, size = list(warps), len(given)
+        self.known[chosen, :size] = np.maximum(self.known[chosen, :size], given)
+
+    def acquire_by(self, warp: int, lanes: int, whole: int, given: Ints) -> None:
+        """Lanes of a warp, as bits, come to know what others handed over; ``whole`` are all that it has."""
+        if lanes == whole:
+            self.acquire([warp], given)
+        else:
+            self.private[warp, lanes] = joined(given, self.private.get((warp, lanes), given))
+
+    def meet(self, warps: Sequence[int]) -> None:
+        """All lanes of these warps wait for each other."""
+        chosen = list(warps)
+        self.pass_on(chosen)
+        given: Ints = self.known[chosen].max(axis=0)
+        given[chosen] -= 1  # the intervals that have begun are their own
+        self.acquire(chosen, given)
+
+
+def joined(first: Ints, second: Ints) -> Ints:
+    """What is known by either; a column that one of them does not have yet is the other's."""
+    if len(first) < len(second):
+        first, second = second, first
+    found: Ints = first.copy()
+    found[: len(second)] = np.maximum(found[: len(second)], second)
+    return found
+
+
+# --- shared memory ---
 
 
 class Agent(NamedTuple):

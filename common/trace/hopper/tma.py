@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.hopper import layouts, mbarriers
 from common.trace.hopper.mbarriers import Barriers, at, on_engines
-from common.trace.hopper.tiles import Agent, Tiles
-from common.trace.hopper.warps import STORE
+from common.trace.hopper.tiles import STORE, Agent, Tiles
 from common.trace.intrinsics import READS, one_number
 from common.trace.state import State
 from common.trace.values import Value

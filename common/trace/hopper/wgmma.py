@@ -18,8 +18,7 @@ from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import Agent, Tiles
-from common.trace.hopper.warps import WARPGROUP, WGMMA, SplitError
+from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent, Tiles
 from common.trace.intrinsics import one_number
 from common.trace.shared import Local
 from common.trace.state import Mask, State
@@ -165,9 +164,7 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
             found.append(lead)
         elif active.any():
             text = f"{name} is for all {WARPGROUP} threads of a warpgroup together, and some do not come to it"
-            teams = state.engines.teams
-            if teams.now is not None and teams.now.warpgroup in teams.split:
-                raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
+            state.engines.teams.require_whole(line, name)
             state.fault("warp-sync", line, "", text, lane=lead + int(np.argmax(active)), count=int(active.sum()))
     return found
 
