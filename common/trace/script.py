@@ -143,14 +143,23 @@ class Program:
         return UnknownError(text)
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments as the signature has them that they are launched with."""
+        """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
         from numba.cuda.typing.typeof import Purpose, typeof
 
-        if not kernel._can_compile or kernel.specialized:
-            types = _chosen(kernel, arguments)
+        given = tuple(typeof(one, Purpose.argument) for one in arguments)
+        if kernel.specialized:  # then Numba does not look at the types
+            types = next(iter(kernel.overloads))
+        elif kernel._can_compile:
+            self.compile(kernel, given)
+            types = given
         else:
-            types = tuple(typeof(one, Purpose.argument) for one in arguments)
-            self.compile(kernel, types)
+            name, cases = kernel.py_func.__name__, [made.signature for made in kernel.overloads.values()]
+            fitting = kernel.typingctx.resolve_overload(name, cases, given, {})
+            if fitting is None:
+                known = "; ".join(str(types) for types in kernel.overloads)
+                raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
+                                f"{name} is compiled for {known}")  # fmt: skip
+            types = fitting.args
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
@@ -242,22 +251,6 @@ def _plain(argument: Any) -> Any:
     argument = argument.value if isinstance(argument, ArgHint) else argument
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
     return host.as_cuda_array(argument) if foreign else argument
-
-
-def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The types of the kernel's own signatures that suit the arguments; raises TypeError as Numba does."""
-    from numba.cuda.typing.typeof import Purpose, typeof
-
-    if kernel.specialized:  # then Numba does not look at the types
-        return tuple(next(iter(kernel.overloads)))
-    given = tuple(typeof(one, Purpose.argument) for one in arguments)
-    cases = [made.signature for made in kernel.overloads.values()]
-    fitting = kernel.typingctx.resolve_overload(kernel.py_func.__name__, cases, given, {})
-    if fitting is None:
-        known = "; ".join(str(types) for types in kernel.overloads)
-        raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
-                        f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return tuple(fitting.args)
 
 
 def _as_type(argument: Any, kind: Any) -> Any:

@@ -375,8 +375,7 @@ def _register_registers(name: str, sign: int) -> None:
         number, engine = one_number(state, line, name, count), state.engines
         if number % 8 or not 24 <= number <= 256:
             raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-        wgmma.warpgroups(state, line, name)
-        for lead in np.unique(np.flatnonzero(state.mask.bits) // WARPGROUP * WARPGROUP).tolist():
+        for lead in wgmma.warpgroups(state, line, name):
             text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
             if state.bounds is not None:
                 held, _ = engine.registers.get(lead, (engine.first_registers(), 0))

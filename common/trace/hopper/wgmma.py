@@ -109,12 +109,10 @@ def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
 class Product:
     """One instruction of one warpgroup, under way; A is in tiles, or ``held`` in registers of ``frag`` from j on."""
 
-    form: Form
+    group: _Group
     sums: Sums
-    tiles: Tiles
     a: Ints | None  # elements of all blocks' tiles
     b: Ints
-    line: int
     add: bool  # or does it take the place of the sums?
     words: Any  # of the warpgroup's lanes: where the kept values of a sparse A belong
     frag: View | None
@@ -122,35 +120,36 @@ class Product:
     held: list[Value]
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
-    def _fragment(self, state: State, frag: View) -> NDArray[Any]:
+    def _fragment(self, frag: View, depth: int) -> NDArray[Any]:
         now = frag.storage.values[self.j : self.j + len(self.held)]
         if any(a is not b for a, b in zip(now, self.held, strict=True)):
             text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            state.fault("wgmma-order", self.line, frag.name, text, lane=self.sums.lead)
-        places = fragments.K16.a if self.form.depth == fragments.K16.depth else fragments.K8.a
-        values = list(_of_lanes(state, self.held, self.sums.lead))
-        matrices = fragments.whole(values, places, (16, self.form.depth), WARPGROUP)  # one for each warp
-        return matrices.reshape(ROWS, self.form.depth).astype(self.form.dtype)
+            self.group.fault("wgmma-order", frag.name, text)
+        places = fragments.K16.a if depth == fragments.K16.depth else fragments.K8.a
+        values = list(_of_lanes(self.group.state, self.held, self.group.lead))
+        matrices = fragments.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
+        return matrices.reshape(ROWS, depth).astype(self.group.form.dtype)
 
     def carry_out(self, state: State) -> None:
         """Read the operands now, as late as wgmma may, and add."""
-        left = self._fragment(state, self.frag) if self.frag else self.tiles.data[self.a]
-        right = self.tiles.data[self.b]
-        if self.form.packed:
-            left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
-        elif self.form.half is not None:
+        form, data, sums = self.group.form, self.group.tiles.storage.data, self.sums
+        left = self._fragment(self.frag, form.depth) if self.frag else data[self.a]
+        right = data[self.b]
+        if form.packed:
+            left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
+        elif form.half is not None:
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = fragments.unpacked(kept, self.words, self.form.half).reshape(ROWS, -1)
-        elif self.form.dtype == FLOAT32:
+            left = fragments.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
+        elif form.dtype == FLOAT32:
             left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
-        sums = self.sums.matrix if self.add else np.zeros_like(self.sums.matrix)
+        before = sums.matrix if self.add else np.zeros_like(sums.matrix)
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = codes.values(left), codes.values(right)
-        added = layouts.cut_sums(sums, left, right) if self.form is E4M3 else sums + np.matmul(left, right)
-        self.sums.matrix[:] = fragments.summed(added, self.form.sums)
-        self.sums.open -= 1
-        if not self.sums.open:
-            self.sums.land(state)
+        added = layouts.cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
+        sums.matrix[:] = fragments.summed(added, form.sums)
+        sums.open -= 1
+        if not sums.open:
+            sums.land(state)
         state.engines.pipeline.multiplied(self.stages)
 
 
@@ -239,13 +238,12 @@ class _Group(NamedTuple):
         return Sums(self, acc, first, held)
 
     def begin(self, product: Product) -> None:
-        engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], product.tiles
+        engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], self.tiles.storage
         warps = np.arange(self.lead // WARP, (self.lead + WARPGROUP) // WARP)
         agent = Agent(self.state, self.tiles, warps, self.lead, self.line, "read by wgmma")
-        operands = [("B", product.b.T, self.form.rows)]
-        if product.a is not None:
-            operands.insert(0, ("A", product.a, False))
-        for side, places, along_n in operands:
+        for side, places, along_n in (("A", product.a, False), ("B", product.b.T, self.form.rows)):
+            if places is None:
+                continue
             if text := tiles.misread(places, along_n):
                 self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             flat = places.reshape(-1)
@@ -286,9 +284,7 @@ def _start(
         adds = bool(group.same(add, "answers to whether it adds"))
         (kept,) = _of_lanes(state, [places], lead)
         sums = group.sums(acc, first, adds)
-        group.begin(
-            Product(form, sums, tiles.storage, left, right, line, adds, kept, frag, as_offset(j), held)
-        )  # fmt: skip
+        group.begin(Product(group, sums, left, right, adds, kept, frag, as_offset(j), held))
 
 
 def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
@@ -367,4 +363,4 @@ def end(state: State) -> None:
         for group, product in queue.under_way:
             what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
             text = f"wgmma is still under way when its threads end: no {what} comes after it"
-            state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")
+            state.fault_of(lead, "wgmma-order", product.group.line, product.sums.view.name, text, "no wait for wgmma")
