@@ -147,7 +147,7 @@ class OwnRecords(Global):
                 storage.settle(state, own, present)
 
 
-# --- arrays that kernels make
+# --- arrays that kernels make ---
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

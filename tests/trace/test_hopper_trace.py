@@ -437,7 +437,7 @@ def test_stages_are_filled_full_multiplied_and_free_in_turn(four_stages):
     for stage in stages:
         own = [span for span in spans if span.stage == stage]
         states = [span.state for span in own]
-        assert states == list(mbarriers.STATES) * (len(own) // 4)
+        assert states == list(mbarriers.MARKS) * (len(own) // 4)
         assert len(own) // 4 == (3 if stage in stages[:2] else 2)  # ten steps
         for before, after in pairwise(own):
             assert before.end == after.start

@@ -254,7 +254,6 @@ on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank
 # --- the pipeline over time ---
 
 Stage = Literal["filling", "full", "multiplied", "free"]
-STATES: tuple[Stage, ...] = ("filling", "full", "multiplied", "free")
 MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
 _MOST = 512  # fillings that are kept
 
