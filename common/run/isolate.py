@@ -111,7 +111,7 @@ def run(
                 found = own.do(timed, stopped) if own else None
             if found is None:
                 return
-            if path and found.status == "timed_out":
+            if path and found.status == "timed_out" and not task.alone:
                 shape = task.shape if isinstance(task, ShapeTask) else {}
                 where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
                 untried[path] = Result(status="timed_out", message=f"not tried: it gave no result in time{where}")

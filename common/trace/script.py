@@ -88,12 +88,16 @@ class Program:
 
     def compile(self, kernel: Any, signature: Any) -> Any:
         """In place of Numba's own, which asks the driver: types and lowers the kernel for these arguments."""
+        from numba.cuda.compiler import compile_cuda
         from numba.cuda.core import sigutils
+        from numba.cuda.types import void
 
         types, _ = sigutils.normalize_signature(signature)
         if types not in kernel.overloads:
+            options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
             with stages.stage(stages.COMPILE):
-                kernel.overloads[types] = Compiled(_typed(kernel, types))
+                typed = compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
+            kernel.overloads[types] = Compiled(typed)
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
@@ -134,9 +138,9 @@ class Program:
         for key in [key for key, one in faults.items() if one.kind == "raises"]:
             fault = faults.pop(key)
             said = re.match(r"(\w+)(?:\((.*)\))? is raised", fault.what)
-            kind = getattr(builtins, said[1], None) if said else None
-            kind = kind or (function.__globals__.get(said[1]) if said else None) or RuntimeError
-            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {said[2] if said else ''}")
+            name, text = (said[1], said[2] or "") if said else ("RuntimeError", "")
+            kind = getattr(builtins, name, None) or function.__globals__.get(name, RuntimeError)
+            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {text}")
 
     def lacking(self, text: str) -> UnknownError:
         self.unknown.append(text)
@@ -208,15 +212,6 @@ class Compiled:
 
 def _not_compiled(kernel: Any, *_: Any) -> Any:
     raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
-
-
-def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
-    """The kernel as Numba types and lowers it for arguments of these types; raises what Numba raises."""
-    from numba.cuda.compiler import compile_cuda
-    from numba.cuda.types import void
-
-    options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
-    return compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
 
 
 def _called(kernel: Any) -> list[Any]:
