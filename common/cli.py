@@ -30,7 +30,7 @@ from common.commands import (
     times,
 )
 from common.commands.console import UNREAD, UNUSABLE
-from common.run import isolate, process, stages
+from common.run import isolate, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
@@ -144,7 +144,6 @@ def _signals() -> Iterator[list[int]]:
         raise KeyboardInterrupt if number == signal.SIGINT else _EndedError
 
     before: dict[int, Any] = {}
-    process.on_wait = _let_wait
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
@@ -154,14 +153,9 @@ def _signals() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        process.on_wait = None
         try:
             if came:
                 isolate.cool()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _let_wait(subject: str, seconds: float) -> None:
-    console.complain(f"[dim]{escape(subject)}: still at work; it has {seconds:.0f} s[/]")

@@ -26,7 +26,7 @@ from common.report.table import Cell, Table
 from common.run import isolate
 from common.trace import cost, trace
 from common.trace.cost import WORD_BYTES, served_together, wavefronts
-from common.trace.hopper import engines
+from common.trace.hopper import mbarriers
 from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 
 FOLDER = catalog.ROOT / "results" / "traces"
@@ -35,7 +35,7 @@ TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 _QUICK_SECONDS = 20.0
-_PIPELINE = ", ".join(f"{mark} {state}" for state, mark in engines.MARKS.items())
+_PIPELINE = ", ".join(f"{mark} {state}" for state, mark in mbarriers.MARKS.items())
 
 
 class Request(Struct, array_like=True, omit_defaults=True):
@@ -255,7 +255,7 @@ def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     if not spans:
         return []
     block = ", ".join(map(str, kernel.first_block))
-    return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *engines.drawn(spans, width)]
+    return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *mbarriers.drawn(spans, width)]
 
 
 def fault_sentence(fault: explained.Fault) -> str:

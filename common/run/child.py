@@ -21,7 +21,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from types import ModuleType
@@ -43,38 +42,20 @@ WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what i
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
 TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 
-
-@dataclass(frozen=True)
-class Options:
-    """What a child is started with: its folder, its environment, and bytes of memory and of any file that it may
-    take."""
-
-    folder: str
-    environment: dict[str, str]
-    memory_bytes: int
-    file_bytes: int
+Say = Callable[[dict[str, object]], None]
 
 
-def _tasks_of(layer: str) -> ModuleType:
-    return importlib.import_module(f"common.{layer}.tasks")
-
-
-def _ready() -> None:
-    """Import what most tasks need, and let kernels run as the workbook wants it."""
-    for name in MOST_NEEDED:
-        importlib.import_module(name)
-    gc.set_threshold(100_000, 50, 50)
-    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
-    _tasks_of("check").ready()
-
-
-def main(line: Connection, options: Options) -> None:
-    """Do the tasks that come through ``line`` until it ends; does not return."""
+def main(line: Connection, folder: str, environment: dict[str, str], limits: tuple[int, int]) -> None:
+    """Do the tasks that come through ``line`` until it ends; ``limits``: bytes of memory, and of any file."""
     if os.name == "posix":
         os.setsid()  # whoever ends this process ends all of its group, and no Ctrl-C comes here
-    _settle(options)
-    threading.Thread(target=_end_with_parent, args=(Path(options.folder),), daemon=True).start()
-    _ready()
+    _settle(folder, environment)
+    handle = os.open(Path(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(handle, number)
+    sys.stdout = sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True).start()
+    _ready(limits)
     say = _speaker(line.send_bytes)
     say({"ready": True})
     while True:
@@ -85,10 +66,11 @@ def main(line: Connection, options: Options) -> None:
         answer(number, task, say)
 
 
-def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
+def watched(folder: str, limits: tuple[int, int]) -> None:
     """Do the tasks of a folder's file in a process that a tool has started, and write their results beside it."""
-    _settle(Options(folder, dict(os.environ), memory_bytes, file_bytes), log=False)
-    _ready()
+    _settle(folder, dict(os.environ))
+    sys.stdout = sys.stderr
+    _ready(limits)
     with Path(folder, RESULTS).open("ab", buffering=0) as file:
         say = _speaker(lambda data: file.write(data + b"\n"))
         for number, task in enumerate(pickle.loads(Path(folder, TASKS).read_bytes())):
@@ -96,25 +78,32 @@ def watched(folder: str, memory_bytes: int, file_bytes: int) -> None:
                 break
 
 
-def _settle(options: Options, log: bool = True) -> None:
-    """Become a process that works in a folder of its own, and prints into a log there."""
+def _settle(folder: str, environment: dict[str, str]) -> None:
+    """Become a process that works in a folder of its own."""
     import lessons  # noqa: F401 - no longer found below
 
     os.environ.clear()
-    os.environ.update(options.environment)
-    os.chdir(Path(options.folder, WORK))
+    os.environ.update(environment)
+    os.chdir(Path(folder, WORK))
     # its folder is no place to import from, and neither is the checkout, but for its own packages
     sys.path[:] = [name for name in sys.path if name and Path(name).resolve() != catalog.ROOT]
     sys.argv = ["common"]
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    if log:
-        handle = os.open(Path(options.folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for number in (1, 2):
-            os.dup2(handle, number)
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stderr  # a kernel file's prints are not results
+
+
+def _ready(limits: tuple[int, int]) -> None:
+    """Import what most tasks need, and let kernels run as the workbook wants it."""
     faulthandler.enable(all_threads=False)
-    stages.confine(options.memory_bytes, options.file_bytes)
+    stages.confine(*limits)
+    for name in MOST_NEEDED:
+        importlib.import_module(name)
+    gc.set_threshold(100_000, 50, 50)
+    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
+    _tasks_of("check").ready()
+
+
+def _tasks_of(layer: str) -> ModuleType:
+    return importlib.import_module(f"common.{layer}.tasks")
 
 
 def _end_with_parent(folder: Path) -> None:
@@ -134,12 +123,10 @@ def end_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-Say = Callable[[dict[str, object]], None]
-
-
 def _speaker(send: Callable[[bytes], object]) -> Say:
     """Sends messages as JSON, one at a time, from any thread."""
-    encode, lock = json.JSONEncoder(default=_plain).encode, threading.Lock()  # a step file may change json
+    plain = lambda value: value.told() if isinstance(value, Result) else to_builtins(value)  # noqa: E731
+    encode, lock = json.JSONEncoder(default=plain).encode, threading.Lock()  # a step file may change json
 
     def say(words: dict[str, object]) -> None:
         with lock:
@@ -148,31 +135,26 @@ def _speaker(send: Callable[[bytes], object]) -> Say:
     return say
 
 
-def _plain(value: object) -> object:
-    return value.told() if isinstance(value, Result) else to_builtins(value)
-
-
 def answer(number: int, task: Task[Result], say: Say) -> Result:
     """Do a task, and answer it: with what came of it, or, from another thread, that it took too long."""
     assert task.seconds is not None  # whoever sends it says for how long
-    once, answered = threading.Lock(), False
+    given: list[Result] = []
 
     def give(result: Result) -> None:
-        nonlocal answered
-        with once:
-            if not answered:
-                answered = True
-                say({"number": number, "result": result})
+        given.append(result)
+        say({"number": number, "result": result})
 
-    watch = stages.Watch(_path(task), task.seconds, task.within)
+    watch = stages.Watch(Path(path_of(task)), task.seconds, task.within)
     with stages.due(watch, give, lambda stage: say({"at": stage})):
         result = attempt(task)
-    give(result)
+    if not given:
+        give(result)
     return result
 
 
-def _path(task: Task[Result]) -> Path:
-    return Path(task.path if isinstance(task, FileTask) else "")
+def path_of(task: Task[Result]) -> str:
+    """The file that a task is about; empty if it is about none."""
+    return task.path if isinstance(task, FileTask) else ""
 
 
 def attempt(task: Task[Found]) -> Found:
@@ -184,47 +166,38 @@ def attempt(task: Task[Found]) -> Found:
             result: Found = getattr(_tasks_of(layer), f"{name}_task")(task)
         return replace(result, seconds=round(time.monotonic() - began, 3))
     except BaseException as error:  # a file may raise SystemExit, too
-        return typed(task, failure(error, _path(task)))
+        return typed(task, failure(error, Path(path_of(task))))
 
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault = errors.of_error(error, path)
-    explained = [fault] if fault else ()
-    if isinstance(error, catalog.CatalogError):
-        return Result(status="unusable", message=_one_line(error), faults=explained)
-    if isinstance(error, SyntaxError):
-        return Result(status="unusable", message=_syntax(error, path), faults=explained)
-    line, said = _blame(error, path)
+    fault, text = errors.of_error(error, path), _one_line(error)
+    explained = [fault] if fault else []
+    if isinstance(error, catalog.CatalogError | SyntaxError):
+        text = _syntax(error, path) if isinstance(error, SyntaxError) else text
+        return Result(status="unusable", message=text, faults=explained)
+    line, code = _blamed(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
-    own = isinstance(error, ValueError) and "raise ValueError" in said
-    refused = own and bool(str(error).strip())
-    if refused:  # which an ordinary shape's verdict then names
-        at = int(line.rpartition(":")[2]) if line else None
-        explained = [faults.fault("refused", _one_line(error), path, at)]
-    return Result(
-        status="refused" if refused else "crashed",
-        message=_one_line(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
-        faults=explained,
-        # a CUDA context does not recover from a fault
-        fatal="Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
-    )
+    if isinstance(error, ValueError) and "raise ValueError" in code and text:
+        return Result(status="refused", message=text, faults=[faults.fault("refused", text, path, line)])
+    where = f" at {path.name}:{line}" if line else ""
+    # a CUDA context does not recover from a fault
+    fatal = "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error)
+    message = f"{type(error).__name__}{where}: {text}"
+    return Result(status="crashed", message=message, faults=explained, fatal=fatal)
 
 
-def _blame(error: BaseException, path: Path) -> tuple[str, str]:
-    """' at file:line' of the step file's innermost frame, and that line's text if the error arose right there.
-
-    Of an error of the compiler it is the kernel's line that Numba was working on.
-    """
-    line, said = "", ""
+def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
+    """The step file's line in the innermost frame, or the one that Numba was working on; and the line's text if the
+    error arose right there."""
+    line, code = None, ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:
         if path.name and Path(frame.filename).name == path.name:
-            line = f" at {path.name}:{frame.lineno}"
-            said = (frame.line or "").strip() if frame is frames[-1] else ""
-    compiled = [errors.kernel_line(frame, path) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    lines = [number for number in compiled if number is not None]
-    return (f" at {path.name}:{lines[-1]}" if lines else line), said
+            line, code = frame.lineno, (frame.line or "").strip() if frame is frames[-1] else ""
+    for raised, _ in traceback.walk_tb(error.__traceback__):
+        line = errors.kernel_line(raised, path) or line
+    return line, code
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:

@@ -1,40 +1,60 @@
 """Runs tasks in child processes with a time limit for each, so that no kernel takes the harness down.
 
-Tasks go to a child (:mod:`common.run.process`) one at a time.
-Tasks that touch the GPU are done by one process, the owner, one after the other. It is replaced when it ends, when a
-task leaves it in doubt, and when the code has changed.
+Children come from the standard library's fork server, which has imported what tasks need; where there is none they
+are started from nothing. Each works in a folder of its own, is the first of a process group, with which it ends, and
+is given tasks one at a time. Tasks that touch the GPU are done by one process, the owner, one after the other. It is
+replaced when it ends, when a task leaves it in doubt, and when the code has changed.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
+import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection, forkserver, spawn
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from common.catalog import catalog, device
 from common.explain import faults
-from common.run import child, messages, process
-from common.run.messages import FileTask, Found, Result, ShapeTask, Task
-from common.run.process import Stopped, close, end, obituary, reopen, warm
+from common.run import child, stages
+from common.run.child import path_of
+from common.run.messages import Found, Result, ShapeTask, Task, typed
 
-__all__ = ["Pool", "close", "cool", "obituary", "reopen", "run", "run_groups", "warm", "watched"]
+START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
+SILENT = 10  # times a task's limit, of the clock, that a child may be silent
+FILE_BYTES = 2 << 30
+# macOS's libraries take no fork; and the fork server's socket lies in TMPDIR, with a path of at most 107 bytes
+_SHORT = len(os.fsencode(tempfile.gettempdir())) <= 75
+METHOD = "forkserver" if sys.platform.startswith("linux") and _SHORT else "spawn"
+POLL_SECONDS = 0.05
+END_SECONDS = 5.0
+_MOST_BYTES = 1 << 30  # of a result
+_LAST_WORDS = 1 << 14  # bytes of a log
+
+Stopped = Callable[[], bool]
+
+_closed = threading.Event()  # when set nothing is started
+_lock = threading.RLock()  # of the standard library's processes, which are for one thread
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that each wait for one child process at a time, as many as :func:`common.catalog.device.workers`.
-
-    Leaving it as a context sets ``stop``, and what is not done by then is not begun.
-    """
+    """Threads that each wait for one child process at a time, as many as :func:`common.catalog.device.workers`; what
+    is not done when it is left as a context is not begun, and ``stop`` is set."""
 
     def __init__(self, workers: int | None = None) -> None:
         super().__init__(min(workers or device.workers(), device.workers()))
@@ -71,96 +91,307 @@ def run(
     """
 
     def stopped() -> bool:
-        return process.closed.is_set() or any(stop.is_set() for stop in stops)
+        return _closed.is_set() or any(stop.is_set() for stop in stops)
 
     untried: dict[str, Result] = {}  # by file that timed out
-    own: process.Child | None = None
+    own: Child | None = None
     try:
         for task in tasks:
             if stopped():
                 return
-            path = "" if task.alone else _path(task)
-            found = messages.typed(task, untried[path]) if path in untried else None
+            path = path_of(task)
+            if path in untried and not task.alone:
+                yield task, typed(task, untried[path])
+                continue
+            timed = _timed(task, seconds)
+            if task.on_gpu and not without_gpu:
+                found = _on_gpu(timed, stopped)
+            else:
+                own = own if own and not own.over else _started(without_gpu, stopped)
+                found = own.do(timed, stopped) if own else None
             if found is None:
-                timed = replace(task, seconds=seconds if task.seconds is None else task.seconds)
-                if task.on_gpu and not without_gpu:
-                    found = _on_gpu(timed, stopped)
-                else:
-                    own = own if own and not own.over else process.started(without_gpu, stopped)
-                    found = own.do(timed, stopped) if own else None
-                if found is None:
-                    return
-                if path and found.status == "timed_out":
-                    shape = task.shape if isinstance(task, ShapeTask) else {}
-                    where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
-                    message = f"not tried: it gave no result in time{where}"
-                    untried[path] = Result(status="timed_out", message=message)
-            yield task, replace(found, fatal=False, faults=_end(task, found) or found.faults)
+                return
+            if path and found.status == "timed_out" and not task.alone:
+                shape = task.shape if isinstance(task, ShapeTask) else {}
+                where = " at " + " ".join(f"{key}={value}" for key, value in shape.items()) if shape else ""
+                untried[path] = Result(status="timed_out", message=f"not tried: it gave no result in time{where}")
+            explained = found.faults
+            if path and found.status == "crashed" and not explained:
+                ended = faults.of_end(str(found.message), Path(path))
+                explained = [ended] if ended else []
+            yield task, replace(found, fatal=False, faults=explained)
     finally:
         if own:
             own.end()
 
 
-def _path(task: Task[Result]) -> str:
-    return task.path if isinstance(task, FileTask) else ""
+def _timed(task: Task[Found], seconds: float) -> Task[Found]:
+    return replace(task, seconds=seconds if task.seconds is None else task.seconds)
 
 
 def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
-    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
-
-    Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
-    """
-    folder = process.new_folder()
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results, perhaps fewer than
+    tasks if it ended early, and all output. Raises TimeoutError after ``seconds``."""
+    folder = _new_folder()
     try:
-        timed = [replace(task, seconds=seconds if task.seconds is None else task.seconds) for task in tasks]
-        Path(folder, child.TASKS).write_bytes(pickle.dumps(timed))
-        Path(folder, child.RESULTS).touch()
-        given = str(folder), device.memory_for_a_child(device.gpu_count() > 0), process.FILE_BYTES
+        (folder / child.TASKS).write_bytes(pickle.dumps([_timed(task, seconds) for task in tasks]))
+        (folder / child.RESULTS).touch()
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
-        words = [*command, sys.executable, "-c", f"{imports}; child.watched{given}"]
-        with _gpu(process.closed.is_set), Path(folder, child.LOG).open("wb") as output:
+        words = [*command, sys.executable, "-c", f"{imports}; child.watched{str(folder), _limits(False)}"]
+        with _gpu_lock, (folder / child.LOG).open("wb") as output:
             _own(None)  # a card may take one process at a time
             tool = subprocess.Popen(
-                words, cwd=folder / child.WORK, env=process.environment_of(False, folder), stdin=subprocess.DEVNULL,
+                words, cwd=folder / child.WORK, env=_environment_of(False, folder), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=os.name == "posix",
             )  # fmt: skip
             try:
                 deadline = time.monotonic() + seconds
                 while tool.poll() is None:
-                    if time.monotonic() > deadline or process.closed.is_set():
+                    if time.monotonic() > deadline or _closed.is_set():
                         raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s")
-                    time.sleep(process.POLL_SECONDS)
+                    time.sleep(POLL_SECONDS)
             finally:
-                end(tool)
-        lines = Path(folder, child.RESULTS).read_bytes().splitlines()
-        answers = [answer["result"] for answer in map(process.parsed, lines) if "result" in answer]
-        found = [messages.typed(task, answer) for task, answer in zip(tasks, answers, strict=False)]
-        return found, Path(folder, child.LOG).read_text(encoding="utf-8", errors="replace")
+                child.end_group(tool.pid)
+                tool.kill()
+                tool.wait()
+        answers = map(_parsed, (folder / child.RESULTS).read_bytes().splitlines())
+        given = [answer["result"] for answer in answers if "result" in answer]
+        found = [typed(task, answer) for task, answer in zip(tasks, given, strict=False)]
+        return found, (folder / child.LOG).read_text(encoding="utf-8", errors="replace")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# --- the process that owns the GPU ---
+# --- one child ---
 
-_gpu_lock = threading.Lock()
-_owner: process.Child | None = None
+
+def _new_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="workbook-"))
+    (folder / child.WORK).mkdir()
+    return folder
+
+
+def _limits(without_gpu: bool) -> tuple[int, int]:
+    """Bytes of memory, and of any file, that a child may take."""
+    return device.memory_for_a_child(not without_gpu and device.gpu_count() > 0), FILE_BYTES
+
+
+def _environment_of(without_gpu: bool, folder: Path | None = None) -> dict[str, str]:
+    with _lock:  # it is not this process's own while another child is started
+        env = device.environment(without_gpu)
+    if folder is not None:
+        env["TMPDIR"] = str(folder / child.WORK)
+    if "PYTHONPATH" in env:  # it works in another folder
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(name) for name in env["PYTHONPATH"].split(os.pathsep))
+    return env
 
 
 @contextlib.contextmanager
-def _gpu(stopped: Stopped) -> Iterator[bool]:
-    """The GPU is this thread's meanwhile; False if ``stopped`` came first."""
-    while not _gpu_lock.acquire(timeout=process.POLL_SECONDS):
-        if stopped():
-            yield False
-            return
+def _surroundings(environment: dict[str, str]) -> Iterator[None]:
+    """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout.
+    Raises InterruptedError when nothing is to be started any more."""
+    paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
+    with _lock:
+        if _closed.is_set():
+            raise InterruptedError
+        forkserver.set_forkserver_preload(child.MOST_NEEDED)
+        before = dict(os.environ)
+        try:
+            os.environ.clear()
+            os.environ.update(environment, PYTHONPATH=os.pathsep.join(paths), PYTHONSAFEPATH="1")
+            spawn.get_preparation_data = _preparation
+            yield
+        finally:
+            spawn.get_preparation_data = _prepare
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """What a child takes over from this process: not its main module, which may be anybody's script; and other
+    packages by the workbook's names come after it."""
+    data = {key: value for key, value in _prepare(name).items() if not key.startswith("init_main")}
+    return {**data, "sys_path": [str(catalog.ROOT), *data["sys_path"]]}
+
+
+_prepare = spawn.get_preparation_data
+_living: set[Child] = set()
+
+
+class Child:
+    """A child process with its folder: started, given tasks one by one, ended."""
+
+    def __init__(self, without_gpu: bool) -> None:
+        self.folder = _new_folder()
+        self.over = False  # it does no more tasks
+        self.code: object = None  # what it may have loaded
+        self.doubtful = ""  # the file that it failed with last
+        self._ready = False
+        self._number = 0
+        self._ending = threading.Lock()
+        self.line, theirs = multiprocessing.Pipe()
+        environment = _environment_of(without_gpu, self.folder)
+        try:
+            warm()  # the fork server has no child's folder in its environment
+            with theirs, _surroundings(environment):
+                context: Any = multiprocessing.get_context(METHOD)
+                given = theirs, str(self.folder), environment, _limits(without_gpu)
+                self.process = context.Process(target=child.main, args=given, daemon=False)
+                self.process.start()
+        except BaseException:
+            self.line.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        _living.add(self)
+
+    @property
+    def waits(self) -> bool:
+        """Is it there, to be given a task?"""
+        return not self.over and not connection.wait([self.process.sentinel], 0.0)
+
+    def do(self, task: Task[Found], stopped: Stopped) -> Found | None:
+        """What comes of a task, whose ``seconds`` are its limit; None if ``stopped``."""
+        answer = self._followed(task, stopped)
+        result = None if answer is None else typed(task, answer)
+        if result is None or result.fatal:
+            self.end()
+            result = None if stopped() else result  # it may have been killed
+        return result
+
+    def _followed(self, task: Task[Result], stopped: Stopped) -> Result | dict[str, Any] | None:
+        """What the child answers, or what is said of one that does not. It keeps the limits itself and gives signs
+        that it does; one that is silent for long is given up."""
+        assert task.seconds is not None
+        self._number += 1
+        stage, sign, given = "", time.monotonic(), False
+        while not stopped():
+            if self._ready and not given:
+                given, sign = True, time.monotonic()
+                with contextlib.suppress(OSError):  # one that has ended is told by its end
+                    self.line.send_bytes(pickle.dumps((self._number, task)))
+            if connection.wait([self.line, self.process.sentinel], POLL_SECONDS):
+                try:
+                    if not self.line.poll():
+                        return self._dead(stage)
+                    answer = _parsed(self.line.recv_bytes(_MOST_BYTES))
+                except (EOFError, OSError):
+                    return self._dead(stage)
+                self._ready = self._ready or "ready" in answer
+                if "at" in answer:
+                    stage, sign = str(answer["at"]), time.monotonic()
+                result = answer.get("result")
+                if answer.get("number") == self._number and isinstance(result, dict) and "status" in result:
+                    return result
+            waited = time.monotonic() - sign
+            if not self._ready and waited > START_SECONDS:
+                message = f"the process was not there within {START_SECONDS:.0f} s"
+                return Result(status="unjudged", message=message, late=True, fatal=True)
+            if given and waited > SILENT * task.seconds:
+                return stages.silent(stage)
+        return None
+
+    def _dead(self, stage: str) -> Result:
+        """What came of the task that a process ended with, or closed its line; with the last line of its log."""
+        connection.wait([self.process.sentinel], 1.0)
+        with _lock:
+            code = self.process.exitcode
+        if os.name == "posix" and code == -signal.SIGXCPU:
+            return stages.silent(stage)
+        if code is None:
+            how = "the process closed its line to the harness"
+        elif code < 0:
+            how = f"the process died of {next((s.name for s in signal.Signals if s == -code), f'signal {-code}')}"
+        else:
+            how = f"the process ended with exit code {code} and no result"
+        log = self.folder / child.LOG
+        with contextlib.suppress(OSError), log.open("rb") as file:  # it may have ended before it wrote one
+            file.seek(max(0, log.stat().st_size - _LAST_WORDS))
+            if text := file.read().decode(errors="replace").strip().splitlines():
+                how += f"; its last words: {faults.last_words(text)}"
+        return Result(status="crashed", message=how, fatal=True)
+
+    def kill(self) -> None:
+        """Kill it, with its group: whoever waits for it is told by its end."""
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it has been tidied up
+            child.end_group(self.process.pid)
+            self.process.kill()
+
+    def end(self) -> None:
+        """End it, with its group, and remove its folder."""
+        with self._ending:
+            if self.over:
+                return
+            self.over = True
+            self.kill()
+            connection.wait([self.process.sentinel], END_SECONDS)
+            with _lock, contextlib.suppress(ValueError):
+                self.process.join(0)
+                self.process.close()
+            self.line.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            _living.discard(self)
+
+
+def _started(without_gpu: bool, stopped: Stopped) -> Child | None:
+    """A new child; None if ``stopped`` while it is started."""
     try:
-        yield True
-    finally:
-        _gpu_lock.release()
+        return Child(without_gpu)
+    except (EOFError, OSError):
+        if stopped():
+            return None
+        raise
 
 
-def _own(heir: process.Child | None) -> None:
-    """Another process, or none, owns the GPU from now on; under :func:`_gpu`."""
+def _parsed(data: bytes) -> dict[str, Any]:
+    """A message as a child writes it; an empty one if it is none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- all of them ---
+
+
+def close() -> None:
+    """Until :func:`reopen` nothing is started; whatever runs is killed, and whoever waits for it tidies up. Safe in a
+    signal's handler."""
+    _closed.set()
+    for one in list(_living):
+        one.kill()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        # a child that is being started would wait for all of its imports; the next call starts another
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+def reopen() -> None:
+    """Take back :func:`close`."""
+    _closed.clear()
+
+
+def warm() -> None:
+    """Let the fork server, where there is one, import everything ahead of the next calls of :func:`run`."""
+    if METHOD == "forkserver":
+        with _surroundings(_environment_of(False)):
+            forkserver.ensure_running()
+
+
+@atexit.register
+def _end_all() -> None:
+    close()
+    for one in list(_living):
+        one.end()
+
+
+# --- the process that owns the GPU ---
+
+_gpu_lock = threading.Lock()  # whoever holds it has the GPU
+_owner: Child | None = None
+
+
+def _own(heir: Child | None) -> None:
+    """Another process, or none, owns the GPU from now on; under the lock."""
     global _owner
     if _owner is not None:
         _owner.end()
@@ -169,13 +400,13 @@ def _own(heir: process.Child | None) -> None:
 
 def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
     """Do a task in the process that owns the GPU."""
-    with _gpu(stopped) as mine:
-        if not mine:
+    with _gpu_lock:
+        if stopped():
             return None
-        path, owner, code = _path(task), _owner, _lessons_written()
-        if owner is None or not owner.waits or owner.doubtful not in ("", path) or not _same(owner, code):
+        path, owner, code = path_of(task), _owner, _code()
+        if owner is None or not owner.waits or owner.doubtful not in ("", path) or owner.code != code:
             _own(None)
-            owner = process.started(False, stopped)
+            owner = _started(False, stopped)
             _own(owner)
         if owner is None:
             return None
@@ -187,32 +418,16 @@ def _on_gpu(task: Task[Found], stopped: Stopped) -> Found | None:
         return result
 
 
-def _same(owner: process.Child, code: object) -> bool:
-    """Is the environment, and the lessons' code that it may have loaded, what it was?"""
-    return owner.code == code and owner.environment == process.environment_of(False, owner.folder)
-
-
-def _lessons_written() -> object:
-    """When each file of the lessons' code was last written."""
-    found = {}
+def _code() -> object:
+    """The environment, and when each file of the lessons' code was last written: what a process may have loaded."""
+    written = {}
     for path in catalog.LESSONS.rglob("*.py"):
         with contextlib.suppress(OSError):  # an editor may just write it
-            found[path] = path.stat().st_mtime_ns
-    return found
+            written[path] = path.stat().st_mtime_ns
+    return _environment_of(False), written
 
 
 def cool() -> None:
     """End the process that owns the GPU."""
-    if _gpu_lock.acquire(timeout=process.END_SECONDS):
-        try:
-            _own(None)
-        finally:
-            _gpu_lock.release()
-
-
-def _end(task: Task[Result], result: Result) -> list[faults.Fault]:
-    """At which line of its file a task ended its process, if it did."""
-    fault = None
-    if result.status == "crashed" and not result.faults and _path(task):
-        fault = faults.of_end(str(result.message), Path(_path(task)))
-    return [fault] if fault else []
+    with _gpu_lock:
+        _own(None)

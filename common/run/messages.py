@@ -3,10 +3,7 @@
 Each kind of task is a :class:`Task` with its own fields, tagged with its name, which is a layer's and a function's:
 ``check.check`` is done by ``check_task`` of ``common/check/tasks.py``. A task travels as a pickle, from the harness
 to a process that it started itself. What comes back is JSON, read as the type of the task's results: a child runs a
-file that may say anything, and reading JSON runs nothing.
-
-A child finds out the fields of a :class:`StepResult`; the parent adds the step and the problem, which makes it an
-:class:`Outcome`; ``told()`` gives what JSON has of either. Paths are absolute.
+file that may say anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
@@ -27,28 +24,17 @@ from common.catalog.schema import Amount, Count, Name, Positive
 from common.explain.faults import Fault
 from common.machine_code.summaries import Summary
 
-SIGN_SECONDS = 1.0
-"""A process that is at work says so this often."""
-
-REPEATS = 3
-"""Launches on equal inputs that must agree, to catch races."""
-
-MAX_SECONDS = 4.0
-"""That launches are repeated for, to time them."""
-
+SIGN_SECONDS = 1.0  # a process that is at work says so this often
+REPEATS = 3  # launches on equal inputs that must agree, to catch races
+MAX_SECONDS = 4.0  # that launches are repeated for, to time them
 
 # --- answers ---
 
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
-"""What can become of a task, as its result's ``status`` says."""
-
 Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
-Tile = dict[str, int | bool]
-"""Values by the names of a step's tile constants."""
-
-Shape = dict[str, int]
-"""Extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them."""
+Tile = dict[str, int | bool]  # values by the names of a step's tile constants
+Shape = dict[str, int]  # extents by name, as :meth:`common.catalog.problems.Problem.shape` gives them
 
 
 @dataclass(frozen=True)
@@ -60,10 +46,8 @@ class Finding:
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
-
-    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
-    """
+    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. None without NVML:
+    ``sm_mhz``, the multiprocessors' clock meanwhile, and ``held_by``, what kept it down."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -75,11 +59,8 @@ class Timing(Struct, frozen=True, omit_defaults=True):
 
 
 class Paired(Struct, frozen=True):
-    """Two launches timed in turn, pair by pair.
-
-    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
-    half-width over the median.
-    """
+    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, and
+    ``ratio_error`` its 95% half-width over the median."""
 
     first: Timing
     second: Timing
@@ -96,26 +77,19 @@ class Beside(Paired, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a task; the results of most tasks have more. What a field's default stands for is not said.
-
-    ``message``  why it is not right, or None: the findings say it; and ``faults`` what explains it
-    ``seconds``  that it took
-    ``fatal``    its process is lost
-    ``late``     it was not judged for want of time
-    """
+    """What became of a task; the results of most tasks have more. What a field's default stands for is not said."""
 
     status: Status
-    message: str | UnsetType | None = UNSET
-    faults: Sequence[Fault] = ()
-    seconds: float | None = None
-    fatal: bool = False
-    late: bool = False
+    message: str | UnsetType | None = UNSET  # why it is not right, or None: the findings say it
+    faults: Sequence[Fault] = ()  # what explains it
+    seconds: float | None = None  # that it took
+    fatal: bool = False  # its process is lost
+    late: bool = False  # it was not judged for want of time
 
     def told(self) -> dict[str, Any]:
         """The fields that say something, as they stand in JSON."""
-        fields = structs.fields(self)
-        told = {field.name: getattr(self, field.name) for field in fields}
-        return {field.name: told[field.name] for field in fields if told[field.name] != field.default}
+        told = [(field, getattr(self, field.name)) for field in structs.fields(self)]
+        return {field.name: value for field, value in told if value != field.default}
 
 
 class StepResult(Result, frozen=True, kw_only=True):
@@ -231,17 +205,13 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
-    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
-
-    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.stages`), for each of its stages;
-                 None: that of whoever runs it
-    ``within``   so many for all stages together; None: a few times ``seconds``
-    """
+    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place."""
 
     alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
     gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
-    ahead: ClassVar[bool] = False  # it is done before anybody needs it, and nobody is told how long it takes
 
+    # limits of the time that it takes itself (common.run.stages): for each stage, or None, that of whoever runs it;
+    # and for all stages together, or None, a few times as much
     seconds: float | None = None
     within: float | None = None
 
@@ -255,33 +225,16 @@ class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
         """Its name, ``check.check``."""
         return str(self.__struct_config__.tag)
 
-    @property
-    def subject(self) -> str:
-        """What it is about, for whoever waits."""
-        return self.kind.partition(".")[0]
-
 
 class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
-    """A task on one step's file.
+    """A task on one step's file."""
 
-    ``path``     the file that is run
-    ``ladder``   the step's
-    ``step``     its name, if whoever asks wants it told
-    ``home``     the path that a copy takes for its own
-    ``helpers``  files by the names of the lessons' helpers that they stand in for
-    ``compiler`` whose kernels a GPU runs, one of :data:`device.COMPILERS`; empty: as the environment says
-    """
-
-    path: str
-    ladder: str
-    step: str = ""
-    home: str | None = None
-    helpers: dict[str, str] = field(default_factory=dict)
-    compiler: str = ""
-
-    @property
-    def subject(self) -> str:
-        return self.step or Path(self.home or self.path).stem
+    path: str  # of the file that is run
+    ladder: str  # the step's
+    step: str = ""  # its name, if whoever asks wants it told
+    home: str | None = None  # the path that a copy takes for its own
+    helpers: dict[str, str] = field(default_factory=dict)  # files that stand in for the lessons' helpers, by name
+    compiler: str = ""  # whose kernels a GPU runs, one of device.COMPILERS; empty: as the environment says
 
 
 class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
@@ -353,7 +306,6 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.time"):
 class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
     """Compile a file's kernels ahead, for the ``shapes`` that will be asked for, and this GPU."""
 
-    ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
     device: Gpu
 

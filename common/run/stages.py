@@ -30,7 +30,8 @@ SPARE_SECONDS = 2  # of processor time beyond a stage's limit; then the system e
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
 _ASLEEP = 0.1  # of the clock: what counts of a process that uses less
 _WORDS = {
-    KERNEL: "the kernel", ORACLE: "the oracle", IMPORTS: "the import", "inputs": "the drawing of operands",
+    "": "the task", KERNEL: "the kernel", ORACLE: "the oracle", IMPORTS: "the import",
+    "inputs": "the drawing of operands",
     **dict.fromkeys((COMPILE, "compile", "prepare", "summarise"), "the compiler"),
 }  # fmt: skip
 _open: list[str] = []
@@ -64,35 +65,27 @@ def advance() -> None:
 # --- limits ---
 
 
-def said(stage: str) -> str:
-    """A stage in words."""
-    return _WORDS.get(stage, f"the stage {stage!r}" if stage else "the task")
+def _limit(what: str, least: int, most: int | None = None) -> None:
+    """Limit what this process, and all that it starts, takes of a resource, where the system can."""
+    if os.name == "posix":
+        import resource
+
+        which = getattr(resource, f"RLIMIT_{what}")
+        with suppress(ValueError, OSError):
+            resource.setrlimit(which, (least, resource.getrlimit(which)[1] if most is None else most))
 
 
 def confine(memory_bytes: int, file_bytes: int) -> None:
-    """Limit this process and all it starts, where the system can; no crash leaves a core file."""
-    if os.name != "posix":
-        return
-    import resource
-
+    """Limit memory and the size of any file; no crash leaves a core file."""
     # not RLIMIT_AS: allocators and drivers reserve far more addresses than they use
     for what, limit in (("DATA", memory_bytes), ("FSIZE", file_bytes), ("CORE", 0)):
-        with suppress(ValueError, OSError):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (limit, limit))
+        _limit(what, limit, limit)
 
 
 def _end_after(seconds: float) -> None:
-    """Let the system end this process after so many more seconds of processor time, by SIGXCPU.
-
-    A loop in C code lets no other thread of Python's speak: this ends it all the same.
-    """
-    if os.name != "posix":
-        return
-    import resource
-
-    most = int(time.process_time() + seconds + SPARE_SECONDS) + 1
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    """Let the system end this process after so many more seconds of processor time, by SIGXCPU: a loop in C code
+    lets no other thread of Python's speak."""
+    _limit("CPU", int(time.process_time() + seconds + SPARE_SECONDS) + 1)
 
 
 @contextmanager
@@ -155,7 +148,8 @@ class Watch:
         if self._own > self.seconds and (stage == KERNEL or line is not None):
             return self._endless(line)
         if self._own > self.seconds or self._all > self._within:
-            return self._unjudged()
+            spent = self._own if self._own > self.seconds else self._all
+            return _unjudged(f"{_said(stage)} was not done after {spent:.0f} s", round(self._all, 3))
         return None
 
     def _stage(self) -> tuple[str, int, int | None]:
@@ -176,23 +170,8 @@ class Watch:
         fault = faults.of_time_out(self.seconds, self._path, line, what)
         where = f"; it was in {self._path.name}:{fault.line}: {fault.code}" if line else ""
         skipped = ", or a barrier that some threads skip" if what == "the kernel" else ""
-        return Result(
-            status="timed_out",
-            message=f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}",
-            faults=[fault],
-            fatal=True,
-            seconds=round(self._all, 3),
-        )
-
-    def _unjudged(self) -> Result:
-        spent = self._own if self._own > self.seconds else self._all
-        return Result(
-            status="unjudged",
-            message=f"{said(self.stage)} was not done after {spent:.0f} s; values were not compared",
-            fatal=True,
-            late=True,
-            seconds=round(self._all, 3),
-        )
+        message = f"{what} was not done after {self.seconds:.0f} s: an endless loop{skipped}?{where}"
+        return Result(status="timed_out", message=message, faults=[fault], fatal=True, seconds=round(self._all, 3))
 
 
 def silent(stage: str) -> Result:
@@ -200,5 +179,14 @@ def silent(stage: str) -> Result:
     if stage in ("", IMPORTS, KERNEL):
         message = "no sign of life: one operation that does not end?"
         return Result(status="timed_out", message=message, fatal=True)
-    message = f"no sign of life, last from {said(stage)}; values were not compared"
-    return Result(status="unjudged", message=message, late=True, fatal=True)
+    return _unjudged(f"no sign of life, last from {_said(stage)}")
+
+
+def _unjudged(why: str, seconds: float | None = None) -> Result:
+    message = f"{why}; values were not compared"
+    return Result(status="unjudged", message=message, fatal=True, late=True, seconds=seconds)
+
+
+def _said(stage: str) -> str:
+    """A stage in words."""
+    return _WORDS.get(stage, f"the stage {stage!r}")

@@ -24,11 +24,10 @@ from common.trace import helpers, races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
 from common.trace.hopper import engines
-from common.trace.hopper.engines import Engines
+from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
-from common.trace.hopper.warps import SplitError, StuckError
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
 from common.trace.messages import Point

@@ -11,10 +11,11 @@ import importlib
 import linecache
 import math
 import sys
+from collections import namedtuple
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +44,8 @@ class Array(DeviceArray):
         """As CUDA has it, and the array itself, as no address of device memory leads back to it."""
         return {**self.__array_interface__, "version": 3, "strides": self.strides, "stream": None, "held": self}
 
-    def split(self, section: int, stream: Any = 0) -> Iterator[Array]:
-        for begin in range(0, self.size, section):
-            part: Any = self[begin : begin + section]
-            yield part
+    def split(self, section: int, stream: Any = 0) -> Iterator[Any]:
+        return (self[begin : begin + section] for begin in range(0, self.size, section))
 
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
         given = np.asarray(ary)
@@ -62,13 +61,11 @@ class Array(DeviceArray):
 def make(shape: Any, dtype: Any = np.float64, values: Any = None, order: str = "C") -> Array:
     """Device memory that holds ``values``, or what nobody has written."""
     shape = tuple(map(int, shape)) if isinstance(shape, tuple | list) else (int(shape),)
-    kind = np.dtype(dtype)
-    if order == "F" and len(shape) > 1:
-        turned = None if values is None else np.asarray(values).T
-        made = make(shape[::-1], kind, turned).T
-        assert isinstance(made, Array)
-        return made
-    return allocate(shape, kind, values).view(Array)
+    if order == "F":
+        made = allocate(shape[::-1], dtype, None if values is None else np.asarray(values).T).T
+    else:
+        made = allocate(shape, dtype, values)
+    return made.view(Array)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
@@ -81,20 +78,19 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> A
 
     values = np.asanyarray(obj)
     sentry_contiguous(values)
-    order = "F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"
-    return make(values.shape, values.dtype, values, order)
+    return make(values.shape, values.dtype, values, _order(values))
 
 
 def device_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> Any:
     return make(shape, dtype, order=order)
 
 
-def _like(array: Any) -> str:
-    return "F" if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-
-
 def device_array_like(ary: Any, stream: Any = 0) -> Any:
-    return make(ary.shape, ary.dtype, order=_like(ary))
+    return make(ary.shape, ary.dtype, order=_order(ary))
+
+
+def _order(array: Any) -> str:
+    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
 def _shared_with_host(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **_: Any) -> Any:
@@ -156,11 +152,7 @@ class Event(capture._Event):
         return math.nan
 
 
-class _Memory(NamedTuple):
-    """Bytes of a GPU's memory."""
-
-    free: int
-    total: int
+_Memory = namedtuple("_Memory", "free total")  # in bytes
 
 
 class Gpu(capture.Device):
@@ -190,9 +182,6 @@ class Gpu(capture.Device):
     def __len__(self) -> int:
         return 1
 
-    def __iter__(self) -> Iterator[Gpu]:
-        yield self
-
     def __enter__(self) -> Gpu:
         return self
 
@@ -202,10 +191,7 @@ class Gpu(capture.Device):
     def get_memory_info(self) -> _Memory:
         return _Memory(free=140 << 30, total=141 << 30)
 
-    current = property(lambda self: self)
-
-    def get_primary_context(self) -> Gpu:
-        return self
+    get_primary_context, current = __enter__, property(__enter__)
 
     def get_default_stream(self) -> Stream:
         return Stream()
@@ -260,9 +246,8 @@ def _remembered(source: Any, scope: Any = None, names: Any = None, /, **options:
     frame = sys._getframe(1)
     scope, names = (frame.f_globals, frame.f_locals) if scope is None else (scope, scope if names is None else names)
     _exec(source, scope, names, **options)
-    if (
-        is_text and "__core__" in scope and "__cuda__" in scope
-    ):  # what vectorize writes: lines are told of the user's function
+    if is_text and "__core__" in scope and "__cuda__" in scope:
+        # what vectorize writes: lines are told of the user's function
         for name, made in list(scope.items()):
             if name.startswith(("__vectorized_", "__gufunc_")):
                 made.home = scope["__core__"].py_func.__code__.co_filename
@@ -299,19 +284,16 @@ def _under_the_successor_s_name() -> Iterator[None]:
     """Meanwhile Numba is found under the name of numba-cuda-mlir, too, whether that is installed or not."""
     for name in ("random", "libdevice", "extending"):
         importlib.import_module(f"numba.cuda.{name}")
-    loaded = {f"numba_cuda_mlir{name[5:]}": sys.modules[name] for name in list(sys.modules) if _of_numba(name)}
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "numba_cuda_mlir"}
-    sys.modules.update(loaded)
+    names = [name for name in sys.modules if name.partition(".")[0] in ("numba", "numba_cuda_mlir")]
+    before = {name: sys.modules.pop(name) for name in names if name.startswith("numba_cuda_mlir")}
+    added = {f"numba_cuda_mlir{name[5:]}": sys.modules[name] for name in names if name not in before}
+    sys.modules.update(added)
     try:
         yield
     finally:
-        for name in loaded:
+        for name in added:
             sys.modules.pop(name, None)
         sys.modules.update(before)
-
-
-def _of_numba(name: str) -> bool:
-    return name == "numba" or name.startswith("numba.")
 
 
 @contextmanager
@@ -327,12 +309,12 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         "device_array": device_array, "device_array_like": device_array_like, "to_device": to_device,
         "_auto_device": lambda ary, stream=0, copy=True: (to_device(ary), False),
         "managed_array": _shared_with_host, "mapped_array": _shared_with_host,
-        "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_like(ary)),
+        "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_order(ary)),
         "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.zeros(shape, dtype, order),
         "pinned_array_like": np.zeros_like, "mapped": _mapped,
         "as_cuda_array": as_cuda_array, "is_cuda_array": lambda obj: isinstance(obj, Array),
-        "stream": lambda: Stream(), "external_stream": lambda ptr: Stream(), "default_stream": lambda: stream,
-        "legacy_default_stream": lambda: stream, "per_thread_default_stream": lambda: stream,
+        "stream": Stream, "external_stream": lambda ptr: Stream(),
+        **{f"{kind}default_stream": lambda: stream for kind in ("", "legacy_", "per_thread_")},
         "event": lambda timing=True: Event(said), "event_elapsed_time": lambda start, end: start.elapsed_time(end),
         "gpus": gpu, "list_devices": lambda: gpu, "get_current_device": lambda: gpu, "select_device": lambda _: gpu,
         "current_context": lambda *_: gpu, "is_float16_supported": lambda: True, "is_supported_version": lambda: True,
@@ -341,22 +323,16 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
         "profiling": contextlib.nullcontext, "reduce": Reduce, "Reduce": Reduce,
     }  # fmt: skip
     known = {name: value for name, value in functions.items() if hasattr(cuda, name)}
-    with ExitStack() as open_:
-        open_.enter_context(capture.no_device())
-        open_.enter_context(capture.host(**known))
-        open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
-        open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
-        open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
-        open_.enter_context(replaced(cuda.runtime, get_version=lambda: (12, 8)))
-        open_.enter_context(replaced(builtins, exec=_remembered))
-        open_.enter_context(_under_the_successor_s_name())
-        open_.enter_context(replaced(Array, copy_to_host=_copying(said)))
-        open_.enter_context(replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread))
-        open_.enter_context(
-            replaced(
-                vectorizers.CUDAGeneralizedUFunc,
-                _broadcast_scalar_input=_spread,
-                _broadcast_add_axis=lambda self, array, shape: _spread(self, array, shape),
-            )
-        )
+    with (
+        capture.no_device(), capture.host(**known), _under_the_successor_s_name(),
+        replaced(api, **{name: value for name, value in known.items() if hasattr(api, name)}),
+        replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu),
+        replaced(devices, get_context=lambda *_: gpu, gpus=gpu),
+        replaced(cuda.runtime, get_version=lambda: (12, 8)), replaced(builtins, exec=_remembered),
+        replaced(Array, copy_to_host=_copying(said)),
+        replaced(vectorizers.CUDAUFuncMechanism, broadcast_device=_spread),
+        replaced(
+            vectorizers.CUDAGeneralizedUFunc, _broadcast_scalar_input=_spread, _broadcast_add_axis=_spread
+        ),
+    ):  # fmt: skip
         yield gpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,25 +28,22 @@ class Record:
     def __getattr__(self, name: str) -> Value:
         return self.load(self._state, name, self._line)
 
-    def _kind(self, state: State, name: str, line: int) -> Any:
-        fields = self._view.dtype.fields or {}
-        if name not in fields:
-            raise state.unknown(line, f"{self._view.name} has no field {name}")
-        return fields[name][0]
-
-    def _field(self, state: State, name: str, line: int) -> View:
-        """The field of all records, one element or record each; of an array field, this record's array."""
-        whole, kind = self._view, self._kind(state, name, line)
-        storage, said = whole.storage.field(state, name), f"{whole.name}.{name}"
+    def _field(self, state: State, name: str, line: int) -> tuple[View, Any]:
+        """The field of all records, one element or record each, of an array field this record's array; and its
+        dtype."""
+        whole, said = self._view, f"{self._view.name}.{name}"
+        if name not in (whole.dtype.fields or {}):
+            raise state.unknown(line, f"{whole.name} has no field {name}")
+        kind, storage = whole.dtype.fields[name][0], whole.storage.field(state, name)
         if storage is None:
             raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
         if kind.subdtype:
-            apart = storage.apart
-            return View(storage, self._place * apart, kind.shape, View.of(storage, kind.shape).strides, said)
-        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded)
+            place = self._place * storage.apart
+            return View(storage, place, kind.shape, View.of(storage, kind.shape).strides, said), kind
+        return View(storage, whole.start, whole.shape, whole.strides, said, whole.bounded), kind
 
     def load(self, state: State, name: Any, line: int) -> Any:
-        view, kind = self._field(state, name, line), self._kind(state, name, line)
+        view, kind = self._field(state, name, line)
         if kind.subdtype:
             return view
         if kind.names:
@@ -53,7 +51,7 @@ class Record:
         return view.storage.read(state, view, self._place, 1, self._wrong, line)[0]
 
     def store(self, state: State, name: Any, value: Any, line: int) -> None:
-        view, kind = self._field(state, name, line), self._kind(state, name, line)
+        view, kind = self._field(state, name, line)
         if kind.subdtype:
             for index in np.ndindex(kind.shape):
                 one = value.load(state, index, line) if isinstance(value, View) else np.asarray(value)[index]
@@ -71,24 +69,11 @@ class Record:
 
 
 class _Field(Global):
-    """One field of the records of an allocation; a record's bytes lie between one element and the next."""
+    """One field of all records of an allocation."""
 
-    def __init__(self, whole: Records, name: str) -> None:
-        super().__init__(whole.data[name], None, whole.beginning(name))
-        self.pitch = whole.pitch
-
-
-class _ArrayField(Global):
-    """A field that is an array in each record: elements of the whole allocation, of which the field's lie ``apart``
-    from one record to the next."""
-
-    def __init__(self, whole: Records, name: str) -> None:
-        first: Any = whole.data[name]
-        size = first.dtype.itemsize
-        count = (len(whole.data) - 1) * whole.pitch // size + math.prod(first.shape[1:]) if len(whole.data) else 0
-        flat = np.lib.stride_tricks.as_strided(first.reshape(-1) if not count else first, (count,), (size,))
-        super().__init__(flat, None, whole.beginning(name))
-        self.apart = whole.pitch // size
+    def __init__(self, data: Any, address: int, pitch: int, apart: int) -> None:
+        super().__init__(data, None, address)
+        self.pitch, self.apart = pitch, apart
 
 
 class Records(Global):
@@ -97,15 +82,12 @@ class Records(Global):
     def __init__(self, data: Any, written: Bools | None, address: int, pitch: int = 0) -> None:
         super().__init__(data, None, address)
         self.pitch = pitch or self.pitch
-        self._fields: dict[str, Global | None] = {}
+        self._fields: dict[str, Any] = {}
 
-    def beginning(self, name: str) -> int:
-        """Where the first record's field begins."""
-        assert self.dtype.fields is not None
-        return self.address + int(self.dtype.fields[name][1])
-
-    def field(self, state: State, name: str) -> Global | None:
-        """The field's storage; None of an array field whose elements do not divide a record."""
+    def field(self, state: State, name: str) -> Any:
+        """The field's storage: its own elements, with a record's bytes from one to the next; or, of an array field,
+        elements of the whole allocation, of which the field's lie ``apart`` from one record to the next. None of an
+        array field whose elements do not divide a record."""
         if name not in self._fields:
             self._fields[name] = self._made(name)
         found = self._fields[name]
@@ -113,15 +95,17 @@ class Records(Global):
             found.begin(state.log, True)  # no look at the code tells which fields a kernel writes
         return found
 
-    def _made(self, name: str) -> Global | None:
+    def _made(self, name: str) -> Any:
         assert self.dtype.fields is not None
-        kind = self.dtype.fields[name][0]
-        if kind.names:
-            return Records(self.data[name], None, self.beginning(name), self.pitch)
+        kind, offset = self.dtype.fields[name][:2]
+        data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
         if not kind.subdtype:
-            return _Field(self, name)
-        divides = self.pitch % kind.base.itemsize == 0 and not kind.base.names
-        return _ArrayField(self, name) if divides else None
+            return Records(data, None, address, self.pitch) if kind.names else _Field(data, address, self.pitch, 0)
+        if self.pitch % size or kind.base.names:
+            return None
+        count = (len(data) - 1) * self.pitch // size + math.prod(kind.shape) if len(data) else 0
+        flat = np.lib.stride_tricks.as_strided(data if count else data.reshape(-1), (count,), (size,))
+        return _Field(flat, address, size, self.pitch // size)
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
@@ -163,19 +147,17 @@ class OwnRecords(Global):
                 storage.settle(state, own, present)
 
 
-def _in_shared_memory(state: State, size: int, dtype: Any, alignment: int = 0) -> OwnRecords:
-    return OwnRecords(dtype, size, lambda count, kind: Shared(state, count, kind, kind.itemsize))
-
-
-def _of_a_thread(state: State, size: int, dtype: Any) -> OwnRecords:
-    return OwnRecords(dtype, size, lambda count, kind: Local(state, count, kind))
-
-
 # --- arrays that kernels make ---
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in shape) if type(shape) is tuple else (int(shape),)
+
+
+def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
+    if kind.names:
+        return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
+    return state.shared_storage(state, size, kind, alignment)
 
 
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
@@ -187,8 +169,7 @@ def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: in
     if key not in state.shared:
         static = _static_bytes(state) + math.prod(extents) * kind.itemsize
         limits.require_shared(static, state.shared_bytes, device.played())
-        made = _in_shared_memory if kind.names else state.shared_storage
-        storage = made(state, math.prod(extents), kind, alignment or kind.itemsize)
+        storage = _shared(state, math.prod(extents), kind, alignment or kind.itemsize)
         state.shared[key] = View.of(storage, extents)
     view: View = state.shared[key]
     return view
@@ -210,8 +191,7 @@ def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> Vi
         raise state.unknown(line, f"dynamic shared memory is used as {kind} and as {others[0].dtype}: not traced")
     if key not in state.shared:
         size = max(1, -(-state.shared_bytes // _UNIT) * _UNIT // kind.itemsize)
-        made = _in_shared_memory if kind.names else state.shared_storage
-        storage = made(state, size, kind, alignment or _UNIT)
+        storage = _shared(state, size, kind, alignment or _UNIT)
         if others:  # the same bytes: who has written them is known no more
             storage.data = others[0].data.view(np.uint8).view(kind)
             for one in (storage, *others):
@@ -230,9 +210,9 @@ def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> Vi
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    extents = _shape(shape)
-    make = _of_a_thread if dtype.dtype.names else Local
-    storage = make(state, math.prod(extents), dtype.dtype)
+    extents, kind = _shape(shape), dtype.dtype
+    size, make = math.prod(extents), partial(Local, state)
+    storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
     if state.has_engines:
         state.engines.locals[state.engines.teams.now].add(storage)
     return View.of(storage, extents)

@@ -18,7 +18,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +42,7 @@ from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
 _ARCHITECTURE = (9, 0)
-_OF_THE_DRIVER = "CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"
+_OF_THE_DRIVER = {"CudaSupportError", "CudaAPIError", "NvvmSupportError", "NvvmError", "CUDAError"}
 _ENDLESS = "goes on for more than"
 
 
@@ -55,35 +55,29 @@ class StoppedError(BaseException):
 
 
 class Program:
-    """Stands in for a GPU while a program runs; then has what its kernels did.
-
-    ``notes``    what the user is told beside faults
-    ``unknown``  what the tracer does not know, with the line
-    """
+    """Stands in for a GPU while a program runs; then has what its kernels did."""
 
     def __init__(self, stop: bool = False, kept: int = 0) -> None:
         self.tracer = Tracer(recording=True)
         self.tracer.kept = kept
         self.stop = stop
-        self.notes: set[str] = set()
-        self.unknown: list[str] = []
+        self.notes: set[str] = set()  # what the user is told beside faults
+        self.unknown: list[str] = []  # what the tracer does not know, with the line
         self.faults: list[Fault] = []  # of what no kernel is to blame for
-        self.widened: dict[Any, set[int]] = {}
         self._launches: dict[Any, int] = {}
+        self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
         """Meanwhile the program's kernels, arrays and streams are the tracer's."""
-        from numba.cuda import dispatcher
-
-        kind = dispatcher.CUDADispatcher
+        from numba.cuda.dispatcher import CUDADispatcher
 
         with (
             host.in_place(self.notes),
-            capture.launches(lambda launched, *given, **named: self._one_by_one(launched, *given, **named)),
+            capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
             replaced(
-                kind, specialize=lambda kernel, *_: kernel,
+                CUDADispatcher, specialize=lambda kernel, *_: kernel,
                 compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
                 get_max_threads_per_block=lambda *_: 1024,
             ),
@@ -94,54 +88,49 @@ class Program:
 
     def compile(self, kernel: Any, signature: Any) -> Any:
         """In place of Numba's own, which asks the driver: types and lowers the kernel for these arguments."""
+        from numba.cuda.compiler import compile_cuda
         from numba.cuda.core import sigutils
+        from numba.cuda.types import void
 
         types, _ = sigutils.normalize_signature(signature)
         if types not in kernel.overloads:
+            options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
             with stages.stage(stages.COMPILE):
-                kernel.overloads[types] = Compiled(_typed(kernel, types))
-            self.widened.setdefault(kernel.py_func, set()).update(
-                _widened(kernel.py_func, kernel.overloads[types].typed, set())
-            )
+                typed = compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
+            kernel.overloads[types] = Compiled(typed)
         return kernel.overloads[types]
-
-    def _one_by_one(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        with self._lock:  # programs may have threads
-            self.launch(launched, *arguments, **named)
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
         """Carry out a launch."""
         kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
-        limits.require_kernel(kernel.py_func.__name__, bool(kernel.targetoptions.get("device")), grid, named)
-        for extension in kernel.targetoptions.get("extensions") or ():
+        function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
+        limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
+        for extension in asked.get("extensions") or ():
             raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
-        if kernel.targetoptions.get("link"):
-            raise self.lacking(f"{kernel.py_func.__name__} links code that is not Python's")
-        given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
-        limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
-        for callback in getattr(launched, "pre_launch_callbacks", ()):
-            callback(kernel, launched)
-        function = kernel.py_func
-        count = self._launches[function] = self._launches.get(function, 0) + 1
-        self.tracer.recording = count <= _RECORDED
-        try:
-            with stages.stage(stages.KERNEL):
-                bounds = capture.bounds(kernel)
-                self.tracer.run(
-                    Launch(function, grid, block, launched.sharedmem, given, bounds), alone=_waits(function)
-                )
-        except MistakeError as error:
-            if _ENDLESS not in str(error):  # Numba has compiled it
-                raise self.lacking(str(error)) from error
-            self.stop = True
-        except TraceError as error:
-            raise self.lacking(str(error)) from error
-        finally:
-            self._print(function)
-        if kernel.targetoptions.get("debug"):
-            self._raise(function)
-        if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
-            raise StoppedError
+        if asked.get("link"):
+            raise self.lacking(f"{function.__name__} links code that is not Python's")
+        with self._lock:  # programs may have threads
+            given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
+            limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
+            for callback in getattr(launched, "pre_launch_callbacks", ()):
+                callback(kernel, launched)
+            count = self._launches[function] = self._launches.get(function, 0) + 1
+            self._launched[function] = kernel
+            self.tracer.recording = count <= _RECORDED
+            launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
+            try:
+                with stages.stage(stages.KERNEL):
+                    self.tracer.run(launch, alone=_waits(function))
+            except TraceError as error:
+                if not isinstance(error, MistakeError) or _ENDLESS not in str(error):  # Numba has compiled it
+                    raise self.lacking(str(error)) from error
+                self.stop = True
+            finally:
+                self._print(function)
+            if asked.get("debug"):
+                self._raise(function)
+            if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
+                raise StoppedError
 
     def _raise(self, function: Any) -> None:
         """A kernel that is compiled for debugging tells the host what its first thread raises."""
@@ -149,23 +138,32 @@ class Program:
         for key in [key for key, one in faults.items() if one.kind == "raises"]:
             fault = faults.pop(key)
             said = re.match(r"(\w+)(?:\((.*)\))? is raised", fault.what)
-            kind = getattr(builtins, said[1], None) if said else None
-            kind = kind or (function.__globals__.get(said[1]) if said else None) or RuntimeError
-            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {said[2] if said else ''}")
+            name, text = (said[1], said[2] or "") if said else ("RuntimeError", "")
+            kind = getattr(builtins, name, None) or function.__globals__.get(name, RuntimeError)
+            raise kind(f"tid={list(fault.thread or ())} ctaid={list(fault.block or ())}: {text}")
 
     def lacking(self, text: str) -> UnknownError:
         self.unknown.append(text)
         return UnknownError(text)
 
     def _fitted(self, kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments as the signature has them that they are launched with."""
+        """The arguments as the signature has them that suits them best; raises TypeError as Numba does."""
         from numba.cuda.typing.typeof import Purpose, typeof
 
-        if not kernel._can_compile or kernel.specialized:
-            types = _chosen(kernel, arguments)
+        given = tuple(typeof(one, Purpose.argument) for one in arguments)
+        if kernel.specialized:  # then Numba does not look at the types
+            types = next(iter(kernel.overloads))
+        elif kernel._can_compile:
+            self.compile(kernel, given)
+            types = given
         else:
-            types = tuple(typeof(one, Purpose.argument) for one in arguments)
-            self.compile(kernel, types)
+            name, cases = kernel.py_func.__name__, [made.signature for made in kernel.overloads.values()]
+            fitting = kernel.typingctx.resolve_overload(name, cases, given, {})
+            if fitting is None:
+                known = "; ".join(str(types) for types in kernel.overloads)
+                raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
+                                f"{name} is compiled for {known}")  # fmt: skip
+            types = fitting.args
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
@@ -190,13 +188,11 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
-            for line in sorted(self.widened.get(function, ())):
+            for line in sorted(set(_widened(self._launched[function]))):
                 kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
-                kernel.notes[f"line {line} computes in float64, as a float32 meets one: {_TWICE}"] = 1
+                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
+                kernel.notes[f"line {line} {text}"] = 1
         return found
-
-
-_TWICE = "most GPUs have few units for it"
 
 
 class Compiled:
@@ -218,42 +214,29 @@ def _not_compiled(kernel: Any, *_: Any) -> Any:
     raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
 
 
-def _typed(kernel: Any, types: tuple[Any, ...]) -> Any:
-    """The kernel as Numba types and lowers it for arguments of these types; raises what Numba raises."""
-    from numba.cuda.compiler import compile_cuda
-    from numba.cuda.types import void
+def _called(kernel: Any) -> list[Any]:
+    """A kernel or its function, and the functions that it calls."""
+    found = [kernel]
+    for one in found:  # which grows meanwhile
+        code = getattr(one, "py_func", one)
+        for name, other in scope_of(code).items():
+            named = name in code.__code__.co_names + code.__code__.co_freevars
+            if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
+                found.append(other)
+    return found
 
-    options = {name: bool(kernel.targetoptions.get(name)) for name in ("debug", "lineinfo", "fastmath")}
-    return compile_cuda(kernel.py_func, void, types, cc=_ARCHITECTURE, **options)
 
-
-def _widened(function: Any, typed: Any, known: set[Any]) -> Iterator[int]:
-    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64 that nobody asked for.
-
-    A function that names the type has none.
-    """
-    known.add(function)
-    for name, other in scope_of(function).items():
-        called = getattr(other, "py_func", None)
-        if called and called not in known and name in function.__code__.co_names + function.__code__.co_freevars:
-            for made in getattr(other, "overloads", {}).values():
-                if not isinstance(made, Compiled):
-                    yield from _widened(called, made, known)
-    try:
-        text = inspect.getsource(function)
-    except OSError:
-        return
-    if "float64" in text or "double" in text:
-        return
-    kinds = typed.type_annotation.typemap
-    for block in typed.type_annotation.blocks.values():
-        for one in block.body:
+def _widened(kernel: Any) -> Iterator[int]:
+    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
+    for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
+        annotated = getattr(made, "typed", made).type_annotation
+        kinds = annotated.typemap
+        for one in [one for block in annotated.blocks.values() for one in block.body]:
             value: Any = getattr(one, "value", None)
-            if getattr(value, "op", "") not in ("binop", "inplace_binop"):
-                continue
-            sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
-            if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
-                yield one.loc.line
+            if getattr(value, "op", "") in ("binop", "inplace_binop"):
+                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
+                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
+                    yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:
@@ -263,26 +246,6 @@ def _plain(argument: Any) -> Any:
     argument = argument.value if isinstance(argument, ArgHint) else argument
     foreign = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray)
     return host.as_cuda_array(argument) if foreign else argument
-
-
-def _chosen(kernel: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The types of the kernel's own signatures that suit the arguments; raises TypeError as Numba does."""
-    from numba.cuda.typing.typeof import Purpose, typeof
-
-    given = tuple(typeof(one, Purpose.argument) for one in arguments)
-    if kernel.specialized:  # then Numba does not look at the types
-        return tuple(next(iter(kernel.overloads)))
-    convert = kernel.typingctx.can_convert  # how far one type is from another, None if it does not become that
-    fitting = {
-        types: sum(found)
-        for types in kernel.overloads
-        if len(types) == len(given) and None not in (found := [*map(convert, given, types)])
-    }
-    if not fitting:
-        known = "; ".join(str(types) for types in kernel.overloads)
-        raise TypeError(f"No matching definition for argument type(s) {', '.join(map(str, given))}: "
-                        f"{kernel.py_func.__name__} is compiled for {known}")  # fmt: skip
-    return min(fitting, key=fitting.__getitem__)
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
@@ -306,28 +269,18 @@ def _as_type(argument: Any, kind: Any) -> Any:
 def _waits(function: Callable[..., Any]) -> bool:
     """May its blocks wait for each other in a loop, its own or a device function's? Then they run one after the
     other."""
-    seen, left = set(), [function]
-    while left:
-        one = left.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
-        except (OSError, SyntaxError):
-            continue
-        if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
-            return True
-        called = (one.__globals__.get(name) for name in one.__code__.co_names)
-        left += [code for value in called if inspect.isfunction(code := getattr(value, "py_func", value))]
+    for one in _called(function):
+        with suppress(OSError, SyntaxError):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
+            if any("atomic" in ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.While)):
+                return True
     return False
 
 
 def _meant(fault: Fault, file: str) -> bool:
     """Is a negative index one that is written as such, ``a[-1]`` or ``a[-i]``, which counts from the end?"""
-    if fault.kind != "negative-index" or fault.line is None:
-        return False
-    return fault.line in _counted_from_the_end("".join(linecache.getlines(file)))
+    text = linecache.getline(file, fault.line or 0)
+    return fault.kind == "negative-index" and re.search(r"\[([^\[\]]*,)?\s*-", text) is not None
 
 
 def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
@@ -339,19 +292,6 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
         one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
     }
     return spaces == {"global"}
-
-
-@lru_cache(maxsize=64)
-def _counted_from_the_end(text: str) -> set[int]:
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Subscript):
-            for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-                while isinstance(index, ast.BinOp):
-                    index = index.left
-                if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-                    found.add(node.lineno)
-    return found
 
 
 # --- a file ---
@@ -396,10 +336,15 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     own = [frame for frame in frames if os.path.realpath(frame.filename) == os.path.realpath(path)]
     line = own[-1].lineno if own else getattr(error, "lineno", None)
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    if _not_ours(error):
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    lacking = isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt)
+    ours = host.Array | host.Gpu | host.Stream | host.Event
+    if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
-    compiled = any(frame.name == "compile_cuda" for frame in frames) or _of_cuda(error)
+    # from Numba's compiler, or of a launch that no GPU takes
+    compiled = "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
+    compiled = compiled or any(frame.name == "compile_cuda" for frame in frames)
     known = errors.of_error(error, path) if compiled else None
     if known is not None:
         program.faults.append(replace(known, line=known.line or line))
@@ -410,18 +355,3 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     said = traceback.TracebackException.from_exception(error)
     said.stack = traceback.StackSummary.from_list(frames[first:])
     print("".join(said.format()), file=sys.stderr)
-
-
-def _of_cuda(error: BaseException) -> bool:
-    """Does it come from Numba's compiler, or from a launch that no GPU takes?"""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return "NumbaError" in kinds or isinstance(error, limits.LaunchLimitError)
-
-
-def _not_ours(error: BaseException) -> bool:
-    """Is it for what this machine lacks, not for the program's own doing?"""
-    if isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt):
-        return True
-    if isinstance(error, AttributeError) and isinstance(error.obj, host.Array | host.Gpu | host.Stream | host.Event):
-        return True
-    return any(kind.__name__ in _OF_THE_DRIVER for kind in type(error).__mro__)

@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import catalog, device, inputs, lessontext, limits
 from common.catalog.catalog import Step
@@ -124,21 +123,17 @@ def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
 
 def argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:
     """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
-    found: Argument = np.float64(value) if isinstance(value, float) else value
-    if isinstance(value, np.ndarray) and value.ndim:
-        found = _seen(value, name, back)
-    elif hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
-        found = Map(_seen(np.asanyarray(value.array), name, back), value)
-    elif isinstance(value, tuple):
-        found = getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
-    return found
-
-
-def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
-    view = of_device(array, name)
+    if hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
+        described: Any = argument(np.asanyarray(value.array), name, back)
+        return Map(described, value)
+    if isinstance(value, tuple):
+        return getattr(value, "_make", tuple)(argument(part, name, back) for part in value)
+    if not isinstance(value, np.ndarray) or not value.ndim:
+        return np.float64(value) if isinstance(value, float) else value
+    view = of_device(value, name)
     if view is None:
-        copied = allocate(array.shape, array.dtype, array)
-        back.append((array, copied))
+        copied = allocate(value.shape, value.dtype, value)
+        back.append((value, copied))
         view = of_device(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
@@ -160,26 +155,31 @@ def kind(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
+    """``bounds`` are a kernel's launch_bounds: threads, resident blocks, blocks of a cluster."""
+
     function: Callable[..., Any]
     grid: Point
     block: Point
     shared_bytes: int
     arguments: tuple[Any, ...]
-    bounds: tuple[int, ...] = ()  # launch_bounds: threads, resident blocks, blocks of a cluster
+    bounds: tuple[int, ...] = ()
 
     @property
     def cluster(self) -> int:
         return self.bounds[2] if len(self.bounds) > 2 else 1
 
+    def has(self, block: Point) -> bool:
+        return all(0 <= at < extent for at, extent in zip(block, self.grid, strict=True))
+
 
 class Tracer:
-    """Stands in for a GPU: ``with Tracer() as tracer: ...``.
+    """Stands in for a GPU: meanwhile device arrays are the tracer's (:class:`DeviceArray`), and a kernel that is
+    launched runs at once, all blocks.
 
-    Meanwhile device arrays are the tracer's (:class:`DeviceArray`) and a kernel that is launched runs at once, all
-    blocks. A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the
-    tracer lives. ``order`` of blocks and of threads that write one element: "forward", "backward" or a seed; it may
-    be changed between launches. Without ``recording`` faults are found, but no accesses counted: that is quicker. The
-    GPU is an H200, but for its ``multiprocessors``; ``asked``: has a step asked how many there are?
+    A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the tracer
+    lives. ``order`` of blocks and of threads that write one element may be changed between launches. Without
+    ``recording`` faults are found, but no accesses counted: that is quicker. The GPU is an H200, but for its
+    ``multiprocessors``; ``asked``: has a step asked how many there are?
     """
 
     def __init__(
@@ -232,11 +232,8 @@ class Tracer:
         return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
-        """Carry a launch out, or some blocks of it: says whether it was all. ``quiet``: without recording; ``alone``:
-        one block after the other.
-
-        Where a barrier of the whole grid waits for them, all blocks run, and at once.
-        """
+        """Carry a launch out, or some blocks of it; where a barrier of the whole grid waits for them, all, and at
+        once: says whether it was all. ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
         ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
@@ -260,18 +257,16 @@ class Tracer:
         self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
     ) -> tuple[Executor, list[Any]]:
         """The kernel, compiled for these types of arguments, set up for the launch; and its arguments."""
-        function = launch.function
-        names = list(inspect.signature(function).parameters)
-        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
-        if len(launch.arguments) != len(names):
-            given = len(launch.arguments)
+        names, given = list(inspect.signature(launch.function).parameters), len(launch.arguments)
+        if given != len(names):
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
-        key = (function, *map(kind, arguments))
+        arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
+        key = (launch.function, *map(kind, arguments))
         settings = launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
         if key in self._executors:
             self._executors[key].configure(*settings)
         else:
-            self._executors[key] = Executor(function, *settings)
+            self._executors[key] = Executor(launch.function, *settings)
         return self._executors[key], arguments
 
     def _require_resident(self, launch: Launch) -> None:
@@ -285,25 +280,17 @@ class Tracer:
 
 
 def run(
-    module: ModuleType,
-    problem: Problem,
-    block: Point | None = None,
-    every: bool = False,
-    tile: dict[str, int] | None = None,
-    watched: Iterable[str] = (),
-    merged: dict[str, int] | None = None,
-    kept: int = 0,
-    order: Order = "forward",
-    recording: bool = True,
-) -> Traced:
-    """Trace a step on integers.
+    module: ModuleType, problem: Problem, block: Point | None = None, every: bool = False,
+    tile: dict[str, int] | None = None, watched: Iterable[str] = (), merged: dict[str, int] | None = None,
+    kept: int = 0, order: Order = "forward", recording: bool = True,
+) -> Traced:  # fmt: skip
+    """Trace a step on integers. Raises TraceError for what the tracer does not know.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
     cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
     same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
     32-bit reads are counted as the compiler is known to make them, so many words at a time. ``kept``: requests
     of each access that are kept, lane by lane. ``order`` and ``recording``: see :class:`Tracer`.
-    Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
@@ -316,17 +303,15 @@ def run(
     launches: list[Launch] = []
     with in_place_of_the_device(launches.append):
         BoundStep(module, problem, tile).run(a, b, output)
-    if block is not None and not any(_inside(block, launch.grid) for launch in launches):
-        grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
-        raise TraceError(
-            f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
-        )
+    if block is not None and not any(launch.has(block) for launch in launches):
+        grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches) or "nothing is launched"
+        raise TraceError(f"block {','.join(map(str, block))} lies outside every grid: {grids}")
     traced: dict[Callable[..., Any], tuple[Point, int]] = {}  # by kernel: the first block, and how many
     for number, launch in enumerate(launches):
         others = np.arange(math.prod(launch.grid))
         if launch.function not in traced:
             middle = (extent // 2 for extent in launch.grid)
-            x, y, z = block if block and _inside(block, launch.grid) else middle
+            x, y, z = block if block and launch.has(block) else middle
             x -= x % launch.cluster  # blocks of a cluster run together
             at = x + launch.grid[0] * (y + launch.grid[1] * z)
             own = slice(at, at + launch.cluster)
@@ -365,10 +350,6 @@ def reduced(problem: Problem) -> Problem:
         return replace(problem, **small)
     assert isinstance(problem, Conv2d | Convolution)
     return replace(problem, N=min(problem.N, 4))
-
-
-def _inside(block: Point, grid: Point) -> bool:
-    return all(0 <= at < extent for at, extent in zip(block, grid, strict=True))
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
 
 
 def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
-    monkeypatch.setattr("common.run.process.Child", lambda *_: pytest.fail("a process is started"))
+    monkeypatch.setattr("common.run.isolate.Child", lambda *_: pytest.fail("a process is started"))
     (outcome,) = run.check_steps([catalog.find("gemm_naive")], True, problems.Gemm(M=4096, N=4096, K=4096))
     assert outcome.status == "unjudged"
     assert "one launch takes the tracer at least 69 s, more than 20 s" in outcome.reasons[0]

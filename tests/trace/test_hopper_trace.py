@@ -36,7 +36,7 @@ from small_kernels import BODIES
 from common.catalog import catalog, problems
 from common.report import traces
 from common.trace import trace
-from common.trace.hopper import engines, layouts, warps
+from common.trace.hopper import layouts, mbarriers, tiles
 from lessons.toolkit.maps import Maps
 
 ROOT = Path(__file__).parents[2]
@@ -384,7 +384,7 @@ def test_a_box_at_the_edge_touches_fewer_sectors():
 
 
 def test_a_warp_knows_of_others_by_way_of_a_third():
-    known = warps.Clocks(3)
+    known = tiles.Clocks(3)
     before = known.interval(0)
     known.acquire([1], known.release_of(0, 1))
     assert known.known[1, 0] == before < known.interval(0)
@@ -394,7 +394,7 @@ def test_a_warp_knows_of_others_by_way_of_a_third():
 
 
 def test_lanes_hand_over_what_their_warp_did_only_after_a_syncwarp():
-    known = warps.Clocks(2)
+    known = tiles.Clocks(2)
     known.alone[0] = 0b110
     assert known.release_of(0, 0b001)[0] == known.interval(0) - 1
     assert known.release_of(0, 0b111)[0] == known.interval(0) - 1  # which began with that
@@ -437,7 +437,7 @@ def test_stages_are_filled_full_multiplied_and_free_in_turn(four_stages):
     for stage in stages:
         own = [span for span in spans if span.stage == stage]
         states = [span.state for span in own]
-        assert states == list(engines.STATES) * (len(own) // 4)
+        assert states == list(mbarriers.MARKS) * (len(own) // 4)
         assert len(own) // 4 == (3 if stage in stages[:2] else 2)  # ten steps
         for before, after in pairwise(own):
             assert before.end == after.start

@@ -2,11 +2,10 @@
 
 Each module imports from those below it only:
 
-    engines       what blocks have for all of these; clusters, registers, the end of a block; the pipeline over time
+    engines       what blocks have for all of these: warpgroups that take turns, clusters, registers
     wgmma         the matrix unit: products that are under way
     tma           the copy engine: boxes of tensor maps on their way
-    mbarriers     barriers that count arrivals and bytes
-    tiles         shared memory that threads, copies and wgmma access
-    warps         warpgroups that take turns, deadlocks, and what each warp knows to be done
+    mbarriers     barriers that count arrivals and bytes, and the pipeline of stages that arrive at them
+    tiles         shared memory that threads, copies and wgmma access, and what each warp knows to be done
     layouts       swizzled tiles, descriptors, boxes of im2col
 """

@@ -1,33 +1,259 @@
 """What blocks have where engines work beside their threads: teams, clocks, registers, what is under way.
 
 The matrix unit (:mod:`common.trace.hopper.wgmma`) and the copy engine (:mod:`common.trace.hopper.tma`) keep here what
-they have begun. The *pipeline* tells when each stage of shared memory is filled, full, multiplied and free again: a
-stage is what arrives at one barrier that counts bytes. Its clock counts what happens to any stage of the block that
-is looked at: it orders, and measures nothing.
+they have begun.
+
+A *team* is a warpgroup, the same one of all blocks that run at once and have one rank in their cluster. It runs the
+kernel from its first line on, under a mask of its own lanes, in a thread, until it has to wait; then another team
+goes on: never two at a time. Only if no team can go on do copies arrive: as late as they may. If even that helps
+none, those whose warpgroup waits in parts are split into warps, each a team, and the launch begins anew; if that is
+of no use, it is a deadlock.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
 from common.catalog.limits import REGISTERS
 from common.trace import races
-from common.trace.cost import WARP, Ints
+from common.trace.cost import WARP
 from common.trace.hopper import tma, wgmma
-from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import Groups, Tiles
-from common.trace.hopper.warps import WARPGROUP, AtBarrier, Clocks, Teams
+from common.trace.hopper.mbarriers import Pipeline, on_engines
+from common.trace.hopper.tiles import WARPGROUP, Clocks, Groups, Tiles
 from common.trace.intrinsics import one_number
-from common.trace.messages import TracedSpan
 from common.trace.records import shared_memory
 from common.trace.shared import Local
-from common.trace.state import BARRIER, State
+from common.trace.state import BARRIER, Mask, State
 from common.trace.values import Cast, Value
+
+# What of the state belongs to the team that runs.
+_OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
+
+Phases = Sequence[tuple[Any, int]]
+
+
+class StuckError(RuntimeError):
+    """No team can go on. ``split``: warpgroups of a block that should run as single warps."""
+
+    def __init__(self, split: frozenset[int]) -> None:
+        super().__init__("all threads wait")
+        self.split = split
+
+
+class SplitError(RuntimeError):
+    """Warps that run apart come to what a whole warpgroup does together, which is not traced."""
+
+
+class Wait:
+    """Why lanes of a team do not go on: for ``phases`` of barriers that count (mbarriers.Barrier), each of a parity;
+    without any, at a barrier of the block, or ``of_cluster``, that all teams which it concerns come to."""
+
+    def __init__(self, line: int, mask: Mask, of_cluster: bool, phases: Phases) -> None:
+        self.line, self.mask, self.of_cluster, self.phases = line, mask, of_cluster, phases
+        self.passed = False
+
+    def left(self) -> Phases:
+        """The phases that are not complete."""
+        return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
+
+    def over(self) -> bool:
+        return not self.left() if self.phases else self.passed
+
+    def hurry(self) -> bool:
+        """Let copies arrive that are waited for; False if none does."""
+        return any(barrier.deliver() for barrier, _ in self.left())
+
+    def lacks(self) -> tuple[bool, bool]:
+        """Has some of it come, so that all others wait for what is missing? Are copies missing, which others may wait
+        for as well?"""
+        left = [barrier for barrier, _ in self.left()]
+        return any(one.missing < one.arrivals for one in left), any(one.arrived != one.expected for one in left)
+
+    def tell(self, state: State) -> None:
+        """Report that it never ends."""
+        array, lanes = "", self.mask.bits
+        if self.phases:
+            barrier, parity = self.left()[0]
+            array, lanes = barrier.name, lanes & (state.block_number == barrier.block)
+            text = f"the phase of parity {parity} of {array} is never complete: {barrier.lacks()}"
+        else:
+            what = "cluster_sync" if self.of_cluster else "barrier of the block"
+            text = f"{self.mask.count} threads wait at this {what}, and others never come to it"
+        state.fault("deadlock", self.line, array, text, lanes, lane=int(np.argmax(lanes)))
+
+
+class _LeftError(BaseException):
+    """Ends a team's work where it waits."""
+
+
+class Team:
+    """Lanes that go on together: a ``warpgroup`` of the blocks of a ``station``, or a warp of it."""
+
+    def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
+        self.station, self.warpgroup = station, warpgroup
+        self.wait: Wait | None = None
+        self.kept: dict[str, Any] = {  # what the state has while it runs
+            "all": lanes, "mask": lanes, "waiting": lanes, "site": 0, "depth": 0, "call_path": [], "spot": 0,
+        }  # fmt: skip
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._work: Future[None] | None = None
+        self._leaving = False
+
+    @property
+    def dead(self) -> bool:
+        return self._work is not None and self._work.done()
+
+    def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        """Carry the work out up to the next :meth:`pause`, or to its end; raises what it raises."""
+        if self._work is None:
+            self._work = pool.submit(work)
+            self._work.add_done_callback(lambda _: self._theirs.release())
+        else:
+            self._mine.release()
+        self._theirs.acquire()
+        if self._work.done():
+            self._work.result()
+
+    def pause(self) -> None:
+        """In the work: let whoever called :meth:`go_on` go on."""
+        self._theirs.release()
+        self._mine.acquire()
+        if self._leaving:
+            raise _LeftError
+
+    def leave(self) -> None:
+        """End the work where it paused."""
+        if self._work is not None:
+            self._leaving = True
+            self._mine.release()
+            self._work.exception()  # waits
+
+
+class Teams:
+    """The teams of the blocks that run at once."""
+
+    def __init__(
+        self, state: State, split: frozenset[int], together: bool, resume: Callable[[int, bool], None]
+    ) -> None:
+        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough.
+        ``resume(line, of_cluster)`` is called before lanes go on that waited at a barrier: they are the mask."""
+        self.state, self.split, self.resume = state, split, resume
+        self.now: Team | None = None
+        self.all: list[Team] = []
+        thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
+        group = np.zeros_like(thread) if together else thread // WARPGROUP
+        warp = np.where(np.isin(group, list(split)), thread // WARP % 4, 0)
+        for station in np.unique(ranks).tolist():  # blocks of one rank in their cluster have the same teams
+            own = state.all.bits & (ranks == station)
+            for warpgroup, part in sorted(set(zip(group[own].tolist(), warp[own].tolist(), strict=True))):
+                lanes = own & (group == warpgroup) & (warp == part)
+                self.all.append(Team(Mask(lanes), station, warpgroup))
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Let every team do the work. Raises StuckError, and what a team raises."""
+
+        def quietly() -> None:
+            with np.errstate(all="ignore"):
+                work()
+
+        own = vars(self.state)
+        before = {name: own[name] for name in _OWN}
+        with ThreadPoolExecutor(len(self.all)) as pool:
+            try:
+                self._take_turns(pool, quietly)
+            finally:
+                self.now = None
+                for team in self.all:
+                    team.leave()
+                own.update(before)
+
+    def _take_turns(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        turn, own = 0, vars(self.state)
+        while live := [team for team in self.all if not team.dead]:
+            ready = [team for team in live if team.wait is None or team.wait.over()]
+            if ready:
+                team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
+                turn = self.all.index(team) + 1
+                team.wait, self.now = None, team
+                own.update(team.kept)
+                team.go_on(pool, work)
+                team.kept = {name: own[name] for name in _OWN}
+                self.now = None
+            elif not self._meet(live):
+                waits = [team.wait for team in live if team.wait is not None]
+                if not any(wait.hurry() for wait in (waits[::-1] if self.state.reversed else waits)):
+                    raise StuckError(self._parted(live))
+
+    def wait(self, line: int, of_cluster: bool = False, phases: Phases = ()) -> None:
+        """The active lanes of the team that runs come to a :class:`Wait`, and go on when it is over."""
+        assert self.now is not None
+        wait = Wait(line, self.state.mask, of_cluster, phases)
+        if not wait.over():
+            self.now.wait = wait
+            self.now.pause()
+
+    def require_whole(self, line: int, name: str) -> None:
+        """Raise SplitError if the team that runs is one warp of a warpgroup."""
+        if self.now is not None and self.now.warpgroup in self.split:
+            raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
+
+    def _meet(self, live: list[Team]) -> bool:
+        """Let those pass a barrier of the block, or of the cluster, that all have come to; False if there is none."""
+        stations = sorted({team.station for team in live})
+        blocks = [[team for team in live if team.station == station] for station in stations]
+        passed = [teams for teams in blocks if _all_at(teams, False)]
+        for teams in passed:
+            self._pass(teams, False)
+        if not passed and _all_at(live, True):
+            self._pass(live, True)
+            return True
+        return bool(passed)
+
+    def _pass(self, teams: list[Team], of_cluster: bool) -> None:
+        own = vars(self.state)
+        kept = {name: own[name] for name in _OWN}
+        own["waiting"] = Mask(np.logical_or.reduce([team.kept["waiting"].bits for team in teams]))
+        waits = [team.wait for team in teams if team.wait is not None]
+        for line in sorted({wait.line for wait in waits}):
+            self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
+            self.resume(line, of_cluster)
+        own.update(kept)
+        for wait in waits:
+            wait.passed = True
+
+    def _parted(self, live: list[Team]) -> frozenset[int]:
+        """Warpgroups of which some warps wait and others may have something else to do."""
+        found = set()
+        for team in live:
+            if team.wait is not None:
+                masks = team.wait.mask, team.kept["waiting"]
+                here, alive = (mask.bits.reshape(-1, WARP).any(axis=1) for mask in masks)
+                if (here != alive).any():
+                    found.add(team.warpgroup)
+        return frozenset(found - self.split)
+
+    def tell(self) -> None:
+        """Report the waits that never end: those that lack a part of what they wait for, or else all."""
+        waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
+        told = [wait for wait in waits if wait.lacks()[0]] or waits
+        for wait in sorted(told, key=lambda wait: (not wait.lacks()[1], wait.line)):
+            wait.tell(self.state)
+
+
+def _all_at(teams: list[Team], of_cluster: bool) -> bool:
+    """Do all teams wait at a barrier of this kind?"""
+    waits = [team.wait for team in teams]
+    return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
+
+
+# --- what all of them have ---
 
 
 class Engines:
@@ -41,7 +267,6 @@ class Engines:
         self.pipeline = Pipeline(recording)
         self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
         self.stores: defaultdict[int, Groups] = defaultdict(Groups)  # bulk stores, by lane
-        self.loads: list[tuple[int, int, Any, str]] = []  # line, lane, mbarriers.Barrier, name of the tiles
         self.barriers: dict[object, Any] = {}  # an mbarriers.Barriers, by place in the code
         self.by_column: dict[int, Any] = {}  # an mbarriers.Barrier
         self.locals: defaultdict[object, WeakSet[Local]] = defaultdict(WeakSet)  # arrays of a team's threads
@@ -53,10 +278,11 @@ class Engines:
     # --- threads ---
 
     def barrier(self, line: int, of_cluster: bool) -> None:
-        self.teams.until(AtBarrier(line, self.state.mask, of_cluster))
+        self.teams.wait(line, of_cluster)
 
     def _resume(self, line: int, of_cluster: bool) -> None:
-        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on."""
+        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on: they have waited
+        for each other."""
         state = self.state
         if not of_cluster:
             races.pass_barrier(state, line)
@@ -65,12 +291,7 @@ class Engines:
             if absent.any():
                 races.skipped(state, line, absent, barrier="barrier of the cluster")
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
-        self._met(of_cluster)
-
-    def _met(self, of_cluster: bool) -> None:
-        """The active lanes have waited for each other, each block's or each cluster's."""
-        state = self.state
-        self.syncs += of_cluster
+            self.syncs += 1
         warps = np.flatnonzero(state.mask.bits.reshape(-1, WARP).any(axis=1))
         blocks = warps * WARP // state.lanes_per_block
         keys = np.array([state.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
@@ -85,24 +306,7 @@ class Engines:
             self.state.fault_of(lane, "operand", line, "", text)
         return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
 
-    def set_registers(self, line: int, name: str, count: int, sign: int) -> None:
-        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-        lanes = np.flatnonzero(self.state.mask.bits)
-        for lead in np.unique(lanes // WARPGROUP * WARPGROUP).tolist():
-            text = ""
-            if self.state.bounds is None:
-                text = (
-                    f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-                )
-            else:
-                held, _ = self.registers.get(lead, (self._first_registers(), 0))
-                if sign * (count - held) < 0:
-                    text = f"{name} asks for {count} registers a thread, and each has {held}"
-            if text:
-                self.state.fault_of(lead, "operand", line, "", text)
-            self.registers[lead] = count, line
-
-    def _first_registers(self) -> int:
+    def first_registers(self) -> int:
         """What a launch gives a thread."""
         assert self.state.bounds is not None
         threads, resident = self.state.bounds
@@ -116,130 +320,27 @@ class Engines:
             if syncs == self.syncs and not self._heard(block, column, phase):
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
-        self._add_up_registers()
+        if self.registers and self.state.bounds is not None:
+            self._add_up_registers()
 
     def _heard(self, block: int, column: int, number: int) -> bool:
         """Does a thread of the block know that the column has come to this number?"""
-        size = self.state.lanes_per_block // WARP
-        rows = [self.clocks.known[warp] for warp in range(block * size, block * size + size)]
-        rows += [more for (warp, _), more in self.clocks.private.items() if warp // size == block]
+        size = self.state.lanes_per_block
+        rows = [self.clocks.row(lane) for lane in range(block * size, block * size + size)]
         return any(len(row) > column and row[column] >= number for row in rows)
 
     def _add_up_registers(self) -> None:
         """What warpgroups take, others must have given: a block has no more than it began with."""
-        state = self.state
-        if not self.registers or state.bounds is None:
-            return
-        first = self._first_registers()
-        most = first * state.lanes_per_block  # what a launch gives the block: the rest of the file is nobody's
-        held: Ints = np.array([
-            self.registers.get(lead, (first, 0))[0] for lead in range(0, state.lanes_per_block, WARPGROUP)
-        ])  # fmt: skip
-        if held.sum() * WARPGROUP > most:
-            line = max(line for _, line in self.registers.values())
-            counts = ", ".join(map(str, held.tolist()))
+        first, threads = self.first_registers(), self.state.lanes_per_block
+        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, threads, WARPGROUP)]
+        most = first * threads  # what a launch gives the block: the rest of the file is nobody's
+        taken = sum(held) * WARPGROUP
+        if taken > most:
             text = (
-                f"warpgroups hold {counts} registers a thread, {held.sum() * WARPGROUP:,} together, and the block "
+                f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the block "
                 f"has {most:,}: take_registers waits for ever"
             )
-            state.fault_of(0, "deadlock", line, "", text)
-
-
-# --- the pipeline over time ---
-
-Stage = Literal["filling", "full", "multiplied", "free"]
-STATES: tuple[Stage, ...] = ("filling", "full", "multiplied", "free")
-MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
-_MOST = 512  # fillings that are kept
-
-
-@dataclass
-class Filling:
-    """One filling of a stage, and when it came to each state; ``reads`` of it are under way."""
-
-    stage: str
-    line: int
-    begun: dict[Stage, int]
-    reads: int = 0
-    read_in: int = 0
-
-
-class Pipeline:
-    """What happens to the stages of one block; nothing is kept unless ``recording``."""
-
-    def __init__(self, recording: bool) -> None:
-        self.recording = recording
-        self.clock = 0
-        self.fillings: list[Filling] = []
-        self._now: dict[int, Filling] = {}  # by column of the barrier
-
-    def _tick(self) -> int:
-        self.clock += 1
-        return self.clock
-
-    def filling(self, block: int, column: int, name: str, line: int) -> None:
-        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
-        if not self.recording or block or len(self.fillings) >= _MOST:
-            return
-        now = self._now.get(column)
-        if now is None or "full" in now.begun:
-            now = self._now[column] = Filling(name, line, {"filling": self._tick()})
-            self.fillings.append(now)
-
-    def full(self, column: int) -> None:
-        """All bytes of the stage have arrived."""
-        now = self._now.get(column)
-        if now is not None:
-            now.begun.setdefault("full", self._tick())
-
-    def read(self, column: int, line: int) -> list[Filling]:
-        """wgmma begins to read what was copied there; gives the stage."""
-        now = self._now.get(column)
-        if now is None:
-            return []
-        if "multiplied" not in now.begun:
-            now.begun["multiplied"], now.read_in = self._tick(), line
-        now.reads += 1
-        return [now]
-
-    def multiplied(self, stages: list[Filling]) -> None:
-        """One product has read these stages."""
-        for now in stages:
-            now.reads -= 1
-            if not now.reads:
-                now.begun["free"] = self._tick()
-
-    def spans(self) -> list[TracedSpan]:
-        """From when to when each stage is in which state, stage by stage."""
-        found: list[TracedSpan] = []
-        end = self.clock + 1
-        for stage in dict.fromkeys(one.stage for one in self.fillings):
-            own = [one for one in self.fillings if one.stage == stage]
-            for one, later in zip(own, [*own[1:], None], strict=True):
-                last = later.begun["filling"] if later else end
-                times = [(state, one.begun[state]) for state in STATES if state in one.begun]
-                ends = [start for _, start in times[1:]] + [last]
-                for (state, start), until in zip(times, ends, strict=True):
-                    line = one.read_in if state == "multiplied" else one.line
-                    if until > start:
-                        found.append(TracedSpan(stage, state, start, until, line))
-        return found
-
-
-def drawn(spans: list[TracedSpan], width: int) -> list[str]:
-    """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
-    stages = list(dict.fromkeys(span.stage for span in spans))
-    label = max(map(len, stages), default=0) + 2
-    ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
-    rows = []
-    for stage in stages:
-        cells = [" "] * ticks
-        for span in spans:
-            if span.stage == stage:
-                for tick in range(span.start, min(span.end, ticks)):
-                    cells[tick] = MARKS[span.state]
-        rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
-    return rows
+            self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
 
 # --- the toolkit's functions for shared memory, clusters and registers ---
@@ -248,13 +349,9 @@ WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the 
 _STARTS = 1024  # bytes, on which tiles begin
 
 
-def _tiles(name: str, dtype: Any) -> None:
-    on_engines(lambda state, line: shared_memory(state, line, 0, Cast(dtype), _STARTS), name)
-
-
-_tiles("half_tiles", np.float16)
-_tiles("float_tiles", np.float32)
-_tiles("word_tiles", np.int32)
+_TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
+for _name, _kind in _TILES.items():
+    on_engines(lambda state, line, kind=_kind: shared_memory(state, line, 0, kind, _STARTS), _name)
 
 
 @on_engines
@@ -264,14 +361,9 @@ def fence_async(state: State, line: int) -> None:
         view.storage.fence(state, state.mask.bits)
 
 
-# --- clusters, registers ---
-
-
 @on_engines
 def cluster_rank(state: State, line: int) -> Value:
-    if len(state.peers[0]) == 1:
-        return np.uint32(0)
-    return state.ranks[state.block_number].astype(np.uint32)
+    return np.uint32(0) if state.cluster == 1 else state.ranks[state.block_number].astype(np.uint32)
 
 
 on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync")
@@ -279,11 +371,19 @@ on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync"
 
 def _register_registers(name: str, sign: int) -> None:
     def ask(state: State, line: int, count: Value) -> None:
-        number = one_number(state, line, name, count)
+        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
+        number, engine = one_number(state, line, name, count), state.engines
         if number % 8 or not 24 <= number <= 256:
             raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-        wgmma.warpgroups(state, line, name)
-        state.engines.set_registers(line, name, number, sign)
+        for lead in wgmma.warpgroups(state, line, name):
+            text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+            if state.bounds is not None:
+                held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+                wrong = sign * (number - held) < 0
+                text = f"{name} asks for {number} registers a thread, and each has {held}" if wrong else ""
+            if text:
+                state.fault_of(lead, "operand", line, "", text)
+            engine.registers[lead] = number, line
 
     on_engines(ask, name)
 

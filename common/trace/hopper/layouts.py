@@ -29,10 +29,7 @@ def swizzled(address: Any, span: int = ROW) -> Any:
 
 
 def nearest_tf32(values: NDArray[Any]) -> NDArray[Any]:
-    """Float32 numbers as the copy engine rounds them to TF32: to the nearest, ties to even (seen on an H200).
-
-    What is beyond the largest becomes infinite; NaN stays NaN.
-    """
+    """Float32 as the copy engine rounds to TF32: to the nearest, ties to even (seen on an H200); NaN stays NaN."""
     return np.where(np.isnan(values), values, reference.nearest_tf32(values))
 
 
@@ -50,11 +47,9 @@ def cut_sums(sums: NDArray[Any], left: NDArray[Any], right: NDArray[Any]) -> NDA
 
 
 def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], taps: tuple[int, ...]) -> list[Ints]:
-    """n, d, h and w of ``count`` pixels of an NDHWC array from the base pixel on, as the im2col map ``one`` walks.
-
-    The base walks along w, then h, d and n, from the corner ``lower`` to the extent plus ``upper``, which it does not
-    reach. To each ``taps`` is added. Raises ValueError for a base that the walk never comes to.
-    """
+    """n, d, h and w of ``count`` pixels of an NDHWC array from the base pixel on, as the im2col map ``one`` walks:
+    along w, then h, d and n, from the corner ``lower`` to before the extent plus ``upper``; to each ``taps`` is
+    added. Raises ValueError for a base that the walk never comes to."""
     counts, place = [], base[0]
     for first, low, high, step, extent in zip(base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True):
         if not (low <= first < extent + high) or (first - low) % step:
@@ -84,11 +79,8 @@ class Descriptor(NamedTuple):
         return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0), bits >> 49 & 7)
 
     def wrong(self, groups: int, any_row: bool = False) -> str:
-        """What no operand of so many groups of eight rows may have, in words; or nothing.
-
-        ``any_row``: it may begin in the middle of a group, as B along k was seen to do on an H200, in rows of 128 and
-        of 64 bytes, and on an H100 in rows of 32: the swizzle is of the address. Of other operands this is not known.
-        """
+        """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin
+        in the middle of a group, as B along k was seen to do on an H200 and an H100; of others this is not known."""
         if not self.swizzle:
             return "names no swizzle, and tiles have one"
         whole = 8 * self.swizzle

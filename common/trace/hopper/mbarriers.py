@@ -3,20 +3,27 @@
 PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when as many threads
 have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
 known to those who wait for the phase.
+
+The *pipeline* tells when each stage of shared memory is filled, full, multiplied and free again: a stage is what
+arrives at one barrier that counts bytes. Its clock counts what happens to any stage of the block that is looked at:
+it orders, and measures nothing.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
-from common.trace.hopper.warps import Wait, joined
+from common.trace.cost import WARP, Ints
+from common.trace.hopper.tiles import joined
 from common.trace.intrinsics import intrinsic, one_number
-from common.trace.state import Mask, State
+from common.trace.messages import TracedSpan
+from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import as_offset
 
@@ -34,12 +41,10 @@ class Barrier:
     """One barrier of one block. ``phase`` counts those that are complete."""
 
     def __init__(self, state: State, name: str, block: int) -> None:
-        self.state, self.name, self.block = state, name, block
-        self.arrivals = 0  # of a phase; 0 until barrier_init
-        self.missing = 0  # arrivals of this phase that have not come
+        self.state, self.name, self.block, self.phase = state, name, block, 0
+        self.arrivals = self.missing = 0  # of a phase, 0 until barrier_init; those of this one that have not come
         self.expected = self.arrived = 0  # bytes of this phase
         self.expected_in = 0  # the line of the last barrier_expect
-        self.phase = 0
         self.copies: list[Any] = []  # tma.Load, whose bytes count in this phase
         self.column = state.engines.clocks.column()
         state.engines.by_column[self.column] = self
@@ -51,34 +56,30 @@ class Barrier:
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
         """barrier_init by a thread of a warp."""
-        self.made_in = line
         self.arrivals = self.missing = arrivals
-        self.made = warp, self.state.engines.clocks.interval(warp)
-        self.published = False
+        self.made, self.made_in, self.published = (warp, self.state.engines.clocks.interval(warp)), line, False
 
     def passed(self, parity: int) -> bool:
         """Is the phase of this parity complete, the last one that has it?"""
         return self.phase % 2 != parity % 2
 
-    def arrive(self, given: Ints) -> bool:
-        """One arrival; False if it is one too many."""
-        if self.missing == 0:
-            return False
+    def arrive(self, given: Ints, count: int, line: int) -> None:
+        """One of the missing arrivals, with what it hands over; it expects so many bytes more."""
+        self.expected, self.expected_in = self.expected + count, line
         self.missing -= 1
         self.gathered = joined(self.gathered, given)
         self._complete()
-        return True
 
     def deliver(self) -> bool:
         """Let the bytes arrive that alone are missing; False if there are none."""
         if self.missing or not self.copies:
             return False
-        engine = self.state.engines
         copies, self.copies = self.copies, []
-        for number in engine.order.permutation(len(copies)).tolist():
-            copies[number].arrive()
-            self.gathered = joined(self.gathered, copies[number].known)
-            self.arrived += copies[number].bytes
+        for number in self.state.engines.order.permutation(len(copies)).tolist():
+            load = copies[number]
+            load.tiles.storage.arrive(load.places, load.values)
+            self.gathered = joined(self.gathered, load.known)
+            self.arrived += load.bytes
         self._complete()
         return True
 
@@ -112,16 +113,12 @@ class Barriers:
 
     def __init__(self, state: State, count: int) -> None:
         self.state, self.count, self.name = state, count, ""
-        self._all: dict[tuple[int, int], Barrier] = {}
+        self.known: dict[tuple[int, int], Barrier] = {}  # by block and number
 
     def at(self, block: int, i: int) -> Barrier:
-        key = block, i
-        if key not in self._all:
-            self._all[key] = Barrier(self.state, f"{self.name}[{i}]", block)
-        return self._all[key]
-
-    def __iter__(self) -> Iterator[Barrier]:
-        return iter(self._all.values())
+        if (block, i) not in self.known:
+            self.known[block, i] = Barrier(self.state, f"{self.name}[{i}]", block)
+        return self.known[block, i]
 
     def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
         """The active lanes, and the barrier that each names; one beyond the array is a fault."""
@@ -134,34 +131,6 @@ class Barriers:
             state.fault("outside", line, self.name, text, wrong)
         lanes = np.flatnonzero(state.mask.bits & ~wrong)
         return list(zip(lanes.tolist(), numbers[lanes].tolist(), strict=True))
-
-
-class ForPhase(Wait):
-    """Until barriers have completed the phases of these parities."""
-
-    def __init__(self, line: int, mask: Mask, wanted: list[tuple[Barrier, int]]) -> None:
-        self.line, self.mask, self.wanted = line, mask, wanted
-
-    def over(self) -> bool:
-        return all(barrier.passed(parity) for barrier, parity in self.wanted)
-
-    def _waits(self) -> Iterator[Barrier]:
-        return (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
-
-    def hurry(self) -> bool:
-        return any(barrier.deliver() for barrier in self._waits())
-
-    def begun(self) -> bool:
-        return any(barrier.missing < barrier.arrivals for barrier in self._waits())
-
-    def for_bytes(self) -> bool:
-        return any(barrier.arrived != barrier.expected for barrier in self._waits())
-
-    def tell(self, state: State) -> None:
-        barrier, parity = next((b, p) for b, p in self.wanted if not b.passed(p))
-        text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
-        of_block: Bools = self.mask.bits & (state.block_number == barrier.block)
-        state.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
 
 
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
@@ -181,76 +150,68 @@ def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
 
 def _bits(lanes: list[int]) -> dict[int, int]:
     """Lanes as bits, by warp."""
-    bits: dict[int, int] = {}
+    bits: defaultdict[int, int] = defaultdict(int)
     for lane in lanes:
-        bits[lane // WARP] = bits.get(lane // WARP, 0) | 1 << lane % WARP
+        bits[lane // WARP] |= 1 << lane % WARP
     return bits
-
-
-def _arrive(state: State, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
-    """One lane arrives with what it hands over; it expects so many bytes more."""
-    engine = state.engines
-    usable(state, line, barrier, lane)
-    if engine.clocks.row(lane)[barrier.column] < barrier.phase:
-        text = (
-            f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
-            f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
-        )
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
-    if barrier.block != state.block_number[lane]:
-        engine.remote[line, lane, barrier.block] = engine.syncs, barrier.column, barrier.phase + 1
-    if not 0 <= barrier.expected - barrier.arrived + count <= MOST or count < 0:
-        text = f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
-    if barrier.missing:
-        barrier.expected, barrier.expected_in = barrier.expected + count, line
-    if not barrier.arrive(given):
-        came = f"all {barrier.arrivals} arrivals of the phase have come"
-        still = f", and {barrier.expected - barrier.arrived} bytes have not" if barrier.expected else ""
-        text = f"one arrival at {barrier.name} is too many: {came}{still}"
-        state.fault_of(lane, "mbarrier", line, barrier.name, text)
 
 
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
     engine = state.engines
-    parities = np.broadcast_to(np.asarray(parity).astype(np.int64), state.mask.bits.shape)
-    lanes: dict[tuple[int, int, int], list[int]] = {}
+    waiting: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # lanes, by block, number and parity
     for lane, number in bars.named(line, i, "waited for"):
-        if parities[lane] not in (0, 1):
-            text = f"the parity of a phase is 0 or 1, and this is {parities[lane]}"
-            state.fault_of(lane, "operand", line, bars.name, text)
-        key = int(state.block_number[lane]), number, int(parities[lane]) & 1
-        lanes.setdefault(key, []).append(lane)
-    wanted = []
-    for (block, number, bit), those in lanes.items():
-        barrier = bars.at(block, number)
-        usable(state, line, barrier, those[0])
-        wanted.append((barrier, bit))
-    engine.teams.until(ForPhase(line, state.mask, wanted))
+        bit = at(parity, lane)
+        if bit not in (0, 1):
+            state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
+        waiting[int(state.block_number[lane]), number, bit & 1].append(lane)
+    wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
+    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        usable(state, line, barrier, lanes[0])
+    if wanted:
+        engine.teams.wait(line, phases=wanted)
     alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
-    for (barrier, _), those in zip(wanted, lanes.values(), strict=True):
-        for warp, bits in _bits(those).items():
+    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        for warp, bits in _bits(lanes).items():
             engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
 
 
-def _all_arrive(
-    state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None
-) -> None:
+def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
     named = bars.named(line, i, "used")
     bits = _bits([lane for lane, _ in named])
     given = {warp: engine.clocks.release_of(warp, lanes) for warp, lanes in bits.items()}
     for lane, number in named:
-        block = int(state.block_number[lane])
+        blocks, expects = [int(state.block_number[lane])], at(count, lane)
         if rank is not None:
             other = at(rank, lane)
-            there = engine.cluster_of(block, 1 << min(other, 16) if other >= 0 else 0, line, lane)
-            if not there:
-                continue
-            block = there[0]
-        _arrive(state, line, lane, bars.at(block, number), given[lane // WARP], at(count, lane))
+            blocks = engine.cluster_of(blocks[0], 1 << min(other, 16) if other >= 0 else 0, line, lane)
+        for block in blocks:
+            barrier = bars.at(block, number)
+            usable(state, line, barrier, lane)
+            for text in _wrong(state, barrier, lane, expects):
+                state.fault_of(lane, "mbarrier", line, barrier.name, text)
+            if block != state.block_number[lane]:
+                engine.remote[line, lane, block] = engine.syncs, barrier.column, barrier.phase + 1
+            if barrier.missing:
+                barrier.arrive(given[lane // WARP], expects, line)
+
+
+def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[str]:
+    """What is wrong with one lane's arrival, which expects so many bytes more."""
+    if state.engines.clocks.row(lane)[barrier.column] < barrier.phase:
+        yield (
+            f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
+            f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
+        )
+    left = barrier.expected - barrier.arrived
+    if not 0 <= left + count <= MOST or count < 0:
+        yield f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
+    if not barrier.missing:
+        came = f"all {barrier.arrivals} arrivals of the phase have come"
+        still = f", and {left} bytes have not" if barrier.expected else ""
+        yield f"one arrival at {barrier.name} is too many: {came}{still}"
 
 
 # --- the toolkit's functions ---
@@ -280,11 +241,103 @@ def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Va
 def publish_barriers(state: State, line: int) -> None:
     warps = set((np.flatnonzero(state.mask.bits) // WARP).tolist())
     for bars in state.engines.barriers.values():
-        for barrier in bars:
+        for barrier in bars.known.values():
             if barrier.made and barrier.made[0] in warps:
                 barrier.published = True
 
 
-on_engines(lambda state, line, bars, i, count: _all_arrive(state, line, bars, i, count), "barrier_expect")
-on_engines(lambda state, line, bars, i: _all_arrive(state, line, bars, i), "barrier_arrive")
-on_engines(lambda state, line, bars, i, rank: _all_arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
+on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
+on_engines(lambda state, line, bars, i: _arrive(state, line, bars, i), "barrier_arrive")
+on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank=rank), "barrier_arrive_at")
+
+
+# --- the pipeline over time ---
+
+Stage = Literal["filling", "full", "multiplied", "free"]
+MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
+_MOST = 512  # fillings that are kept
+
+
+@dataclass
+class Filling:
+    """One filling of a stage, and when it came to each state; ``reads`` of it are under way."""
+
+    stage: str
+    line: int
+    begun: dict[Stage, int] = field(default_factory=dict)
+    reads: int = 0
+    read_in: int = 0
+
+
+class Pipeline:
+    """What happens to the stages of one block; nothing is kept unless ``recording``."""
+
+    def __init__(self, recording: bool) -> None:
+        self.recording = recording
+        self.clock = 0
+        self.fillings: list[Filling] = []
+        self._now: dict[int, Filling] = {}  # by column of the barrier
+
+    def _begin(self, now: Filling, stage: Stage) -> None:
+        self.clock += 1
+        now.begun[stage] = self.clock
+
+    def filling(self, block: int, column: int, name: str, line: int) -> None:
+        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
+        if not self.recording or block or len(self.fillings) >= _MOST:
+            return
+        if column not in self._now or "full" in self._now[column].begun:
+            self._now[column] = Filling(name, line)
+            self.fillings.append(self._now[column])
+            self._begin(self._now[column], "filling")
+
+    def full(self, column: int) -> None:
+        """All bytes of the stage have arrived."""
+        if column in self._now and "full" not in self._now[column].begun:
+            self._begin(self._now[column], "full")
+
+    def read(self, column: int, line: int) -> list[Filling]:
+        """wgmma begins to read what was copied there; gives the stage."""
+        if column not in self._now:
+            return []
+        now = self._now[column]
+        if "multiplied" not in now.begun:
+            self._begin(now, "multiplied")
+            now.read_in = line
+        now.reads += 1
+        return [now]
+
+    def multiplied(self, stages: list[Filling]) -> None:
+        """One product has read these stages."""
+        for now in stages:
+            now.reads -= 1
+            if not now.reads:
+                self._begin(now, "free")
+
+    def spans(self) -> list[TracedSpan]:
+        """From when to when each stage is in which state, stage by stage."""
+        found: list[TracedSpan] = []
+        for stage in dict.fromkeys(one.stage for one in self.fillings):
+            own = [one for one in self.fillings if one.stage == stage]
+            ends = [later.begun["filling"] for later in own[1:]] + [self.clock + 1]
+            for one, end in zip(own, ends, strict=True):
+                for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
+                    line = one.read_in if state == "multiplied" else one.line
+                    found.append(TracedSpan(stage, state, start, until, line))
+        return found
+
+
+def drawn(spans: list[TracedSpan], width: int) -> list[str]:
+    """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
+    stages = list(dict.fromkeys(span.stage for span in spans))
+    label = max(map(len, stages), default=0) + 2
+    ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
+    rows = []
+    for stage in stages:
+        cells = [" "] * ticks
+        for span in spans:
+            if span.stage == stage:
+                for tick in range(span.start, min(span.end, ticks)):
+                    cells[tick] = MARKS[span.state]
+        rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
+    return rows
