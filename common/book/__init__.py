@@ -6,7 +6,6 @@ Sphinx is brought by ``book`` alone:
     explorer      one trace, one page; and the book's such pages
     costs         what a trace costs, in sentences
     sources       what the book is built from, and what its charts are drawn from
-    story         a ladder from its first step to its last
 """
 
 from pathlib import Path

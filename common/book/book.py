@@ -16,7 +16,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 from sphinx.util.images import get_image_size
 
-from common.book import STATIC, explorer, sources, story
+from common.book import STATIC, explorer, sources
 from common.catalog import catalog, store
 from common.records import records
 from common.report import traces
@@ -27,7 +27,7 @@ _RECORDS = "records.js"
 
 
 class BookError(RuntimeError):
-    """The book could not be built as it should: a warning of Sphinx's, which names page and line."""
+    """A warning of Sphinx's, which names page and line."""
 
 
 def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
@@ -39,8 +39,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     if source.exists():
         shutil.rmtree(source)
     traced = traces.fitting()
-    made = {sources.EXPLORE: explorer.index(traced), sources.STORY: story.page()}
-    sources.stage(source, root, made, explorer.above(traced))
+    sources.stage(source, root, {sources.EXPLORE: explorer.index(traced)}, explorer.above(traced))
     generated = work / "static"
     store.write(generated / _RECORDS, sources.records_script(records.all_records()))
     said, warned = io.StringIO(), io.StringIO()

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from string import Template
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from common.book import STATIC, costs, sources
 from common.book.costs import Shown
 from common.catalog import catalog
 from common.catalog.catalog import Step
-from common.report.traces import Kernel, StepTrace
+from common.report.traces import StepTrace
 
 FOLDER = "explore"  # of the book's pages
 _STATIC = "../_static"
@@ -33,14 +32,6 @@ WORDS = (
     "shared memory", "constant memory",
 )  # fmt: skip
 _WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(WORDS, key=len, reverse=True))})s?(?![\w-])", re.IGNORECASE)
-
-
-class _Step(Struct):
-    """What the script reads of one step; ``sources``: lines by file."""
-
-    name: str
-    sources: dict[str, list[str]]
-    trace: StepTrace
 
 
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: str | None = None) -> str:
@@ -74,40 +65,30 @@ def data(one: Shown) -> str:
     return f"(window.WORKBOOK_TRACES ||= []).push(...{_json([one])});\n"
 
 
-def lines(kernel: Kernel) -> list[str]:
-    """The source that a kernel's line numbers are of."""
-    return (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
-
-
 def _json(steps: Sequence[Shown]) -> str:
-    return msgspec.json.encode([_data(one) for one in steps]).decode().replace("</", "<\\/")
-
-
-def _data(one: Shown) -> _Step:
-    sources, kernels = {}, []
-    for kernel in one.trace.kernels:
-        name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
-        sources[name] = lines(kernel)
-        kernels.append(replace(kernel, file=name))
-    return _Step(one.name, sources, replace(one.trace, kernels=kernels, source=""))
+    """What the script reads of steps: name, lines by file, trace."""
+    told = []
+    for one in steps:
+        lines, kernels = {}, []
+        for kernel in one.trace.kernels:
+            name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
+            lines[name] = (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
+            kernels.append(replace(kernel, file=name))
+        told.append({"name": one.name, "sources": lines, "trace": replace(one.trace, kernels=kernels, source="")})
+    return msgspec.json.encode(told).decode().replace("</", "<\\/")
 
 
 def _above(steps: Sequence[Shown], static: str | None) -> str:
     """Faults, sentences and, of two steps, bars."""
-    faults = []
+    text, parts = "", []
     for one in steps:
         said = [fault.text for kernel in one.trace.kernels for fault in kernel.faults]
         if said:
-            faults += [f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.", *said]
+            said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
+        text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
     known: set[str] = set()
-    text = "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in faults)
     text += "".join(f"<p>{_with_words(sentence, static, known)}</p>" for sentence in costs.sentences(steps))
-    return f'<div class="said">{text}</div>{_bars(steps) if len(steps) == 2 else ""}'
-
-
-def _bars(steps: Sequence[Shown]) -> str:
-    parts = []
-    for title, values in costs.bars(steps):
+    for title, values in costs.bars(steps) if len(steps) == 2 else ():
         most = max(value for _, value in values)
         rows = "".join(
             f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
@@ -116,7 +97,8 @@ def _bars(steps: Sequence[Shown]) -> str:
             for i, (name, value) in enumerate(values)
         )
         parts.append(f"<div><h2>{title[0].upper()}{html.escape(title[1:])}</h2>{rows}</div>")
-    return f'<div class="bars">{"".join(parts)}</div>'
+    bars = f'<div class="bars">{"".join(parts)}</div>' if len(steps) == 2 else ""
+    return f'<div class="said">{text}</div>{bars}'
 
 
 def _below(steps: Sequence[Shown], static: str | None) -> str:
@@ -173,35 +155,28 @@ def before(step: Step, traced: dict[str, StepTrace]) -> str:
 
 def write(to: Path, traced: dict[str, StepTrace]) -> None:
     """Write all pages into the built book; pages of steps that are gone go."""
-    folder = to / FOLDER
-    folder.mkdir(exist_ok=True)
-    files = dict(_files(traced))
-    for path in folder.iterdir():
-        if path.name not in (*files, address("index")):
-            path.unlink()
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     steps = {step.name: step for step in catalog.steps()}
     beside_each = {name: before(steps[name], traced) for name in traced}
+    index, files = (address("index"), "all steps"), dict[str, str]()
     for name, trace in traced.items():
         step, other = steps[name], beside_each[name]
-        top = [(f"../{_code(step)}", f"{name} in the book"), ("index.html", "all steps")]
+        code = step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
         beside = [(address(name, other), f"beside {other}")] if other else []
         beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
         shown = Shown(step, trace, step.path)
-        yield f"{name}.js", data(shown)
-        yield address(name), page([shown], [*top, *beside], _STATIC)
+        files[f"{name}.js"] = data(shown)
+        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside], _STATIC)
         if other:
-            alone = [(address(one), one) for one in (other, name)]
             pair = [Shown(steps[other], traced[other], steps[other].path), shown]
-            yield address(name, other), page(pair, [*alone, top[1]], _STATIC)
-
-
-def _code(step: Step) -> str:
-    return step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
+            links = [(address(other), other), (address(name), name), index]
+            files[address(name, other)] = page(pair, links, _STATIC)
+    folder = to / FOLDER
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path.name not in (*files, index[0]):
+            path.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
@@ -226,16 +201,12 @@ def index(traced: dict[str, StepTrace]) -> str:
         "From its page, a step can be looked at beside the one that it grew from. "
         "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n",
     ]
-    every = catalog.steps()
-    for ladder in dict.fromkeys(step.ladder for step in every):
-        steps = [step for step in every if step.ladder == ladder and step.name in traced]
+    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
+        steps = [step for step in catalog.steps() if step.ladder == ladder and step.name in traced]
         if steps:
             parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
-            parts += [_row(step, traced) for step in steps]
+        for step in steps:
+            other, title = before(step, traced), step.title.replace("|", "&#124;")
+            beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
+            parts.append(f'| <a href="{address(step.name)}">{step.name}</a> | {title} | {beside} |\n')
     return "".join(parts)
-
-
-def _row(step: Step, traced: dict[str, StepTrace]) -> str:
-    other = before(step, traced)
-    beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
-    return f'| <a href="{address(step.name)}">{step.name}</a> | {step.title.replace("|", "&#124;")} | {beside} |\n'

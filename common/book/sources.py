@@ -1,7 +1,7 @@
 """What the book is built from: the checkout's pages, a page for each file of code they link to, and all cards' times.
 
-Everything is copied into a folder of its own, so that the build writes nothing into the checkout. Links are turned
-so that they lead to pages: ``README.md`` is a folder's index, and a file of code is its page.
+Everything is copied into a folder of its own. Links are turned so that they lead to pages: ``README.md`` is a
+folder's index, and a file of code is its page.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from common.book import story
 from common.catalog import catalog, problems
 from common.records import current, records
 from common.records.entries import StepRow
@@ -25,7 +24,6 @@ PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "les
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
-STORY = Path("story.md")
 OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
@@ -38,11 +36,6 @@ _PART = re.compile(
     r"|(?<!\\)(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)",
     re.MULTILINE | re.DOTALL,
 )
-
-
-def _own(root: Path, pattern: str) -> Iterator[Path]:
-    """What the user's own records have by that name, if they lie below ``root``."""
-    return records.OWN.glob(pattern) if records.OWN.is_relative_to(root) else iter(())
 
 
 @lru_cache
@@ -62,19 +55,17 @@ def stage(
     ``made``: pages that are no file of the checkout, by their place; ``above``: what stands above a step's code.
     Raises ValueError for a link that leads nowhere; it names page and line.
     """
-    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(_own(root, "*.md")))
+    own = records.OWN if records.OWN.is_relative_to(root) else None  # the user's own records
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(own.glob("*.md") if own else ()))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
     texts |= made or {}
-    if STORY in texts:
-        lesson = Path("lessons") / story.final().lesson
-        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, STORY)}).\n"
     contents = _contents(sorted(texts))
     for place, text in texts.items():
         _write(to / place, text + contents.get(place, ""))
     for path in sorted(wanted):
         _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *((own / "charts",) if own else ())):
         for path in folder.rglob("*"):
             if path.suffix in PICTURES:
                 target = to / path.relative_to(root)
@@ -83,15 +74,13 @@ def stage(
 
 
 def _place(page: Path) -> Path:
-    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are, and the
-    user's own records lie in a folder that is not hidden."""
+    """Where a page of the checkout goes; the user's own records to a folder that is not hidden."""
     if page.parts[0] == ".workbook":
         page = OWN / page.name
     return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
 
 
 def _code_place(path: Path) -> Path:
-    """The page of a file of code: steps keep their name, others their suffix too."""
     return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
 
 
@@ -150,8 +139,8 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
 
 def _chart(match: re.Match[str], picture: Path) -> str:
     """After the picture of a ladder's times, the place where a browser draws them to be asked."""
-    own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
-    if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
+    alone = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
+    if not alone or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
     return _chart_of(slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
 
@@ -170,10 +159,10 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
     others += [place for place in places if place == EXPLORE]
     tables = {
-        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == STORY])
+        Path("index.md"): _tree("Lessons", lessons)
         + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
         + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
-        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", STORY.name)])
+        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name != "index.md"])
     }
     for index in lessons:
         inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
@@ -192,29 +181,19 @@ def _tree(caption: str, places: list[Path], here: Path = Path()) -> str:
 
 
 def _code_page(path: Path, root: Path, above: str) -> str:
-    """A page that shows a file: what it is, and its text in colours."""
-    title = path.stem if path.suffix == ".py" else path.name
-    text = (root / path).read_text(encoding="utf-8")
-    language = _LANGUAGES.get(path.suffix, "text")
+    """A page that shows a file: what it is, the step that it grew from, and its text in colours."""
     step = steps().get(root / path)
+    said = f"`{path.as_posix()}`"
+    if step:
+        lesson = _up(path.parent, Path("lessons") / step.lesson / "index.md")
+        said += f", a step of [lesson {step.lesson[:2]}]({lesson})"
+        if before := step.builds_on or step.predecessor:
+            said += f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
+        said += "."
     orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
-    return "".join([orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{_fenced(text, language)}\n"])
-
-
-def _about(path: Path, root: Path) -> Iterator[str]:
-    """What stands above the code: its file, its lesson, the step that it grew from."""
-    yield f"`{path.as_posix()}`"
-    step = steps().get(root / path)
-    if step is None:
-        yield "\n"
-        return
-    here = path.parent
-    lesson = Path("lessons") / step.lesson / "index.md"
-    yield f", a step of [lesson {step.lesson[:2]}]({_up(here, lesson)})"
-    before = step.builds_on or step.predecessor
-    if before:
-        yield f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
-    yield ".\n"
+    title = path.stem if path.suffix == ".py" else path.name
+    code = _fenced((root / path).read_text(encoding="utf-8"), _LANGUAGES.get(path.suffix, "text"))
+    return f"{orphan}# {title}\n\n{said}\n{above}\n{code}\n"
 
 
 def _write(path: Path, text: str) -> None:
@@ -227,20 +206,17 @@ def _write(path: Path, text: str) -> None:
 
 def records_script(found: Iterable[Record]) -> str:
     """The script: ``window.WORKBOOK_RECORDS``, cards with presets with rows in the ladder's order, times in ms."""
-    cards = [_card(record) for record in found]
+    cards = []
+    for record in found:
+        presets = {}
+        for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
+            for preset in problems.timed_presets(ladder):
+                if rows := _rows(record, preset, ladder):
+                    floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
+                    presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
+        own = record.folder == records.OWN
+        cards.append({"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets})
     return f"window.WORKBOOK_RECORDS = {json.dumps(cards, separators=(',', ':'))};\n"
-
-
-def _card(record: Record) -> dict[str, Any]:
-    presets = {}
-    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-        for preset in problems.timed_presets(ladder):
-            rows = _rows(record, preset, ladder)
-            if rows:
-                floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
-                presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
-    own = record.folder == records.OWN
-    return {"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets}
 
 
 def slug(card: str, own: bool) -> str:
@@ -255,19 +231,16 @@ def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
     names += [name for name, row in found.items() if not isinstance(row, StepRow)]
     rows = []
     for name in names:
-        row, derived = found[name], record.derive(preset, found[name])
-        timing = row.timing
-        one = {"name": name, "ms": timing.median_ms, "from": timing.p20_ms, "to": timing.p80_ms}
-        one["step"] = isinstance(row, StepRow)
-        one["date"] = record.run_of(row).date[:10]
-        if derived:
+        row, timing = found[name], found[name].timing
+        one: dict[str, Any] = {"name": name, "ms": timing.median_ms, "from": timing.p20_ms, "to": timing.p80_ms}
+        one |= {"step": isinstance(row, StepRow), "date": record.run_of(row).date[:10]}
+        if derived := record.derive(preset, row):
             one["gflops"] = round(derived.gflops)
             if not records.rounds_operands(name):
                 one["share"] = round(derived.percent_of_floor, 1)
-        if isinstance(row, StepRow) and row.beside:
-            one["beside"] = [row.beside.peer, round(row.beside.ratio, 3)]
-        if isinstance(row, StepRow) and current.older(row, name):
-            one["older"] = True
+        if isinstance(row, StepRow):
+            one |= {"beside": [row.beside.peer, round(row.beside.ratio, 3)]} if row.beside else {}
+            one |= {"older": True} if current.older(row, name) else {}
         rows.append(one)
     return rows
 

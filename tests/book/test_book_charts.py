@@ -1,4 +1,4 @@
-"""Charts that answer, tables that sort, the story's chart: what a browser makes of them, on a made page."""
+"""Charts that answer, tables that sort: what a browser makes of them, on a made page."""
 
 import json
 
@@ -21,7 +21,7 @@ SORTED = ["−3", "0.104 ¶", "1.53 (1.50–1.55)", "12.5 †", "1,234"]
 
 @pytest.fixture
 def made(tmp_path):
-    """A page with a chart, a table and a story, as the book's pages have them."""
+    """A page with a chart and a table, as the book's pages have them."""
     rows = [
         {"name": name, "ms": ms, "from": ms, "to": ms, "step": step, "date": "2026-01-01", "gflops": 7}
         | ({"share": share} if share else {})
@@ -35,12 +35,6 @@ def made(tmp_path):
     others = [row | {"ms": 4 * row["ms"] ** 0.5, "older": True} for row in rows[:2]]
     other = {"slug": "other", "name": "Another", "presets": {"gemm-4096": presets["gemm-4096"] | {"rows": others}}}
     cells = "".join(f"<tr><td>s{i}</td><td>{cell}</td><td>x</td></tr>" for i, cell in enumerate(CELLS))
-    chapters = "".join(
-        f'<section class="chapter" id="{name}" data-step="{name}"><h2>{name}</h2>'
-        '<p style="height:900px">.</p></section>'
-        for name, _, _, step in ROWS
-        if step
-    )
     files = ("book.css", "elements.js", "book.js")
     style, elements, script = ((STATIC / name).read_text(encoding="utf-8") for name in files)
     (tmp_path / "book.html").write_text(
@@ -48,8 +42,7 @@ def made(tmp_path):
         f"<script>window.WORKBOOK_RECORDS = {json.dumps([card, other])};</script><script>{elements}{script}</script>"
         '<article><p><img alt="times"></p><div class="ladder-chart" data-card="card" data-preset="gemm-4096"></div>'
         f"<table><thead><tr><th>step</th><th>ms</th><th>more</th></tr></thead><tbody>{cells}</tbody></table>"
-        f'<div class="story" data-card="card" data-preset="gemm-4096"><aside class="grows"><img alt="times"></aside>'
-        f'<div class="chapters">{chapters}</div></div></article></html>',
+        "</article></html>",
         encoding="utf-8",
     )
     return tmp_path / "book.html"
@@ -144,16 +137,3 @@ def test_a_table_sorts_by_number_and_keeps_empty_cells_last(made, visit):
     button.press("Enter")
     assert cells.all_text_contents() == [*SORTED[::-1], "not timed yet", ""]
     assert page.locator("th[aria-sort=descending]").count() == 1
-
-
-def test_the_story_s_chart_grows(made, visit):
-    page = visit(made)
-    shown = lambda: page.locator(".grows svg").get_attribute("aria-label")  # noqa: E731
-    assert shown() == "times as fast as gemm_first, up to gemm_first"
-    assert page.locator(".grows .later").count() == 2
-    page.evaluate("document.getElementById('gemm_mwmwmwmwmwmw').scrollIntoView()")
-    page.wait_for_function(
-        "document.querySelector('.grows svg').getAttribute('aria-label').endsWith('gemm_mwmwmwmwmwmw')"
-    )
-    assert page.locator(".grows .later").count() == 0
-    assert "cuBLAS TF32" not in page.locator(".grows svg").text_content()

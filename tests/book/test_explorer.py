@@ -66,10 +66,6 @@ def test_a_pair_says_why_one_is_slower():
         f"gemm_register_blocked needs {now:.3g} clocks of shared memory for them: fewer than its arithmetic."
         in clocks
     )
-    if all(one.recorded_ms for one in shown(*PAIR)):  # of the code as it is
-        assert said[-1].startswith(
-            "The time fell by less than that: this traffic no longer limits gemm_register_blocked."
-        )
 
 
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():

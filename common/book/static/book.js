@@ -176,50 +176,6 @@
     (table.closest(".table-wrapper") || table).before(choice);
   }
 
-  // --- the ladder as a story: the chart grows with the code ---
-
-  function story(place) {
-    const parts = [...place.querySelectorAll("section.chapter")], card = cards.find((one) => one.slug === place.dataset.card);
-    const rows = card && card.presets[place.dataset.preset] && card.presets[place.dataset.preset].rows;
-    const side = place.querySelector(".grows");
-    if (!rows || !side || !parts.length) return;
-    const first = rows.find((row) => row.step);
-    const told = new Set(parts.map((part) => part.dataset.step));
-    // A library without a share of this floor is on tensor cores: another race.
-    const shown = rows.filter((row) => (row.step ? told.has(row.name) : row.share));
-    function grown(name) {
-      const upTo = shown.findIndex((row) => row.name === name);
-      const best = Math.max(...shown.map((row) => first.ms / row.ms));
-      const svg = draw("svg", { viewBox: `0 0 330 ${shown.length * 24 + 8}`, role: "img", "aria-label": `times as fast as ${first.name}, up to ${name}` });
-      shown.forEach((row, i) => {
-        const on = i <= upTo || !row.step, width = on ? Math.max(2, (112 * first.ms) / row.ms / best) : 0, y = 4 + i * 24;
-        svg.append(draw("text", { x: 168, y: y + 12, "text-anchor": "end", class: on ? "" : "later" }, row.name));
-        svg.append(draw("rect", { x: 174, y, width, height: 16, class: row.name === name ? "now" : row.step ? "step" : "library" }));
-        if (on) svg.append(draw("text", { x: 179 + width, y: y + 12 }, short(first.ms / row.ms)));
-      });
-      return svg;
-    }
-    const grow = (name) => side.replaceChildren(grown(name), make("p", { class: "axis" }, `times as fast as ${first.name}`));
-    grow(parts[0].dataset.step);
-    const links = [...document.querySelectorAll(".chapter-list a")];
-    const seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) reach(entry.target.dataset.step);
-    }, { rootMargin: "-25% 0px -65% 0px" });
-    function reach(name) {
-      grow(name);
-      for (const link of links) {
-        if (link.hash === `#${name}`) link.setAttribute("aria-current", "step");
-        else link.removeAttribute("aria-current");
-      }
-    }
-    document.documentElement.classList.add("js");
-    for (const part of parts) {
-      seen.observe(part);
-      // On a narrow screen there is no room beside the text: each chapter has its own picture.
-      part.querySelector("h2").after(make("div", { class: "narrow" }, grown(part.dataset.step)));
-    }
-  }
-
   // --- what the theme leaves out for readers by keyboard and by ear ---
 
   function complete() {
@@ -235,6 +191,5 @@
     document.querySelectorAll("#search-results").forEach((place) => place.before(make("h1", {}, "Search")));
     document.querySelectorAll(".ladder-chart").forEach(chart);
     document.querySelectorAll("article table").forEach(sortable);
-    document.querySelectorAll(".story").forEach(story);
   });
 })();
