@@ -34,12 +34,12 @@ def measure(
     ceilings: bool = False,
     quick: bool = False,
 ) -> Generator[tuple[str, Any], None, None]:
-    """Measure on the GPU.
+    """Measure on the GPU; raises NoGpuError without one.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
     timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. Needs a GPU.
+    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library.
     """
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
@@ -64,7 +64,7 @@ def measure(
             yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
-        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset)
+        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape())
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
     slow = timing.slow([time.sm_mhz for _, time in timed])
@@ -101,18 +101,15 @@ def _beside(step: Step, problem: Problem) -> str:
 
 
 def measure_device() -> tuple[device.Gpu, Ceilings]:
-    """The GPU's description and its measured ceilings.
-
-    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
-    """
+    """The GPU's description and its measured ceilings; raises NoGpuError, and DeviceError if it fails."""
     device.require_gpu("measuring the ceilings")
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
 def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
+    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out.
 
-    A step that requires another GPU is left out.
+    Raises as :func:`measure_device` does.
     """
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
@@ -122,10 +119,7 @@ def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
 def measure_epilogues(
     convolutions: list[tuple[str, str, str]],
 ) -> Iterator[tuple[Step, str, timetasks.EpiloguesResult]]:
-    """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
-
-    Raises as :func:`measure_device` does. A step that requires another GPU is left out.
-    """
+    """The times of a step, by name, on a preset with each epilogue of a module; else as :func:`measure_accuracy`."""
     device.require_gpu("timing epilogues")
     for name, preset, ways in convolutions:
         step = catalog.find(name)
@@ -207,7 +201,7 @@ def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class Profiled:
-    """Hardware counters of a step's kernels on a preset, and the shape and the code that were launched."""
+    """Hardware counters of a step's kernels on a preset; shape and code as launched."""
 
     step: Step
     preset: str
@@ -217,10 +211,7 @@ class Profiled:
 
 
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
-    """Each pair, launched once under ncu.
-
-    Raises NoGpuError without a GPU, ToolError when the counters cannot be read, TimeoutError.
-    """
+    """Each pair, launched once under ncu. Raises NoGpuError, ToolError (counters cannot be read), TimeoutError."""
     device.require_gpu("profiling")
     # without the tool, which would count these launches, too
     sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]
@@ -233,8 +224,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result.shape)
         tensor = catalog.on_tensor_cores(step, problem)
-        launched = zip(result.kernels, read, strict=True)
-        kernels = [tools.named(name, launch, problem, tensor) for name, launch in launched]
+        kernels = [tools.named(*one, problem, tensor) for one in zip(result.kernels, read, strict=True)]
         code = Code(source=result.source, helpers=result.helpers)
         profiles.append(Profiled(step, preset, kernels, result.shape, code))
     return profiles
@@ -271,7 +261,7 @@ def _watched_seconds(steps: int) -> float:
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
 
-    Raises NoGpuError without a GPU, ToolError when a tool does not run, TimeoutError.
+    Raises NoGpuError, ToolError when a tool does not run, TimeoutError.
     """
     device.require_gpu("the sanitizer run")
     with ThreadPoolExecutor(len(tools.TOOLS)) as pool:

@@ -56,12 +56,11 @@ class AccuracyResult(Struct, frozen=True, kw_only=True):
 
 
 class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
-    """How fast are NVIDIA's libraries at one shape? ``preset``: its name, for whoever asks."""
+    """How fast are NVIDIA's libraries at one shape?"""
 
     gpu: ClassVar[bool] = True
     ladder: str
     shape: dict[str, int]
-    preset: str = ""
 
 
 @cache

@@ -124,8 +124,8 @@ class Stopwatch:
     """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
 
     Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch, so that its
-    own overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the
-    cache is overwritten more often from then on.
+    overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the cache
+    is overwritten more often from then on.
     """
 
     def __init__(self, l2_bytes: int) -> None:
@@ -135,9 +135,7 @@ class Stopwatch:
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
         self._nvml = Nvml()
         self._clocks: list[Clock] = []
-        self._queue: list[tuple[Any, Any]] = [
-            (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
-        ]
+        self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
 
     def _flush(self) -> None:
@@ -145,7 +143,7 @@ class Stopwatch:
 
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
-    def _times(self, launches: Sequence[Callable[[], object]], before: Callable[[], object] | None) -> list[float]:
+    def _times(self, launches: Sequence[Callable[[], object]]) -> list[float]:
         """Milliseconds of each launch, one after the other.
 
         None of them waited for the host, unless the launch itself waits for the GPU, or takes it more than MAX_LEAD.
@@ -153,8 +151,6 @@ class Stopwatch:
         while True:
             late = False
             for launch, (start, end) in zip(launches, self._queue, strict=False):
-                if before:
-                    before()
                 for _ in range(self._lead):
                     self._flush()
                 start.record()
@@ -199,25 +195,12 @@ class Stopwatch:
         mhz = round(statistics.median(clock.mhz for clock in self._clocks))
         return replace(timing, sm_mhz=mhz, held_by=tuple(held))
 
-    def measure(
-        self,
-        launch: Callable[[], object],
-        before: Callable[[], object] | None = None,
-        after: Callable[[], object] | None = None,
-        **limits: Any,
-    ) -> Timing:
-        """Time ``launch``, which must have run before (so that it is compiled).
-
-        ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
-        """
-        seconds = self._warm_up(*([before] if before else []), launch)
+    def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
+        """Time ``launch``, which must have run before (so that it is compiled); ``limits`` as in :func:`collect`."""
+        seconds = self._warm_up(launch)
 
         def sample(count: int) -> list[float]:
-            together = max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count))
-            times = self._times([launch] * together, before)
-            if after:
-                after()
-            return times
+            return self._times([launch] * max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count)))
 
         return self._clocked(collect(sample, **limits))
 
@@ -226,7 +209,7 @@ class Stopwatch:
         self._warm_up(first, second)
 
         def sample(swapped: bool) -> tuple[float, float]:
-            times = self._times((second, first) if swapped else (first, second), None)
+            times = self._times((second, first) if swapped else (first, second))
             return (times[1], times[0]) if swapped else (times[0], times[1])
 
         pairs = collect_pairs(sample, **limits)
