@@ -18,7 +18,6 @@ from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import figures, speeds
-from common.report import worth as worths
 from common.report.canvas import (
     BLUE,
     GREEN,
@@ -76,7 +75,7 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [save(worth(record), folder / "worth")] if any(one.gain for one in worths.everything(record)) else []
+    return [save(worth(record), folder / "worth")] if any(one.gain for one in speeds.worths(record)) else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -313,7 +312,7 @@ def worth(record: Record) -> Figure:
 
     It is narrow, and each bar has its name above it, for a telephone's screen.
     """
-    found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from common.catalog import device
+from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
@@ -96,7 +96,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
 
     def cells(outcome: Outcome) -> dict[str, str]:
         timing, step = outcome.time, outcome.step
-        befores = speeds.befores(step, outcome.preset) or [step.name]
+        earlier = catalog.predecessors(step) if step.predecessor else []
+        befores = [one.name for one in earlier if outcome.preset in catalog.presets(one)] or [step.name]
         first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
         derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision)
         note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
