@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
+from common.catalog.problems import Problem
 from common.machine_code import successor, summaries
 from common.machine_code.summaries import HotLoop
 from common.records import current, records
