@@ -5,7 +5,7 @@ Sphinx is brought by ``book`` alone:
     book          the build with Sphinx, steps and terms as links
     explorer      one trace, one page; and the book's such pages
     costs         what a trace costs, in sentences
-    sources       what the book is built from, and what its charts are drawn from
+    sources       what the book is built from
 """
 
 from pathlib import Path

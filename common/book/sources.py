@@ -1,4 +1,4 @@
-"""What the book is built from: the checkout's pages, a page for each file of code they link to, and all cards' times.
+"""What the book is built from: the checkout's pages, and a page for each file of code they link to.
 
 Everything is copied into a folder of its own. Links are turned so that they lead to pages: ``README.md`` is a
 folder's index, and a file of code is its page.
@@ -10,15 +10,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from common.catalog import catalog, problems
-from common.records import current, records
-from common.records.entries import StepRow
-from common.records.records import Record
+from common.catalog import catalog
+from common.records import records
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
@@ -27,9 +24,7 @@ EXPLORE = Path("explore/index.md")
 OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-_CHART = '<div class="ladder-chart"'
 _ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
-_TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -87,12 +82,9 @@ def _code_place(path: Path) -> Path:
 def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
     """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
     here = _place(page.relative_to(root)).parent
-    text = _PART.sub(
+    return _PART.sub(
         lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), _markdown(page, root)
     )
-    if _CHART not in text:  # times without a picture of their own are drawn below their table
-        text = _TIMES.sub(lambda table: f"{table[0]}{_chart_of(records.REFERENCE_GPU, table[1])}", text)
-    return text
 
 
 def _markdown(page: Path, root: Path) -> str:
@@ -124,7 +116,7 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
         raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
     path = path.relative_to(root)
     if image or path.suffix in PICTURES:
-        return f"{image}[{words}]({_up(here, path)})" + _chart(match, path)
+        return f"{image}[{words}]({_up(here, path)})"
     if path.suffix in CODE:
         wanted.add(path)
         path = _code_place(path)
@@ -135,18 +127,6 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
     else:
         path = _place(path)
     return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
-
-
-def _chart(match: re.Match[str], picture: Path) -> str:
-    """After the picture of a ladder's times, the place where a browser draws them to be asked."""
-    alone = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
-    if not alone or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
-        return ""
-    return _chart_of(slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
-
-
-def _chart_of(card: str, preset: str) -> str:
-    return f'\n\n{_CHART} data-card="{card}" data-preset="{preset}"></div>'
 
 
 def _up(here: Path, path: Path) -> str:
@@ -199,50 +179,6 @@ def _code_page(path: Path, root: Path, above: str) -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-# --- what the book's scripts read ---
-
-
-def records_script(found: Iterable[Record]) -> str:
-    """The script: ``window.WORKBOOK_RECORDS``, cards with presets with rows in the ladder's order, times in ms."""
-    cards = []
-    for record in found:
-        presets = {}
-        for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-            for preset in problems.timed_presets(ladder):
-                if rows := _rows(record, preset, ladder):
-                    floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
-                    presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
-        own = record.folder == records.OWN
-        cards.append({"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets})
-    return f"window.WORKBOOK_RECORDS = {json.dumps(cards, separators=(',', ':'))};\n"
-
-
-def slug(card: str, own: bool) -> str:
-    """What the book calls the record of a card: a user's own may be of one that a shipped record is of, too."""
-    return f"own-{card}" if own else card
-
-
-def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
-    """Steps in the ladder's order, then the libraries."""
-    found = record.rows(preset)
-    names = [step.name for step in catalog.steps() if step.ladder == ladder and step.name in found]
-    names += [name for name, row in found.items() if not isinstance(row, StepRow)]
-    rows = []
-    for name in names:
-        row, timing = found[name], found[name].timing
-        one: dict[str, Any] = {"name": name, "ms": timing.median_ms, "from": timing.p20_ms, "to": timing.p80_ms}
-        one |= {"step": isinstance(row, StepRow), "date": record.run_of(row).date[:10]}
-        if derived := record.derive(preset, row):
-            one["gflops"] = round(derived.gflops)
-            if not records.rounds_operands(name):
-                one["share"] = round(derived.percent_of_floor, 1)
-        if isinstance(row, StepRow):
-            one |= {"beside": [row.beside.peer, round(row.beside.ratio, 3)]} if row.beside else {}
-            one |= {"older": True} if current.older(row, name) else {}
-        rows.append(one)
-    return rows
 
 
 def glossary(text: str) -> dict[str, tuple[str, str]]:

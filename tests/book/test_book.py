@@ -74,6 +74,28 @@ def test_a_reader_gets_from_a_lesson_to_the_pair(book, visit):
     assert page.locator(".source").count() == 2
 
 
+CELLS = ["1.53 (1.50–1.55)", "1,234", "not timed yet", "12.5 †", "", "0.104 ¶", "−3"]
+SORTED = ["−3", "0.104 ¶", "1.53 (1.50–1.55)", "12.5 †", "1,234"]
+
+
+def test_a_table_sorts_by_number_and_keeps_empty_cells_last(tmp_path, visit):
+    cells = "".join(f"<tr><td>s{i}</td><td>{cell}</td><td>x</td></tr>" for i, cell in enumerate(CELLS))
+    scripts = "".join((common.book.STATIC / name).read_text(encoding="utf-8") for name in ("elements.js", "book.js"))
+    (tmp_path / "table.html").write_text(
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>made</title><script>{scripts}</script><article>"
+        f"<table><thead><tr><th>step</th><th>ms</th><th>more</th></tr></thead><tbody>{cells}</tbody></table></article>",
+        encoding="utf-8",
+    )
+    page = visit(tmp_path / "table.html")
+    button = page.get_by_role("button", name="ms", exact=True)
+    cells = page.locator("tbody td:nth-child(2)")
+    button.click()
+    assert cells.all_text_contents() == [*SORTED, "not timed yet", ""]
+    button.press("Enter")
+    assert cells.all_text_contents() == [*SORTED[::-1], "not timed yet", ""]
+    assert page.locator("th[aria-sort=descending]").count() == 1
+
+
 # --- the microscope ---
 
 
@@ -192,7 +214,6 @@ def test_no_text_is_too_small(book, visit, name):
     page = opened(book, visit, name)
     assert page.evaluate(SMALL, SMALLEST) == []
     page.set_viewport_size({"width": 390, "height": 800})
-    page.wait_for_timeout(100)  # charts are drawn again
     assert page.evaluate(SMALL, SMALLEST) == []
 
 
