@@ -15,20 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from common.catalog import catalog, device, reference
-from common.catalog.problems import (
-    FLOAT16,
-    INT8,
-    UINT8,
-    UINT16,
-    Bfgemm,
-    Conv2d,
-    Convolution,
-    Gemm,
-    Hgemm,
-    Problem,
-    on_ladder,
-)
+from common.catalog import catalog, device, problems, reference
+from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -74,7 +62,7 @@ HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 def _theirs(problem: Problem) -> Problem:
     """What the library computes in its place: PyTorch has no convolution of int8 on a GPU, so that of float16."""
-    return on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
+    return problems.on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
 
 
 _OF_TYPE = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8",)}
