@@ -131,23 +131,19 @@ def measure_epilogues(
 
 
 def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
-    """Each step on its preset by both compilers, each checked before: ``pairs`` has numba-cuda's time first.
-
-    Raises NoGpuError without a GPU, ToolError without the successor, or for a step that is not right by both.
+    """Each step on its preset by both compilers, each checked before: an outcome's ``pairs`` has numba-cuda's time
+    first. Raises NoGpuError, ToolError without the successor or for a step that is not right by both.
     """
     device.require_gpu("timing two compilers")
     try:
         successor.version()
     except successor.CompilerError as error:
         raise tools.UnavailableError(str(error)) from None
-    places = [at(step, problems.preset(preset)) for step, preset in pairs]
-    tasks = [
-        messages.Pair(
-            **place, compiler=device.MLIR,
-            against={device.NUMBA_CUDA: messages.Rival(path=place["path"], compiler=device.NUMBA_CUDA)},
-        )
-        for place in places
-    ]  # fmt: skip
+    tasks = []
+    for step, preset in pairs:
+        rival = messages.Rival(path=str(step.path), compiler=device.NUMBA_CUDA)
+        place, against = at(step, problems.preset(preset)), {device.NUMBA_CUDA: rival}
+        tasks.append(messages.Pair(**place, compiler=device.MLIR, against=against))
     for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         problem = problems.from_shape(step.ladder, result.shape or problems.preset(preset).shape())
         outcome = Outcome.of(step, problem, preset, result)
@@ -157,7 +153,7 @@ def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
 
 
 def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
-    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
+    """A step's tile constants on a preset. Raises ValueError if it has none to sweep."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
     result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
     if not result.tunables:
@@ -167,8 +163,7 @@ def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
 
 def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
     """Every combination of the tunables' values."""
-    names = list(tunables)
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+    return [dict(zip(tunables, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
 def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
@@ -193,8 +188,7 @@ def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str |
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    place = at(step, problems.preset(preset))
-    tasks = [messages.Sweep(**place, tile=tile) for tile in tiles]
+    tasks = [messages.Sweep(**at(step, problems.preset(preset)), tile=tile) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         yield tile, result
 
@@ -238,7 +232,8 @@ def profiled(
     Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
     """
     command = tools.ncu(None if counters is tools.METRICS else counters)
-    results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
+    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(tasks))
+    results, output = isolate.watched(tasks, command, seconds)
     tools.require_permission(output)
     for task, result in zip(tasks, results, strict=False):
         if result.status != "right":
@@ -252,10 +247,6 @@ def profiled(
         if not mine or len(mine) < len(result.kernels):
             raise tools.ToolError(f"{task.step}: ncu read {len(mine)} of {len(result.kernels)} kernels")
     return list(zip(results, read, strict=True))
-
-
-def _watched_seconds(steps: int) -> float:
-    return min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * steps)
 
 
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
@@ -276,7 +267,8 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    results, output = isolate.watched(tasks, tools.sanitizer(tool), _watched_seconds(len(steps)))
+    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(steps))
+    results, output = isolate.watched(tasks, tools.sanitizer(tool), seconds)
     failed = [result for result in results if result.status not in ("right", "refused")]
     count = tools.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):
