@@ -13,7 +13,7 @@ from made import unpacked
 from sampling import some
 
 import common.book
-from common.book import costs, explorer
+from common.book import explorer
 from common.catalog import catalog
 from common.cli import main
 from common.report import traces
@@ -38,7 +38,7 @@ def made(tmp_path):
     """The page of one step or two, as ``trace --html`` writes it."""
 
     def made(*names):
-        steps = [costs.Shown(step, traces.load(step), step.path) for step in map(catalog.find, names)]
+        steps = [explorer.Shown(step, traces.load(step), step.path) for step in map(catalog.find, names)]
         path = tmp_path / "page.html"
         path.write_text(explorer.page(steps), encoding="utf-8")
         return path
