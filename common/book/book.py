@@ -29,10 +29,8 @@ class BookError(RuntimeError):
 
 
 def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
-    """Build the book into ``to``, by way of ``work``; returns the number of its pages.
-
-    Raises BookError where Sphinx warns, ValueError for a link that leads nowhere.
-    """
+    """Build the book into ``to``, by way of ``work``; returns the number of its pages. Raises BookError where Sphinx
+    warns, ValueError for a link that leads nowhere."""
     source = work / "source"
     if source.exists():
         shutil.rmtree(source)

@@ -82,9 +82,7 @@ class Shown:
 
     def moved(self, space: str, kernels: Iterable[Kernel] | None = None) -> float:
         """Sectors or wavefronts that ``kernels``, by default those of a launch, move for a thousand multiply-adds.
-
-        Each block is taken as the traced one; 0 for a step without multiply-adds.
-        """
+        Each block is taken as the traced one; 0 for a step without multiply-adds."""
         fma = self.chief.fma * _blocks(self.chief)
         moved = sum(kernel.moved(space) * _blocks(kernel) for kernel in kernels or self.launched)
         return 1000 * moved / fma if fma else 0.0
@@ -226,11 +224,9 @@ def _bars(steps: Sequence[Shown]) -> str:
 
 
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: str | None = None) -> str:
-    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it.
-
-    With ``static``, the address of the folder of style and script, the page is not whole without them, nor without
-    each step's :func:`data`, which lies beside it as ``STEP.js``.
-    """
+    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it. With
+    ``static``, the address of the folder of style and script, the page is not whole without them, nor without each
+    step's :func:`data`, which lies beside it as ``STEP.js``."""
     title = html.escape(" and ".join(one.name for one in steps))
     files = ("explore.css", "elements.js", "explore.js")
     style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)

@@ -56,10 +56,8 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
 
 
 def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
-    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed.
-
-    All in one process under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read.
-    """
+    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed. All in one process
+    under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []

@@ -66,10 +66,8 @@ def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> 
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
-
-    Raises StoreError.
-    """
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path. Raises
+    StoreError."""
     from matplotlib import pyplot as plt
     from PIL import Image
 

@@ -127,10 +127,8 @@ def speedups(record: Record, preset: str) -> Figure:
 
 
 def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[Any, Any, float, str]:
-    """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are.
-
-    A library's time of another minute may be of another clock: ratios in turn come first where all rows have one.
-    """
+    """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are. A
+    library's time of another minute may be of another clock: ratios in turn come first where all rows have one."""
     besides = [row.beside for _, row in rows if isinstance(row, StepRow) and row.beside]
     peers = {one.peer for one in besides}
     library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
@@ -147,11 +145,9 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
-    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
-
-    One part for the ladder's first preset, and one for each other that some step compiles different code for; presets
-    whose loops have the same instructions share one.
-    """
+    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful
+    ones. One part for the ladder's first preset, and one for each other that some step compiles different code for;
+    presets whose loops have the same instructions share one."""
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     found = {name: code.steps[name] for name in names if records.code_kernels(code, name)}
     first = next(iter(found.values())).preset
@@ -194,11 +190,9 @@ def useful(code: MachineCode, ladder: str) -> Figure:
 
 
 def roofline(record: Record, ladder: str) -> Figure:
-    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset.
-
-    Intensity counts least traffic (each operand moved once), so the points of one preset stand in one column and the
-    gap above them is what is left to gain.
-    """
+    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset. Intensity
+    counts least traffic (each operand moved once), so the points of one preset stand in one column and the gap above
+    them is what is left to gain."""
     ceilings = record.ceilings
     assert ceilings is not None
     figure, axes = canvas.new_figure(9.6, 6.0)
@@ -301,10 +295,8 @@ def _side_by_side(
 
 
 def worth(record: Record) -> Figure:
-    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1.
-
-    It is narrow, and each bar has its name above it, for a telephone's screen.
-    """
+    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
+    narrow, and each bar has its name above it, for a telephone's screen."""
     found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
@@ -332,9 +324,8 @@ def worth(record: Record) -> Figure:
 
 def sweep(record: Record, preset: str, name: str) -> Figure:
     """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
-
-    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the code.
-    """
+    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the
+    code."""
     entry = record.sweep(preset, name)
     assert entry is not None
     points, shipped = entry.points, entry.shipped

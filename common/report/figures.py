@@ -75,9 +75,7 @@ def load_kinds() -> None:
 
 def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
     """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
-
-    Raises ValueError at an unknown kind, and at too many or too few words.
-    """
+    Raises ValueError at an unknown kind, and at too many or too few words."""
     load_kinds()
     if word not in known:
         raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
@@ -150,9 +148,7 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
 @kind("ceiling")
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
-
-    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores.
-    """
+    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
     measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
     if measured is None:
         return None
@@ -171,9 +167,7 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
 @kind("kernel")
 def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
-
-    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others.
-    """
+    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
     preset, (step, key) = with_preset(words)
     kernel = records.main_kernel(code, step, preset)
     if kernel is None or kernel.occupancy is None:

@@ -87,10 +87,8 @@ def experiments(record: Record, preset: str, name: str) -> Table:
 
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
-
-    Below stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor.
-    """
+    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
+    stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
     presets, names = _presets(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))

@@ -77,11 +77,9 @@ def cells(
     beside: Beside | None = None,
     note: str = "",
 ) -> dict[str, str]:
-    """Cells of one timing by the titles of their columns; what is not known is left out.
-
-    ``first_ms`` and ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in
-    turn, above 1 if the step is faster. The ``note`` stands behind the time.
-    """
+    """Cells of one timing by the titles of their columns; what is not known is left out. ``first_ms`` and
+    ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in turn, above 1 if
+    the step is faster. The ``note`` stands behind the time."""
     ms = timing.median_ms
     found = {"ms": f"{milliseconds(ms)} ({note})" if note else milliseconds(ms)}
     found[SPREAD] = f"{milliseconds(timing.p20_ms)}–{milliseconds(timing.p80_ms)}"
@@ -134,11 +132,8 @@ def spoken(name: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured.
-
-    ``percent_of_peer``: the step's rate in percent of the library's, in turn if they were timed so. Is the step's
-    code ``older``?
-    """
+    """A preset, a step's time on it and the library's; None is what has not been measured. ``percent_of_peer``: the
+    step's rate in percent of the library's, in turn if they were timed so. Is the step's code ``older``?"""
 
     preset: str
     problem: Problem
@@ -195,10 +190,8 @@ def peer(ladder: str, step: str) -> str:
 
 
 def matrix(problem: Problem) -> tuple[int, int, int]:
-    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is.
-
-    C's columns, filters, or channels of dx are GEMM_N; of dfilt, whose rows are filters, all taps and channels.
-    """
+    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is. C's columns, filters, or channels of dx are
+    GEMM_N; of dfilt, whose rows are filters, all taps and channels."""
     columns = getattr(problem, {"gemm": "N", "dgrad": "C"}.get(problem.form, "K"))
     if problem.form == "wgrad":
         columns = math.prod(problem.output_shape) // columns
@@ -220,11 +213,9 @@ def _method(row: Row | None) -> str:
 
 @dataclass(frozen=True)
 class Worth:
-    """A step on a preset, beside the step ``origin`` that it grew from.
-
-    ``gain``: how many times as fast it is, if that was measured; ``timed``: in two runs, or each in turn with one
-    library; nothing if both in one run. Is one of the two times of ``older`` code?
-    """
+    """A step on a preset, beside the step ``origin`` that it grew from. ``gain``: how many times as fast it is, if
+    that was measured; ``timed``: in two runs, or each in turn with one library; nothing if both in one run. Is one
+    of the two times of ``older`` code?"""
 
     step: Step
     origin: str

@@ -322,10 +322,8 @@ def side_by_side(found: list[tuple[str, Summary]]) -> Table:
 
 
 def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
-    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds.
-
-    Kernels with ``traffic`` (see :data:`summaries.TRAFFIC`) get a column for each of its figures.
-    """
+    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds. Kernels with ``traffic``
+    (see :data:`summaries.TRAFFIC`) get a column for each of its figures."""
     extra = [key for key in summaries.TRAFFIC if any(key in kernel.get("traffic", {}) for _, kernel, _ in rows)]
     columns = ["registers", "occupancy", "limited by", "useful", *(summaries.TRAFFIC[key] for key in extra)]
     body = []

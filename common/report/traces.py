@@ -81,11 +81,9 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`.
-
-    ``file`` is from the checkout's root, or where it lies outside, whole; ``loads`` are instructions for each
-    multiply-add, by memory; ``says`` are the :func:`sentences`.
-    """
+    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`. ``file``
+    is from the checkout's root, or where it lies outside, whole; ``loads`` are instructions for each multiply-add,
+    by memory; ``says`` are the :func:`sentences`."""
 
     name: Name
     file: Name
@@ -259,10 +257,8 @@ def fault_sentence(fault: explained.Fault) -> str:
 
 
 def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
-    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none.
-
-    The command's block is the one that was ``told`` already, if that names one.
-    """
+    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none. The
+    command's block is the one that was ``told`` already, if that names one."""
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
     kernels = result.trace.kernels if result.trace is not None else []

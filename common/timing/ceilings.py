@@ -121,11 +121,9 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
-    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem; None if not measured.
-
-    That of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the
-    fastest of these instructions that the card has, a third of it for tf32x3.
-    """
+    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem; None if not measured. That
+    of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the fastest of
+    these instructions that the card has, a third of it for tf32x3."""
     kind, products = _PRODUCTS[precision]
     if problem.input_dtype in _KIND_OF:
         kind, products = _KIND_OF[problem.input_dtype], 1

@@ -93,10 +93,8 @@ def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Itera
 
 
 def _beside(step: Step, problem: Problem) -> str:
-    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty.
-
-    FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
-    """
+    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty. FP32
+    times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds."""
     return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
@@ -107,10 +105,8 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
 
 
 def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out.
-
-    Raises as :func:`measure_device` does.
-    """
+    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out. Raises as
+    :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
@@ -168,9 +164,7 @@ def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
 
 def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
-
-    Raises ValueError if it is not of that form, or names what the step does not have.
-    """
+    Raises ValueError if it is not of that form, or names what the step does not have."""
     if text is None:
         return tunables
     try:
@@ -227,10 +221,8 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
 def profiled(
     tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
 ) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
-    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
-
-    Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
-    """
+    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
+    naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
     command = tools.ncu(None if counters is tools.METRICS else counters)
     seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(tasks))
     results, output = isolate.watched(tasks, command, seconds)
@@ -251,9 +243,7 @@ def profiled(
 
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
-
-    Raises NoGpuError, ToolError when a tool does not run, TimeoutError.
-    """
+    Raises NoGpuError, ToolError when a tool does not run, TimeoutError."""
     device.require_gpu("the sanitizer run")
     with ThreadPoolExecutor(len(tools.TOOLS)) as pool:
         # most of the time is compilation, so the tools run side by side

@@ -34,10 +34,8 @@ class Library(Struct):
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
-    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``.
-
-    ``lost``: the share of results that are not finite; the errors are of the others, None if there are none.
-    """
+    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``. ``lost``: the
+    share of results that are not finite; the errors are of the others, None if there are none."""
 
     K: Count
     rms: Amount | None = None

@@ -73,10 +73,8 @@ Timed = messages.Time | messages.Pair | messages.Sweep
 
 
 def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
-    """Check a module at full size by samples: the result, a bench of it, and the operands.
-
-    The operands wait for the next file on this problem. If it is right they are normals, to be timed.
-    """
+    """Check a module at full size by samples: the result, a bench of it, and the operands. The operands wait for the
+    next file on this problem. If it is right they are normals, to be timed."""
     from common.check import check, fullsize
 
     with stages.stage("full-size check"):
@@ -206,10 +204,8 @@ def size_task(task: messages.Size) -> StepResult:
 
 
 def launch_task(task: messages.Launch) -> LaunchResult:
-    """Launch a file's kernels once, for tools that watch from outside.
-
-    No margins: an access beyond an array must leave its allocation to be seen.
-    """
+    """Launch a file's kernels once, for tools that watch from outside. No margins: an access beyond an array must
+    leave its allocation to be seen."""
     from numba import cuda
 
     from common.catalog import inputs

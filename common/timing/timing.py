@@ -43,11 +43,9 @@ SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not
 
 
 def summarise(samples_ms: list[float]) -> Timing:
-    """Median, p20, p80 and the median's error, from order statistics (no normality assumed).
-
-    The 95% interval of the median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in
-    its normal approximation; Conover 1999, section 3.2).
-    """
+    """Median, p20, p80 and the median's error, from order statistics (no normality assumed). The 95% interval of the
+    median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in its normal approximation;
+    Conover 1999, section 3.2)."""
     ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
     count = len(ordered)
     median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
@@ -66,11 +64,9 @@ def collect(
     max_seconds: float = MAX_SECONDS,
     long_ms: float = LONG_MS,
 ) -> Timing:
-    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough.
-
-    Stops at ``target_error`` once ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or after
-    ``max_seconds`` of wall clock.
-    """
+    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough. Stops at
+    ``target_error`` once ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or after
+    ``max_seconds`` of wall clock."""
     samples: list[float] = []
     deadline = clock() + max_seconds
     while True:
@@ -103,11 +99,9 @@ def collect_pairs(
     min_pairs: int = MIN_PAIRS,
     max_seconds: float = MAX_SECONDS,
 ) -> Paired:
-    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known.
-
-    Both launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither
-    time does. Which of them runs first alternates. Stops as :func:`collect` does.
-    """
+    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known. Both
+    launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither time
+    does. Which of them runs first alternates. Stops as :func:`collect` does."""
     pairs: list[tuple[float, float]] = []
 
     def ratio(_: int) -> list[float]:
@@ -144,10 +138,8 @@ class Stopwatch:
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
     def _times(self, launches: Sequence[Callable[[], object]]) -> list[float]:
-        """Milliseconds of each launch, one after the other.
-
-        None of them waited for the host, unless the launch itself waits for the GPU, or takes it more than MAX_LEAD.
-        """
+        """Milliseconds of each launch, one after the other. None of them waited for the host, unless the launch
+        itself waits for the GPU, or takes it more than MAX_LEAD."""
         while True:
             late = False
             for launch, (start, end) in zip(launches, self._queue, strict=False):
@@ -165,10 +157,8 @@ class Stopwatch:
             self._lead *= 2
 
     def _warm_up(self, *calls: Callable[[], object]) -> float:
-        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn.
-
-        It has when the medians of two parts, each half of WARM_UP_SECONDS, agree.
-        """
+        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn. It has when the
+        medians of two parts, each half of WARM_UP_SECONDS, agree."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()

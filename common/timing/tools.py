@@ -166,10 +166,8 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
     """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
-
     An ``mma.sync`` multiplies 16 x 16 by 16 x 8 values of 16 bits, 16 x 8 by 8 x 8 of TF32, or 16 x 32 by 32 x 8 of
-    8 bits. Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants.
-    """
+    8 bits. Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
