@@ -39,14 +39,10 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     if not record.rows(preset):
         raise UnmeasuredError(preset)
     twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
-    known = speeds.first_speed(record, preset, steps)
-    lacking = "" if known else "*× first* is empty: the first step was not timed. "
-    return replace(rows_of(record, preset, steps, lesson, twins), note=lacking + _footnote(record, preset))
+    return replace(rows_of(record, preset, steps, lesson, twins), note=_footnote(record, preset))
 
 
-def rows_of(
-    record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = (), peers: bool = True
-) -> Table:
+def rows_of(record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = ()) -> Table:
     """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
     channels-last, and the libraries. Speed-ups count from the first of the steps, shown or not."""
     first, previous = speeds.first_speed(record, preset, steps), None
@@ -64,25 +60,12 @@ def rows_of(
     for name in twins:
         older = figures.older(record, other, name)
         found.append((f"`{name}` (NHWC)", older, speeds.timed(record, other, name, first)))
-    for name, row in sorted(record.rows(preset).items()) if peers else ():
+    for name, row in sorted(record.rows(preset).items()):
         if isinstance(row, PeerRow):
             said = f"*{speeds.spoken(name, row)}* ({row.layout})"
             found.append((said, False, speeds.timed(record, preset, name, first)))
     shown = [[aged(said, older), *(cells.get(title, "") for title in header[1:])] for said, older, cells in found]
     return Table(speeds.titled(header, steps[0].ladder) if steps else header, shown)
-
-
-@kind("experiments", TABLES)
-def experiments(record: Record, preset: str, name: str) -> Table:
-    """The step, then its variants."""
-    steps = [catalog.find(name)] + [e for e in catalog.experiments() if e.predecessor == name]
-    if not record.rows(preset):
-        raise UnmeasuredError(preset)
-    found = rows_of(record, preset, steps, peers=False)
-    found = found.only([title for title in found.header if title not in (speeds.PREVIOUS, "prepare ms")])
-    header = [title.replace(speeds.FIRST, f"× {name}") for title in found.header]
-    rounds = any(catalog.on_tensor_cores(step, problems.preset(preset)) for step in steps)
-    return replace(found, header=header, note=_footnote(record, preset, libraries=False, rounds=rounds))
 
 
 @kind("times", TABLES)
@@ -399,18 +382,18 @@ def _libraries(record: Record, presets: list[str]) -> list[str]:
     return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
 
 
-def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool = True) -> str:
-    """What ran, the floors (those of rounded operands if something ``rounds``), the libraries, and where."""
+def _footnote(record: Record, preset: str) -> str:
+    """What ran, the floors, the libraries, and where."""
     rows = record.rows(preset)
     said = f"`{preset}`: {ran(record.usual(preset), preset)}."
-    for i, (name, one) in enumerate(record.floors(preset)[: None if rounds else 1]):
+    for i, (name, one) in enumerate(record.floors(preset)):
         said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
         said += "." if i else f", set by {one.floor_kind}."
     bound = [record.derive(preset, row) for name, row in rows.items() if not records.rounds_operands(name)]
-    if libraries and max((derived.percent_of_floor for derived in bound if derived), default=0) > 100:
+    if max((derived.percent_of_floor for derived in bound if derived), default=0) > 100:
         said += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
-    said += f" Libraries: {'; '.join(versions)}." if versions and libraries else ""
+    said += f" Libraries: {'; '.join(versions)}." if versions else ""
     return f"{said} Median on one {machine(record, rows.values())}."
 
 

@@ -150,14 +150,11 @@ class Layer:
 
 
 def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
-    """The step and the library on the named presets, or on all timed ones of the ladder but later lessons'."""
-    late = lessontext.timed_from(catalog.LESSONS)
-    mine = {name for one in catalog.steps() if one.name == step for name in catalog.presets(one)}
-    # a layer that is left to a step of a later lesson is no gap in this one
-    lesson = {one.name: one.lesson for one in catalog.steps()}
-    left = {name for name, first in late.items() if lesson.get(first, "") > lesson.get(step, "")} - mine
-    usual = [name for name in problems.timed_presets(ladder) if name not in left]
-    return [_layer(record, name, step) for name in presets or usual]
+    """The step and the library on the named presets, or on those of the ladder that it is timed on."""
+    mine = catalog.presets(catalog.find(step))
+    return [
+        _layer(record, at, step) for at in presets or [one for one in problems.timed_presets(ladder) if one in mine]
+    ]
 
 
 def _layer(record: Record, preset: str, step: str) -> Layer:
@@ -185,7 +182,7 @@ def _layer(record: Record, preset: str, step: str) -> Layer:
 
 def peer(ladder: str, step: str) -> str:
     """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
-    rounds = any(one.name == step and one.precision == "tf32" for one in catalog.everything())
+    rounds = catalog.find(step).precision == "tf32"
     return PEERS[ladder].replace("FP32", "TF32") if rounds else PEERS[ladder]
 
 

@@ -170,7 +170,7 @@ figures.load_kinds()
 @pytest.mark.parametrize("kind", kinds.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
-        "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
+        "ladder": "gemm-2048", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
         "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
