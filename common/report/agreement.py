@@ -219,7 +219,7 @@ def simulator() -> Table:
         }
         kind |= {name: one["kind"] for name, one in card["programs"].items()}
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
-        notes.append(f"compute-sanitizer runs each of {', '.join(tools.TOOLS)}: on {where}.")
+        notes.append(f"compute-sanitizer, all seconds of {', '.join(tools.TOOLS)}: on {where}.")
     right = sum(kind[name] == "right" for name in found)
     rows = [
         [title, *(str(sum((kind[n] == "right", ok) == (good, passed) for n, (ok, _) in one.items()))

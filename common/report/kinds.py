@@ -44,8 +44,10 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
 
 def rows_of(record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = ()) -> Table:
     """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
-    channels-last, and the libraries. Speed-ups count from the first of the steps, shown or not."""
-    first, previous = speeds.first_speed(record, preset, steps), None
+    channels-last, and the libraries. Speed-ups count from the first of the steps that the preset is for, shown or
+    not; there are none where it was not timed."""
+    begin = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
+    first, previous = speeds.speed(record, preset, begin) if record.row(preset, begin) else None, None
     found: list[tuple[str, bool, dict[str, str]]] = []
     for step in steps:
         if step.name in record.rows(preset):

@@ -55,12 +55,6 @@ def speed(record: Record, preset: str, name: str) -> Speed:
     return Speed(record.problem(preset, row).flops, row.timing.median_ms)
 
 
-def first_speed(record: Record, preset: str, steps: list[Step]) -> Speed | None:
-    """Of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
-    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
-    return speed(record, preset, first.name) if first and record.row(preset, first.name) else None
-
-
 def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
     """What a row's time is to be read with: the size that ran, if not the usual one, and the clock if it was slow."""
     said = [f"{key}={value}" for key, value in ran.shape().items() if usual.shape().get(key) != value]
@@ -152,9 +146,8 @@ class Layer:
 def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
     """The step and the library on the named presets, or on those of the ladder that it is timed on."""
     mine = catalog.presets(catalog.find(step))
-    return [
-        _layer(record, at, step) for at in presets or [one for one in problems.timed_presets(ladder) if one in mine]
-    ]
+    usual = [preset for preset in problems.timed_presets(ladder) if preset in mine]
+    return [_layer(record, preset, step) for preset in presets or usual]
 
 
 def _layer(record: Record, preset: str, step: str) -> Layer:
