@@ -219,18 +219,20 @@ def simulator() -> Table:
         }
         kind |= {name: one["kind"] for name, one in card["programs"].items()}
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
-        notes.append(f"compute-sanitizer, all seconds of {', '.join(tools.TOOLS)}: on {where}.")
+        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
     right = sum(kind[name] == "right" for name in found)
-    rows = [
-        [title, *(str(sum((kind[n] == "right", ok) == (good, passed) for n, (ok, _) in one.items()))
-                  for one in told.values())]
-        for title, good, passed in (
-            (f"right programs, {right}: run to their end", True, True),
-            ("right programs: accused, or stopped by what is not known", True, False),
-            (f"wrong programs, {len(found) - right}: stopped or named", False, False),
-            ("wrong programs: run to their end without a word", False, True),
-        )
-    ]  # fmt: skip
+    counted = (
+        (f"right programs, {right}: run to their end", True, True),
+        ("right programs: accused, or stopped by what is not known", True, False),
+        (f"wrong programs, {len(found) - right}: stopped or named", False, False),
+        ("wrong programs: run to their end without a word", False, True),
+    )
+    rows = []
+    for title, good, passed in counted:
+        counts = []
+        for one in told.values():
+            counts.append(sum((kind[n] == "right", ok) == (good, passed) for n, (ok, _) in one.items()))
+        rows.append([title, *map(str, counts)])
     medians = (statistics.median(end["seconds"] for _, end in one.values()) for one in told.values())
     rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
     for tool, mine in told.items():
