@@ -112,18 +112,12 @@ def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
 
 
-def measure_epilogues(
-    convolutions: list[tuple[str, str, str]],
-) -> Iterator[tuple[Step, str, timetasks.EpiloguesResult]]:
-    """The times of a step, by name, on a preset with each epilogue of a module; else as :func:`measure_accuracy`."""
+def measure_epilogues(step: Step, preset: str, ways: str) -> timetasks.EpiloguesResult:
+    """The times of a step on a preset with each epilogue of the module ``ways``; raises as :func:`measure_device`."""
     device.require_gpu("timing epilogues")
-    for name, preset, ways in convolutions:
-        step = catalog.find(name)
-        if beyond(step):
-            continue
-        failed = f"{name} on {preset}: the epilogues could not be timed"
-        given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
-        yield step, preset, run.ask(failed, timetasks.epilogues, *given)
+    failed = f"{step.name} on {preset}: the epilogues could not be timed"
+    given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
+    return run.ask(failed, timetasks.epilogues, *given)
 
 
 def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
