@@ -3,10 +3,8 @@
 Sphinx is brought by ``book`` alone:
 
     book          the build with Sphinx, steps and terms as links
-    explorer      one trace, one page; and the book's such pages
-    costs         what a trace costs, in sentences
-    sources       what the book is built from, and what its charts are drawn from
-    story         a ladder from its first step to its last
+    explorer      a trace as a page, and what it costs, in sentences; the book's such pages
+    sources       what the book is built from
 """
 
 from pathlib import Path

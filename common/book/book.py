@@ -16,39 +16,32 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 from sphinx.util.images import get_image_size
 
-from common.book import STATIC, explorer, sources, story
-from common.catalog import catalog, store
-from common.records import records
+from common.book import STATIC, explorer, sources
+from common.catalog import catalog
 from common.report import traces
 
 # a head is what its column is sorted by
 _NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
-_RECORDS = "records.js"
 
 
 class BookError(RuntimeError):
-    """The book could not be built as it should: a warning of Sphinx's, which names page and line."""
+    """A warning of Sphinx's, which names page and line."""
 
 
 def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
-    """Build the book into ``to``, by way of ``work``; returns the number of its pages.
-
-    Raises BookError where Sphinx warns, ValueError for a link that leads nowhere.
-    """
+    """Build the book into ``to``, by way of ``work``; returns the number of its pages. Raises BookError where Sphinx
+    warns, ValueError for a link that leads nowhere."""
     source = work / "source"
     if source.exists():
         shutil.rmtree(source)
     traced = traces.fitting()
-    made = {sources.EXPLORE: explorer.index(traced), sources.STORY: story.page()}
-    sources.stage(source, root, made, explorer.above(traced))
-    generated = work / "static"
-    store.write(generated / _RECORDS, sources.records_script(records.all_records()))
+    sources.stage(source, root, {sources.EXPLORE: explorer.index(traced)}, explorer.above(traced))
     said, warned = io.StringIO(), io.StringIO()
     # the trees of all pages live until the end
     gc.set_threshold(100_000, 50, 50)
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced, generated), said,
+            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced), said,
             warned, freshenv=False, parallel=2,
         )  # fmt: skip
         app.build()
@@ -58,7 +51,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     return len(app.env.found_docs)
 
 
-def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, object]:
+def _settings(root: Path, traced: Iterable[str]) -> dict[str, object]:
     glossary = sources.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
@@ -68,8 +61,8 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "source_suffix": {".md": "markdown"},
         "html_theme": "furo",
         "html_title": "GPU kernels in Python",
-        "html_static_path": [str(STATIC), str(generated)],
-        "html_js_files": [_RECORDS, "elements.js", "book.js"],
+        "html_static_path": [str(STATIC)],
+        "html_js_files": ["elements.js", "book.js"],
         "html_css_files": ["book.css"],
         "html_show_sphinx": False,
         "html_show_copyright": False,

@@ -1,4 +1,5 @@
-"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request.
+"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; and what it
+costs, in sentences and bars: the traffic of a thousand multiply-adds, and what follows.
 
 A page is one file without links to others, so that a student can keep it or send it. In the book the pages share
 their style and script, and lead to each other.
@@ -6,23 +7,39 @@ their style and script, and lead to each other.
 
 from __future__ import annotations
 
+import ast
 import html
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from string import Template
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from common.book import STATIC, costs, sources
-from common.book.costs import Shown
-from common.catalog import catalog
+from common.book import STATIC, sources
+from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
+from common.report import traces
 from common.report.traces import Kernel, StepTrace
 
+# Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
+# "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
+FMA_PER_CLOCK = 128
+_CLOCKS = 1000 / FMA_PER_CLOCK  # of arithmetic, for a thousand multiply-adds
+UNITS = {
+    "shared": "wavefronts of shared memory",
+    "global": "sectors of global memory",
+    "constant": "reads of constant memory",
+}
+_FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
+_OF_THE_TEXT = (
+    "The counts are those of the Python as it is written, before the compiler merges loads or keeps in registers "
+    "what was read."
+)
 FOLDER = "explore"  # of the book's pages
 _STATIC = "../_static"
 # Where the book's theme keeps what its reader chose. Before the page is painted.
@@ -35,20 +52,181 @@ WORDS = (
 _WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(WORDS, key=len, reverse=True))})s?(?![\w-])", re.IGNORECASE)
 
 
-class _Step(Struct):
-    """What the script reads of one step; ``sources``: lines by file."""
+@dataclass(frozen=True)
+class Shown:
+    """A step's trace as it is shown: of the step's own file, or of another in its place at ``path``."""
 
-    name: str
-    sources: dict[str, list[str]]
+    step: Step
     trace: StepTrace
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.step.name if self.path == self.step.path else self.path.name
+
+    @property
+    def chief(self) -> Kernel:
+        """The main kernel."""
+        return self.trace.chief
+
+    @property
+    def launched(self) -> list[Kernel]:
+        """The kernels of each launch: without those that only ``prepare`` starts, once."""
+        once = _started(self.path, "prepare") - _started(self.path, "launch")
+        return [kernel for kernel in self.trace.kernels if kernel.name not in once]
+
+    @property
+    def fp32(self) -> bool:
+        """Does the main kernel multiply on the FP32 units?"""
+        return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
+
+    def moved(self, space: str, kernels: Iterable[Kernel] | None = None) -> float:
+        """Sectors or wavefronts that ``kernels``, by default those of a launch, move for a thousand multiply-adds.
+        Each block is taken as the traced one; 0 for a step without multiply-adds."""
+        fma = self.chief.fma * _blocks(self.chief)
+        moved = sum(kernel.moved(space) * _blocks(kernel) for kernel in kernels or self.launched)
+        return 1000 * moved / fma if fma else 0.0
+
+    def traffic(self, kernels: Iterable[Kernel] | None = None) -> str:
+        """What :meth:`moved` says of each memory, in words."""
+        return _traffic({space: self.moved(space, kernels) for space in UNITS})
+
+
+def _blocks(kernel: Kernel) -> float:
+    """How many times the traced blocks the grid has."""
+    return math.prod(kernel.grid) / kernel.blocks
+
+
+@lru_cache(maxsize=256)
+def _started(path: Path, function: str) -> frozenset[str]:
+    """The names of the kernels that a function of a step's file starts: all that it subscripts."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    parts = [part for node in body if isinstance(node, ast.FunctionDef) and node.name == function
+             for part in ast.walk(node) if isinstance(part, ast.Subscript)]  # fmt: skip
+    return frozenset(part.value.id for part in parts if isinstance(part.value, ast.Name))
+
+
+# --- what it costs, in words ---
+
+
+def sentences(steps: Sequence[Shown]) -> list[str]:
+    """What a step costs for a thousand multiply-adds; of two, where they differ most."""
+    if any(not one.chief.fma for one in steps):
+        moved = [{space: one.chief.moved(space) for space in UNITS} for one in steps]
+        return [f"One block of {one.name}: {_traffic(each)}." for one, each in zip(steps, moved, strict=True)]
+    if len(steps) == 2:
+        return [*_compared(*steps), *_clocks(steps)]
+    (one,) = steps
+    text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
+    loads = [f"{number(each)} from {space} memory" for space, each in one.chief.loads.items() if each >= _FEW]
+    if loads:
+        of = f" of {one.chief.name}" if len(one.launched) > 1 else ""
+        text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
+    return [text, *_clocks(steps)]
+
+
+def notes(steps: Sequence[Shown]) -> list[str]:
+    """What is to be known of the counts: of several kernels what each costs, and what the compiler merges."""
+    if any(not one.chief.fma for one in steps):
+        return [_OF_THE_TEXT]
+    said, merged = [], [_OF_THE_TEXT]
+    for one in steps:
+        if len(one.launched) > 1:
+            said.append(
+                f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block "
+                "taken as the traced one. For a thousand multiply-adds: "
+                f"{'; '.join(f'{kernel.name} {one.traffic([kernel])}' for kernel in one.launched)}."
+            )
+        remarks = lessontext.remarks(catalog.LESSONS, one.step.name) if one.path == one.step.path else {}
+        found = {kernel.name: remarks[kernel.name] for kernel in one.launched if kernel.name in remarks}
+        merged += [f"{name}: {remark.text.replace('`', '')}" for name, remark in found.items() if remark.merged]
+    return [*said, " ".join(merged)]
+
+
+def number(value: float) -> str:
+    """Three digits, as people read them.
+
+    >>> [number(value) for value in (1234.5, 64.51, 0.0039, 2.0)]
+    ['1,234', '64.5', '0.0039', '2']
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _traffic(moved: Mapping[str, float]) -> str:
+    parts = [f"{number(count)} {UNITS[space]}" for space, count in moved.items() if count]
+    return " and ".join(parts) or "nothing from memory"
+
+
+def _compared(before: Shown, after: Shown) -> list[str]:
+    """The traffic of the memory that differs most, and the loads that make it; nothing if there is none."""
+    said = []
+    for space in UNITS:
+        was, now = before.moved(space), after.moved(space)
+        if not was and not now:
+            continue
+        times = max(was, now) / (min(was, now) or max(was, now))
+        text = f"{UNITS[space].capitalize()} for a thousand multiply-adds: "
+        text += f"{before.name} {number(was)}, {after.name} {number(now)}"
+        if times >= 1.05:
+            text += f", {number(times)} times {'fewer' if was > now else 'as many'}"
+        loads = [one.chief.loads.get(space, 0.0) for one in (before, after)]
+        if max(loads) >= _FEW and min(loads) < 0.95 * max(loads):
+            text += f"; for one multiply-add, {number(loads[0])} and {number(loads[1])} load instructions"
+        said.append((times, f"{text}."))
+    return [max(said)[1]] if said else []
+
+
+def _clocks(steps: Sequence[Shown]) -> list[str]:
+    """Is it shared memory that the multiplication waits for? Only of FP32 units, and of right kernels."""
+    found = [(one.name, one.moved("shared")) for one in steps if not any(k.faults for k in one.trace.kernels)]
+    if not all(one.fp32 for one in steps) or not any(waves for _, waves in found):
+        return []
+    said = [
+        f"In one clock a multiprocessor does {FMA_PER_CLOCK} FP32 multiply-adds, but one wavefront: a thousand "
+        f"multiply-adds are {number(_CLOCKS)} clocks of arithmetic."
+    ]
+    for name, waves in found:
+        follows = "it waits for shared memory" if waves > 1.5 * _CLOCKS else "about as many"
+        follows = "fewer than its arithmetic" if waves <= _CLOCKS else follows
+        if waves:
+            said.append(f"{name} needs {number(waves)} clocks of shared memory for them: {follows}.")
+    return [" ".join(said)]
+
+
+def _bars(steps: Sequence[Shown]) -> str:
+    """What is drawn above two steps: by title a bar for each, on a common scale."""
+    found = []
+    fma = all(one.chief.fma for one in steps)
+    for space in UNITS if fma else ():
+        values = [(one.name, one.moved(space)) for one in steps]
+        if space == "shared" and all(one.fp32 for one in steps):
+            values.append(("clocks to multiply", _CLOCKS))
+        found.append((f"{UNITS[space]} for 1,000 multiply-adds", values, 0.0))
+    for space in UNITS if fma else ():
+        loads = [(one.name, one.chief.loads.get(space, 0.0)) for one in steps]
+        found.append((f"loads from {space} memory for a multiply-add", loads, _FEW))
+    parts = []
+    for title, values, least in found:
+        if max(value for _, value in values[: len(steps)]) <= least:
+            continue
+        most = max(value for _, value in values)
+        rows = "".join(
+            f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
+            f'<i style="width:{max(0.3, 100 * value / most) if value else 0:.1f}%"></i>'
+            f"<b>{number(value)}</b></div>"
+            for i, (name, value) in enumerate(values)
+        )
+        parts.append(f"<div><h2>{title[0].upper()}{html.escape(title[1:])}</h2>{rows}</div>")
+    return f'<div class="bars">{"".join(parts)}</div>'
+
+
+# --- the page ---
 
 
 def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: str | None = None) -> str:
-    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it.
-
-    With ``static``, the address of the folder of style and script, the page is not whole without them, nor without
-    each step's :func:`data`, which lies beside it as ``STEP.js``.
-    """
+    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it. With
+    ``static``, the address of the folder of style and script, the page is not whole without them, nor without each
+    step's :func:`data`, which lies beside it as ``STEP.js``."""
     title = html.escape(" and ".join(one.name for one in steps))
     files = ("explore.css", "elements.js", "explore.js")
     style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)
@@ -74,54 +252,35 @@ def data(one: Shown) -> str:
     return f"(window.WORKBOOK_TRACES ||= []).push(...{_json([one])});\n"
 
 
-def lines(kernel: Kernel) -> list[str]:
-    """The source that a kernel's line numbers are of."""
-    return (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
-
-
 def _json(steps: Sequence[Shown]) -> str:
-    return msgspec.json.encode([_data(one) for one in steps]).decode().replace("</", "<\\/")
-
-
-def _data(one: Shown) -> _Step:
-    sources, kernels = {}, []
-    for kernel in one.trace.kernels:
-        name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
-        sources[name] = lines(kernel)
-        kernels.append(replace(kernel, file=name))
-    return _Step(one.name, sources, replace(one.trace, kernels=kernels, source=""))
+    """What the script reads of steps: name, lines by file, trace."""
+    told = []
+    for one in steps:
+        lines, kernels = {}, []
+        for kernel in one.trace.kernels:
+            name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
+            lines[name] = (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
+            kernels.append(replace(kernel, file=name))
+        told.append({"name": one.name, "sources": lines, "trace": replace(one.trace, kernels=kernels, source="")})
+    return msgspec.json.encode(told).decode().replace("</", "<\\/")
 
 
 def _above(steps: Sequence[Shown], static: str | None) -> str:
     """Faults, sentences and, of two steps, bars."""
-    faults = []
+    text = ""
     for one in steps:
         said = [fault.text for kernel in one.trace.kernels for fault in kernel.faults]
         if said:
-            faults += [f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.", *said]
+            said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
+        text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
     known: set[str] = set()
-    text = "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in faults)
-    text += "".join(f"<p>{_with_words(sentence, static, known)}</p>" for sentence in costs.sentences(steps))
+    text += "".join(f"<p>{_with_words(sentence, static, known)}</p>" for sentence in sentences(steps))
     return f'<div class="said">{text}</div>{_bars(steps) if len(steps) == 2 else ""}'
-
-
-def _bars(steps: Sequence[Shown]) -> str:
-    parts = []
-    for title, values in costs.bars(steps):
-        most = max(value for _, value in values)
-        rows = "".join(
-            f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
-            f'<i style="width:{max(0.3, 100 * value / most) if value else 0:.1f}%"></i>'
-            f"<b>{costs.number(value)}</b></div>"
-            for i, (name, value) in enumerate(values)
-        )
-        parts.append(f"<div><h2>{title[0].upper()}{html.escape(title[1:])}</h2>{rows}</div>")
-    return f'<div class="bars">{"".join(parts)}</div>'
 
 
 def _below(steps: Sequence[Shown], static: str | None) -> str:
     """Notes, and what the words mean."""
-    said = "".join(f"<p>{_with_words(text, static, set())}</p>" for text in costs.notes(steps))
+    said = "".join(f"<p>{_with_words(text, static, set())}</p>" for text in notes(steps))
     words = "".join(
         f'<dt data-word="{word}">{_linked(word, word, static) if static else word}</dt>'
         f"<dd>{html.escape(_glossary()[word][1])}</dd>"
@@ -173,35 +332,28 @@ def before(step: Step, traced: dict[str, StepTrace]) -> str:
 
 def write(to: Path, traced: dict[str, StepTrace]) -> None:
     """Write all pages into the built book; pages of steps that are gone go."""
-    folder = to / FOLDER
-    folder.mkdir(exist_ok=True)
-    files = dict(_files(traced))
-    for path in folder.iterdir():
-        if path.name not in (*files, address("index")):
-            path.unlink()
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     steps = {step.name: step for step in catalog.steps()}
     beside_each = {name: before(steps[name], traced) for name in traced}
+    index, files = (address("index"), "all steps"), dict[str, str]()
     for name, trace in traced.items():
         step, other = steps[name], beside_each[name]
-        top = [(f"../{_code(step)}", f"{name} in the book"), ("index.html", "all steps")]
+        code = step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
         beside = [(address(name, other), f"beside {other}")] if other else []
         beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
         shown = Shown(step, trace, step.path)
-        yield f"{name}.js", data(shown)
-        yield address(name), page([shown], [*top, *beside], _STATIC)
+        files[f"{name}.js"] = data(shown)
+        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside], _STATIC)
         if other:
-            alone = [(address(one), one) for one in (other, name)]
             pair = [Shown(steps[other], traced[other], steps[other].path), shown]
-            yield address(name, other), page(pair, [*alone, top[1]], _STATIC)
-
-
-def _code(step: Step) -> str:
-    return step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
+            links = [(address(other), other), (address(name), name), index]
+            files[address(name, other)] = page(pair, links, _STATIC)
+    folder = to / FOLDER
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path.name not in (*files, index[0]):
+            path.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
@@ -226,16 +378,12 @@ def index(traced: dict[str, StepTrace]) -> str:
         "From its page, a step can be looked at beside the one that it grew from. "
         "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n",
     ]
-    every = catalog.steps()
-    for ladder in dict.fromkeys(step.ladder for step in every):
-        steps = [step for step in every if step.ladder == ladder and step.name in traced]
+    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
+        steps = [step for step in catalog.steps() if step.ladder == ladder and step.name in traced]
         if steps:
             parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
-            parts += [_row(step, traced) for step in steps]
+        for step in steps:
+            other, title = before(step, traced), step.title.replace("|", "&#124;")
+            beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
+            parts.append(f'| <a href="{address(step.name)}">{step.name}</a> | {title} | {beside} |\n')
     return "".join(parts)
-
-
-def _row(step: Step, traced: dict[str, StepTrace]) -> str:
-    other = before(step, traced)
-    beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
-    return f'| <a href="{address(step.name)}">{step.name}</a> | {step.title.replace("|", "&#124;")} | {beside} |\n'

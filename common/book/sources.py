@@ -1,7 +1,7 @@
-"""What the book is built from: the checkout's pages, a page for each file of code they link to, and all cards' times.
+"""What the book is built from: the checkout's pages, and a page for each file of code they link to.
 
-Everything is copied into a folder of its own, so that the build writes nothing into the checkout. Links are turned
-so that they lead to pages: ``README.md`` is a folder's index, and a file of code is its page.
+Everything is copied into a folder of its own. Links are turned so that they lead to pages: ``README.md`` is a
+folder's index, and a file of code is its page.
 """
 
 from __future__ import annotations
@@ -10,39 +10,27 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from common.book import story
-from common.catalog import catalog, problems
-from common.records import current, records
-from common.records.entries import StepRow
-from common.records.records import Record
+from common.catalog import catalog
+from common.records import records
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
-STORY = Path("story.md")
 OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-_CHART = '<div class="ladder-chart"'
 _ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
-_TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
     r"|(?<!\\)(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)",
     re.MULTILINE | re.DOTALL,
 )
-
-
-def _own(root: Path, pattern: str) -> Iterator[Path]:
-    """What the user's own records have by that name, if they lie below ``root``."""
-    return records.OWN.glob(pattern) if records.OWN.is_relative_to(root) else iter(())
 
 
 @lru_cache
@@ -57,24 +45,20 @@ def stage(
     made: Mapping[Path, str] | None = None,
     above: Mapping[Path, str] | None = None,
 ) -> None:
-    """Write all sources of the book under ``to``.
-
-    ``made``: pages that are no file of the checkout, by their place; ``above``: what stands above a step's code.
-    Raises ValueError for a link that leads nowhere; it names page and line.
-    """
-    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(_own(root, "*.md")))
+    """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout, by their place;
+    ``above``: what stands above a step's code. Raises ValueError for a link that leads nowhere; it names page and
+    line."""
+    own = records.OWN if records.OWN.is_relative_to(root) else None  # the user's own records
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(own.glob("*.md") if own else ()))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
     texts |= made or {}
-    if STORY in texts:
-        lesson = Path("lessons") / story.final().lesson
-        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, STORY)}).\n"
     contents = _contents(sorted(texts))
     for place, text in texts.items():
         _write(to / place, text + contents.get(place, ""))
     for path in sorted(wanted):
         _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *((own / "charts",) if own else ())):
         for path in folder.rglob("*"):
             if path.suffix in PICTURES:
                 target = to / path.relative_to(root)
@@ -83,27 +67,22 @@ def stage(
 
 
 def _place(page: Path) -> Path:
-    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are, and the
-    user's own records lie in a folder that is not hidden."""
+    """Where a page of the checkout goes; the user's own records to a folder that is not hidden."""
     if page.parts[0] == ".workbook":
         page = OWN / page.name
     return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
 
 
 def _code_place(path: Path) -> Path:
-    """The page of a file of code: steps keep their name, others their suffix too."""
     return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
 
 
 def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
     """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
     here = _place(page.relative_to(root)).parent
-    text = _PART.sub(
+    return _PART.sub(
         lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), _markdown(page, root)
     )
-    if _CHART not in text:  # times without a picture of their own are drawn below their table
-        text = _TIMES.sub(lambda table: f"{table[0]}{_chart_of(records.REFERENCE_GPU, table[1])}", text)
-    return text
 
 
 def _markdown(page: Path, root: Path) -> str:
@@ -135,7 +114,7 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
         raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
     path = path.relative_to(root)
     if image or path.suffix in PICTURES:
-        return f"{image}[{words}]({_up(here, path)})" + _chart(match, path)
+        return f"{image}[{words}]({_up(here, path)})"
     if path.suffix in CODE:
         wanted.add(path)
         path = _code_place(path)
@@ -148,18 +127,6 @@ def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[
     return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
 
 
-def _chart(match: re.Match[str], picture: Path) -> str:
-    """After the picture of a ladder's times, the place where a browser draws them to be asked."""
-    own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
-    if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
-        return ""
-    return _chart_of(slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
-
-
-def _chart_of(card: str, preset: str) -> str:
-    return f'\n\n{_CHART} data-card="{card}" data-preset="{preset}"></div>'
-
-
 def _up(here: Path, path: Path) -> str:
     return Path(os.path.relpath(path, here)).as_posix()
 
@@ -170,10 +137,10 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
     others += [place for place in places if place == EXPLORE]
     tables = {
-        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == STORY])
+        Path("index.md"): _tree("Lessons", lessons)
         + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
         + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
-        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", STORY.name)])
+        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name != "index.md"])
     }
     for index in lessons:
         inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
@@ -192,84 +159,24 @@ def _tree(caption: str, places: list[Path], here: Path = Path()) -> str:
 
 
 def _code_page(path: Path, root: Path, above: str) -> str:
-    """A page that shows a file: what it is, and its text in colours."""
-    title = path.stem if path.suffix == ".py" else path.name
-    text = (root / path).read_text(encoding="utf-8")
-    language = _LANGUAGES.get(path.suffix, "text")
+    """A page that shows a file: what it is, the step that it grew from, and its text in colours."""
     step = steps().get(root / path)
+    said = f"`{path.as_posix()}`"
+    if step:
+        lesson = _up(path.parent, Path("lessons") / step.lesson / "index.md")
+        said += f", a step of [lesson {step.lesson[:2]}]({lesson})"
+        if before := step.builds_on or step.predecessor:
+            said += f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
+        said += "."
     orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
-    return "".join([orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{_fenced(text, language)}\n"])
-
-
-def _about(path: Path, root: Path) -> Iterator[str]:
-    """What stands above the code: its file, its lesson, the step that it grew from."""
-    yield f"`{path.as_posix()}`"
-    step = steps().get(root / path)
-    if step is None:
-        yield "\n"
-        return
-    here = path.parent
-    lesson = Path("lessons") / step.lesson / "index.md"
-    yield f", a step of [lesson {step.lesson[:2]}]({_up(here, lesson)})"
-    before = step.builds_on or step.predecessor
-    if before:
-        yield f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
-    yield ".\n"
+    title = path.stem if path.suffix == ".py" else path.name
+    code = _fenced((root / path).read_text(encoding="utf-8"), _LANGUAGES.get(path.suffix, "text"))
+    return f"{orphan}# {title}\n\n{said}\n{above}\n{code}\n"
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-# --- what the book's scripts read ---
-
-
-def records_script(found: Iterable[Record]) -> str:
-    """The script: ``window.WORKBOOK_RECORDS``, cards with presets with rows in the ladder's order, times in ms."""
-    cards = [_card(record) for record in found]
-    return f"window.WORKBOOK_RECORDS = {json.dumps(cards, separators=(',', ':'))};\n"
-
-
-def _card(record: Record) -> dict[str, Any]:
-    presets = {}
-    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-        for preset in problems.timed_presets(ladder):
-            rows = _rows(record, preset, ladder)
-            if rows:
-                floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
-                presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
-    own = record.folder == records.OWN
-    return {"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets}
-
-
-def slug(card: str, own: bool) -> str:
-    """What the book calls the record of a card: a user's own may be of one that a shipped record is of, too."""
-    return f"own-{card}" if own else card
-
-
-def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
-    """Steps in the ladder's order, then the libraries."""
-    found = record.rows(preset)
-    names = [step.name for step in catalog.steps() if step.ladder == ladder and step.name in found]
-    names += [name for name, row in found.items() if not isinstance(row, StepRow)]
-    rows = []
-    for name in names:
-        row, derived = found[name], record.derive(preset, found[name])
-        timing = row.timing
-        one = {"name": name, "ms": timing.median_ms, "from": timing.p20_ms, "to": timing.p80_ms}
-        one["step"] = isinstance(row, StepRow)
-        one["date"] = record.run_of(row).date[:10]
-        if derived:
-            one["gflops"] = round(derived.gflops)
-            if not records.rounds_operands(name):
-                one["share"] = round(derived.percent_of_floor, 1)
-        if isinstance(row, StepRow) and row.beside:
-            one["beside"] = [row.beside.peer, round(row.beside.ratio, 3)]
-        if isinstance(row, StepRow) and current.older(row, name):
-            one["older"] = True
-        rows.append(one)
-    return rows
 
 
 def glossary(text: str) -> dict[str, tuple[str, str]]:

@@ -137,10 +137,10 @@ def _trace(options: argparse.Namespace) -> int:
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if options.html is not None:
-        from common.book import costs, explorer
+        from common.book import explorer
 
         taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
-        shown = [costs.Shown(step, one, options.file or step.path) for step, one in taken]
+        shown = [explorer.Shown(step, one, options.file or step.path) for step, one in taken]
         store.write(options.html, explorer.page(shown))
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = traces.comparison(named) if len(named) == 2 else None

@@ -72,10 +72,10 @@ def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
     record, key = opened
     say = console.say()
     for step, preset, ways in items:
-        for _, _, result in measuring.measure_epilogues([(step.name, preset, ways)]):
-            records.record_epilogues(record, key, step, preset, ways, result)
-            found = pages.table("epilogues", record, step.name, preset)
-            say.print(replace(found, title=f"{step.name} on {preset}"))
+        result = measuring.measure_epilogues(step, preset, ways)
+        records.record_epilogues(record, key, step, preset, ways, result)
+        found = pages.table("epilogues", record, step.name, preset)
+        say.print(replace(found, title=f"{step.name} on {preset}"))
     console.say_libraries()
     return RIGHT
 

@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _write_page(options: argparse.Namespace, path: Path, found: ScriptResult) -> None:
-    from common.book import costs, explorer
+    from common.book import explorer
 
     kernels = [kernel for kernel in found.kernels if Path(kernel.file).is_file()]
     if not kernels:
@@ -86,7 +86,7 @@ def _write_page(options: argparse.Namespace, path: Path, found: ScriptResult) ->
         return
     nobody = Step(path.stem, "", "gemm", None, Path(), path.name, experiment=True)
     trace = traces.of(Traced("", {}, kernels), path.name)
-    store.write(options.html, explorer.page([costs.Shown(nobody, trace, path.resolve())]))
+    store.write(options.html, explorer.page([explorer.Shown(nobody, trace, path.resolve())]))
     console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
 
 

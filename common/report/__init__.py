@@ -7,10 +7,9 @@ charts and pictures lie in its folder ``figures``: ``kinds.py``, ``charts.py`` a
 Module by module:
 
     figures       single numbers, each as it is shown
-    speeds        cells of a preset's rows; one step on each layer, beside the library
+    speeds        cells of a preset's rows; one step on each layer; each step beside the one it grew from
     table         a table, as Markdown and on a terminal
     kinds         the tables that pages name
-    worth         what each step gained over the one it grew from
     pages         tables and figures inside Markdown pages
     tables        tables that commands print, of what kernels became too
     canvas        the look of every picture, and its files

@@ -1,16 +1,16 @@
 """Does the tracer count what the hardware counts? Each step at the tracer's shapes, all blocks, counter by counter.
 
 The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tracer's part runs anywhere.
-Beside it, what Numba's simulator shows of wrong programs.
+Beside it, what other tools show of wrong programs.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
@@ -40,7 +40,6 @@ COLUMNS = {
     "ffma_threads": "multiply-adds",
 }
 
-
 _CONSTANTS = (
     "The hardware's counter of products on tensor cores has `HFMA2.MMA`, too, by which the compiler sets constants: "
     "1,024 were added for each."
@@ -57,10 +56,8 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
 
 
 def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
-    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed.
-
-    All in one process under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read.
-    """
+    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed. All in one process
+    under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     found = []
@@ -117,17 +114,14 @@ def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, 
 def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
     """The hardware's count over the tracer's; None where neither counts anything."""
     measured, expected = getattr(counts, key), getattr(counted, key)
-    if not measured and not expected:
-        return None
-    return float(measured / expected) if expected else float("inf")
+    if not expected:
+        return math.inf if measured else None
+    return float(measured / expected)
 
 
 def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (), ratios_alone: bool = False) -> Table:
-    """A line for each kernel and shape: hardware counts with their ratio to the trace, or for a terminal, which is
-    narrow, the ratio alone.
-
-    ``steps``: those that were counted (default: all as they are).
-    """
+    """A line for each kernel and shape of these steps, by default all: hardware counts with their ratio to the trace,
+    or for a terminal, which is narrow, the ratio alone."""
     body: list[list[str]] = []
     notes: list[str] = []
     for step in steps or catalog.everything():
@@ -139,17 +133,23 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = (),
                 remark = _remark(kernel, remarks.get(kernel.kernel), edited, catalog.on_tensor_cores(step, shape))
                 if remark and remark not in notes:
                     notes.append(remark)
-                cells = [_cell(kernel, key, ratios_alone) for key in COLUMNS]
+                cells = []
+                for key in COLUMNS:
+                    value = ratio(kernel.hardware, key, kernel.trace)
+                    text = "" if value is None else f"{value:.2f}"
+                    if text and not ratios_alone:
+                        text = f"{getattr(kernel.hardware, key):,.0f} ({text})"
+                    cells.append(text)
                 note = f"({notes.index(remark) + 1})" if remark else ""
-                both = [f"`{kernel.kernel}`", _short(shape)]
-                names = [f"{kernel.kernel}\n{both[1]}"] if ratios_alone else both
+                at = _short(shape)
+                names = [f"{kernel.kernel}\n{at}"] if ratios_alone else [f"`{kernel.kernel}`", at]
                 body.append([*names, *cells, note])
-    header = ["kernel", *([] if ratios_alone else ["shape"]), *COLUMNS.values(), "note"]
-    title = "counted by the hardware, over the trace's count" if ratios_alone else ""
-    if ratios_alone:
-        short = {"requests": "req.", "wavefronts": "waves", "multiply-adds": "FMAs"}
-        header = [" ".join(short.get(word, word) for word in name.split(" ")) for name in header]
-    return Table(header, body, "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1)), title)
+    note = "\n\n".join(f"({i}) {note}" for i, note in enumerate(notes, 1))
+    if not ratios_alone:
+        return Table(["kernel", "shape", *COLUMNS.values(), "note"], body, note)
+    short = {"requests": "req.", "wavefronts": "waves", "multiply-adds": "FMAs"}
+    header = [" ".join(short.get(word, word) for word in name.split(" ")) for name in COLUMNS.values()]
+    return Table(["kernel", *header, "note"], body, note, "counted by the hardware, over the trace's count")
 
 
 def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool) -> str:
@@ -174,13 +174,6 @@ def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool) 
     return " ".join(texts)
 
 
-def _cell(kernel: Counted, key: str, ratio_alone: bool) -> str:
-    value = ratio(kernel.hardware, key, kernel.trace)
-    if value is None:
-        return ""
-    return f"{value:.2f}" if ratio_alone else f"{getattr(kernel.hardware, key):,.0f} ({value:.2f})"
-
-
 def _short(problem: Problem) -> str:
     shape = problem.shape()
     if problem.form == "gemm":
@@ -196,10 +189,8 @@ def agreed(record: Record) -> Table:
         raise kinds.UnmeasuredError("the tracer's agreement")
     made = table(found)
     where = kinds.machine(record, [entry for shapes in found.values() for entry in shapes.values()])
-    said = (
-        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
-    )
-    return replace(made, note="\n\n".join(filter(None, [made.note, f"{said} one {where}."])))
+    said = "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute"
+    return replace(made, note=f"{made.note}\n\n{said} on one {where}.".lstrip())
 
 
 @figures.kind("simulator", kinds.TABLES)
@@ -209,63 +200,43 @@ def simulator() -> Table:
     path = records.RESULTS / "programs" / "simulator.json"
     if not path.exists():
         raise kinds.UnmeasuredError(path.name)
-    found = json.loads(path.read_text(encoding="utf-8")).values()
-    right = [one for one in found if one["kind"] == "right"]
-    wrong = [one for one in found if one["kind"] != "right"]
-    silent = [one for one in wrong if one["simulator"]["ended"] == "silent"]
-
-    def ended(these: list[dict[str, Any]], how: str) -> str:
-        return str(sum(one["simulator"]["ended"] == how for one in these))
-
-    def faulty(these: list[dict[str, Any]]) -> str:
-        return str(sum(bool(one["tracer"]["faults"]) for one in these))
-
-    def seconds(by: str) -> str:
-        return f"{statistics.median(one[by]['seconds'] for one in found):.1f}"
-
-    rows = [
-        [f"right programs, {len(right)}: run to their end", ended(right, "silent"), str(len(right))],
-        ["right programs: accused, or stopped by what is not known", ended(right, "error"), faulty(right)],
-        [f"wrong programs, {len(wrong)}: stopped or named", ended(wrong, "error"), faulty(wrong)],
-        [
-            "wrong programs: run to their end without a word",
-            ended(wrong, "silent"),
-            str(len(wrong) - int(faulty(wrong))),
-        ],
-        ["seconds a program, the median", seconds("simulator"), seconds("tracer")],
-    ]
-    header, notes = ["", "Numba's simulator", "the tracer"], [f"The simulator is silent about {_kinds(silent)}."]
-    for card in sorted(path.parent.glob("sanitizer-*.json")):
-        record = json.loads(card.read_text(encoding="utf-8"))
-        header.append(f"compute-sanitizer on {record['gpu']}")
-        cells, note = _sanitized(record)
-        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
-        notes.append(note)
-    return Table(header, rows, "\n\n".join(notes))
-
-
-def _kinds(programs: Iterable[dict[str, Any]]) -> str:
-    return ", ".join(f"`{kind}`" for kind in sorted({one["kind"] for one in programs}))
-
-
-def _sanitized(record: dict[str, Any]) -> tuple[list[str], str]:
-    """A card's cells of the simulator's table, and what is said below it."""
-    found = record["programs"]
-    ends = {name: one["sanitizer"]["ended"] for name, one in found.items()}
-    right = [name for name in found if found[name]["kind"] == "right"]
-    wrong = [name for name in found if name not in right]
-    accused = [name for name in right if ends[name] != "silent"]
-    missed = [name for name in wrong if ends[name] in ("silent", "endless")]
-    counts = [len(right) - len(accused), len(accused), len(wrong) - len(missed), len(missed)]
-    seconds = statistics.median(one["sanitizer"]["seconds"] for one in found.values())
-    named = sum(ends[name] == "named" for name in wrong)
-    said = [
-        f"compute-sanitizer runs a program under each of {', '.join(tools.TOOLS)}: the seconds are of all four.",
-        f"They name {named} wrong programs; Numba, the driver or a check of its own stops the others that are found.",
-        f"It is silent about {_kinds(found[name] for name in missed)}.",
-    ]
-    said += (
-        [f"Of right programs it does not let pass: {', '.join(f'`{name}`' for name in accused)}."] if accused else []
+    found = json.loads(path.read_text(encoding="utf-8"))
+    kind = {name: one["kind"] for name, one in found.items()}
+    # by tool, of each program: does it let it pass, and the seconds
+    told = {
+        "Numba's simulator": {
+            n: (one["simulator"]["ended"] == "silent", one["simulator"]) for n, one in found.items()
+        },
+        "the tracer": {n: (not one["tracer"]["faults"], one["tracer"]) for n, one in found.items()},
+    }
+    notes = []
+    for file in sorted(path.parent.glob("sanitizer-*.json")):
+        card = json.loads(file.read_text(encoding="utf-8"))
+        silent = {True: ("silent",), False: ("silent", "endless")}  # what it does not end, it has not named
+        told[f"compute-sanitizer on {card['gpu']}"] = {
+            n: (one["sanitizer"]["ended"] in silent[one["kind"] == "right"], one["sanitizer"])
+            for n, one in card["programs"].items()
+        }
+        kind |= {name: one["kind"] for name, one in card["programs"].items()}
+        where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
+        notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
+    right = sum(kind[name] == "right" for name in found)
+    counted = (
+        (f"right programs, {right}: run to their end", True, True),
+        ("right programs: accused, or stopped by what is not known", True, False),
+        (f"wrong programs, {len(found) - right}: stopped or named", False, False),
+        ("wrong programs: run to their end without a word", False, True),
     )
-    said.append(f"On one {record['gpu']} (driver {record['driver']}, CUDA {record['cuda']}) on {record['date']}.")
-    return [*map(str, counts), f"{seconds:.1f}"], " ".join(said)
+    rows = []
+    for title, good, passed in counted:
+        counts = []
+        for one in told.values():
+            counts.append(sum((kind[n] == "right", ok) == (good, passed) for n, (ok, _) in one.items()))
+        rows.append([title, *map(str, counts)])
+    medians = (statistics.median(end["seconds"] for _, end in one.values()) for one in told.values())
+    rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
+    for tool, mine in told.items():
+        missed = sorted({kind[n] for n, (ok, _) in mine.items() if ok and kind[n] != "right"})
+        if missed:
+            notes.append(f"{tool} is silent about {', '.join(f'`{one}`' for one in missed)}.")
+    return Table(["", *told], rows, "\n\n".join(notes))

@@ -66,16 +66,19 @@ def save_all(folder: Path, *pictures: Callable[[], Figure], **named: Figure) -> 
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
-
-    Raises StoreError.
-    """
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path. Raises
+    StoreError."""
     from matplotlib import pyplot as plt
+    from PIL import Image
 
     png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
-    store.write(png, _paletted(picture.getvalue()) if svg else picture.getvalue())
+    if svg:  # lines and letters have few colours: a palette of 256 takes a third of the bytes
+        image = Image.open(picture).convert("RGB")
+        picture = io.BytesIO()
+        image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(picture, "PNG")
+    store.write(png, picture.getvalue())
     if svg:
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
@@ -85,19 +88,9 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
             text = text.replace(name, f"clip{number}")
         # processors round differently: the sixth decimal is not the figure's
         text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
-        lines = text.splitlines()  # Matplotlib leaves blanks at line ends
-        store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
+        store.write(vector, "".join(f"{line.rstrip()}\n" for line in text.splitlines()))  # blanks at line ends
     plt.close(figure)
     return png
-
-
-def _paletted(png: bytes) -> bytes:
-    """The picture with a palette of 256 colours: lines and letters have few, and a third of the bytes does."""
-    from PIL import Image
-
-    found, image = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(found, "PNG")
-    return found.getvalue()
 
 
 def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:

@@ -17,25 +17,8 @@ from common.machine_code.summaries import HotLoop
 from common.records import current, records
 from common.records.entries import MachineCode, PeerRow, Row, StepRow
 from common.records.records import Record
-from common.report import figures, speeds
-from common.report import worth as worths
-from common.report.canvas import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    PAPER,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    gridded,
-    headings,
-    new_figure,
-    plain_log_ticks,
-    save,
-)
+from common.report import canvas, figures, speeds
+from common.report.canvas import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SKY, VERMILION, YELLOW
 from common.report.table import OLDER, SIGNS, explained, signs
 from common.run.messages import Tile
 from common.timing import ceilings as measured
@@ -66,23 +49,23 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
     written = []
     timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
     for preset in timed:
-        written.append(save(speedups(record, preset), folder / preset))
+        written.append(canvas.save(speedups(record, preset), folder / preset))
         for name in record.data.sweeps.get(preset, {}):
-            written.append(save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
+            written.append(canvas.save(sweep(record, preset, name), folder / f"sweep-{preset}-{name}"))
     if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
-        written.append(save(roofline(record, ladder), folder / f"roofline-{ladder}"))
+        written.append(canvas.save(roofline(record, ladder), folder / f"roofline-{ladder}"))
     return written
 
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [save(worth(record), folder / "worth")] if any(one.gain for one in worths.everything(record)) else []
+    return [canvas.save(worth(record), folder / "worth")] if any(one.gain for one in speeds.worths(record)) else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
     """Draw the useful fraction of the steps of USEFUL from the machine-code record; returns the PNG files."""
     return [
-        save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
+        canvas.save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
         for ladder in USEFUL
         if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
     ]
@@ -93,19 +76,18 @@ def speedups(record: Record, preset: str) -> Figure:
     with it; ms on each bar, p20 to p80 as error bars; peers and the floor as lines. Steps that ran the same layer
     channels-last follow in another colour. A step that was measured on an older version of its file is marked."""
     own = _step_rows(record, preset)
-    size = record.usual(preset).flops
-    twin = problems.CHANNELS_LAST.get(preset, "")
-    twins = [(step, row) for step, row in record.channels_last(preset) if record.problem(twin, row).flops == size]
-    rows = own + [(f"{step.name} (NHWC)", row) for step, row in twins]
-    older = [current.older(row, name) for name, row in (*own, *((step.name, row) for step, row in twins))]
+    size, twin = record.usual(preset).flops, problems.CHANNELS_LAST.get(preset, "")
+    layer = record.channels_last(preset)
+    twins = [(step.name, row) for step, row in layer if record.problem(twin, row).flops == size]
+    rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
+    older = [current.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)
     lines = _lines(record, preset)
     most = max([*gains, *(one_ms / ms for _, ms, _, _ in lines)], default=1.0)
-    least = min(gains)
 
     known = signs()
     explanations = any(name in known for name, _ in rows) + any(older)
-    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
+    figure, axes = canvas.new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explanations)
     places = np.arange(len(rows))
     axes.barh(
         places,
@@ -117,8 +99,10 @@ def speedups(record: Record, preset: str) -> Figure:
     )
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         faster = f"{figures.times_as_fast(gain)}×  " if one_ms == rows[0][1].timing.median_ms else ""
+        beside = row.beside if isinstance(row, StepRow) else None
+        in_turn = f"  {beside.ratio:.2f}× {beside.peer}" if beside else ""
         axes.annotate(
-            f"{faster}{_ms(row.timing.median_ms)}{_beside(row)}",
+            f"{faster}{_ms(row.timing.median_ms)}{in_turn}",
             (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
             fontweight="bold",
         )  # fmt: skip
@@ -128,21 +112,23 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.7 * least), most * 1.25)
-    plain_log_ticks(axes.xaxis, axes.get_xlim())
-    gridded(axes, "x")
+    axes.set_xlim(min(0.8, 0.7 * min(gains)), most * 1.25)
+    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
+    canvas.gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(labelled(f"{said} (logarithmic)", (name for name, _ in rows), any(older)))
-    title = f"{preset}: {_shape(record, preset, rows[0][1])}"
-    headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
+    problem, asked = record.problem(preset, rows[0][1]), problems.preset(preset)
+    dense = {k: v for k, v in problem.shape().items() if not k.startswith(("stride", "pad", "dilation"))}
+    title = f"{preset}: {' '.join(f'{k}={v}' for k, v in dense.items())}"
+    if problem.batch_key and problem != asked:
+        title += f"  (N reduced from {getattr(asked, 'N', '')})"
+    canvas.headings(figure, title, source(record, rows[-1][1]), math.ceil(len(lines) / 3))
     return figure
 
 
 def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[Any, Any, float, str]:
-    """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are.
-
-    A library's time of another minute may be of another clock: ratios in turn come first where all rows have one.
-    """
+    """Speeds of the rows, their distances to the p20 and p80, the milliseconds that count as 1, and what they are. A
+    library's time of another minute may be of another clock: ratios in turn come first where all rows have one."""
     besides = [row.beside for _, row in rows if isinstance(row, StepRow) and row.beside]
     peers = {one.peer for one in besides}
     library = record.row(preset, peers.pop()) if len(besides) == len(rows) and len(peers) == 1 else None
@@ -159,11 +145,9 @@ def _gains(record: Record, preset: str, rows: list[tuple[str, Row]]) -> tuple[An
 
 
 def useful(code: MachineCode, ladder: str) -> Figure:
-    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
-
-    One part for the ladder's first preset, and one for each other that some step compiles different code for; presets
-    whose loops have the same instructions share one.
-    """
+    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful
+    ones. One part for the ladder's first preset, and one for each other that some step compiles different code for;
+    presets whose loops have the same instructions share one."""
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     found = {name: code.steps[name] for name in names if records.code_kernels(code, name)}
     first = next(iter(found.values())).preset
@@ -172,7 +156,9 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
         hots = [hot for name in found if (hot := figures.hot_loop(code, name, preset))]
         groups.setdefault(str([hot.mix for hot in hots]), (hots, []))[1].append(preset)
-    figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
+    figure, parts = canvas.new_figure(
+        9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False
+    )
     for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
         for place, hot in enumerate(hots):
             start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
@@ -199,19 +185,17 @@ def useful(code: MachineCode, ladder: str) -> Figure:
         parts[0, 0].barh(0, 0, color=colour, label=what)
     architecture = next(iter(found.values())).kernels[0].architecture
     source = f"compute capability {architecture}; {figures.versions(code.tools)}"
-    headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
+    canvas.headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
 
 
 def roofline(record: Record, ladder: str) -> Figure:
-    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset.
-
-    Intensity counts least traffic (each operand moved once), so the points of one preset stand in one column and the
-    gap above them is what is left to gain.
-    """
+    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset. Intensity
+    counts least traffic (each operand moved once), so the points of one preset stand in one column and the gap above
+    them is what is left to gain."""
     ceilings = record.ceilings
     assert ceilings is not None
-    figure, axes = new_figure(9.6, 6.0)
+    figure, axes = canvas.new_figure(9.6, 6.0)
     bandwidth = ceilings.copy_gbs
     peak = measured.peak(ceilings, problems.preset(problems.timed_presets(ladder)[0]))
     assert peak is not None
@@ -241,17 +225,19 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(bottom, top)
-    plain_log_ticks(axes.xaxis, axes.get_xlim())
-    plain_log_ticks(axes.yaxis, axes.get_ylim())
+    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
+    canvas.plain_log_ticks(axes.yaxis, axes.get_ylim())
     unit = problems.LADDERS[ladder].operation
     _roof(axes, bandwidth, peak, others, unit)
-    gridded(axes)
+    canvas.gridded(axes)
     aside = "(points that would hide one another stand side by side)"
     said = f"arithmetic intensity, {unit} per byte of least traffic\n{aside}"
     axes.set_xlabel(labelled(said, names, bool(older)))
     axes.set_ylabel(f"G{unit}/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}")
+    canvas.headings(
+        figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}"
+    )
     return figure
 
 
@@ -309,15 +295,13 @@ def _side_by_side(
 
 
 def worth(record: Record) -> Figure:
-    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1.
-
-    It is narrow, and each bar has its name above it, for a telephone's screen.
-    """
-    found = [(one, one.gain) for one in worths.everything(record) if one.gain]
+    """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
+    narrow, and each bar has its name above it, for a telephone's screen."""
+    found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
-    figure, axes = new_figure(5.0, 1.1 + 0.34 * len(found))
+    figure, axes = canvas.new_figure(5.0, 1.1 + 0.34 * len(found))
     for place, (one, gain) in enumerate(found):
         axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
         named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
@@ -329,20 +313,19 @@ def worth(record: Record) -> Figure:
     axes.set_ylim(len(found) - 0.3, -0.7)
     axes.set_xscale("log")
     axes.set_xlim(min(0.8, 0.8 * found[-1][1].value), 3 * found[0][1].value)
-    plain_log_ticks(axes.xaxis, axes.get_xlim())
-    gridded(axes, "x")
+    canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
+    canvas.gridded(axes, "x")
     said = "times as fast as the step it grew from (logarithmic)"
     axes.set_xlabel(labelled(said, (), any(one.older for one, _ in found)))
     days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
-    headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
+    canvas.headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
     return figure
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:
     """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
-
-    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the code.
-    """
+    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the
+    code."""
     entry = record.sweep(preset, name)
     assert entry is not None
     points, shipped = entry.points, entry.shipped
@@ -353,7 +336,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
     columns = sorted({_tile_key(point.tile, across) for point in points})
     if not down:
-        figure, axes = new_figure(9.6, 3.8)
+        figure, axes = canvas.new_figure(9.6, 3.8)
         times = {_tile_key(p.tile, across): p.median_ms for p in points if p.median_ms is not None}
         shown = [(i, times[key]) for i, key in enumerate(columns) if key in times]
         axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
@@ -367,7 +350,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
     else:
         rows = sorted({_tile_key(point.tile, down) for point in points})
-        figure, axes = new_figure(9.6, 1.9 + 0.5 * len(rows))
+        figure, axes = canvas.new_figure(9.6, 1.9 + 0.5 * len(rows))
         grid = np.full((len(rows), len(columns)), np.nan)
         for point in points:
             cell = rows.index(_tile_key(point.tile, down)), columns.index(_tile_key(point.tile, across))
@@ -384,7 +367,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         axes.set_ylabel(", ".join(down))
     axes.set_xticks(range(len(columns)), [", ".join(map(str, key)) for key in columns])
     axes.set_xlabel(", ".join(across))
-    headings(figure, title, source)
+    canvas.headings(figure, title, source)
     return figure
 
 
@@ -400,8 +383,8 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
 
 def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
     """The rows whose times a chart may compare."""
-    usual = record.usual(preset) if record.rows(preset) else None
-    return {name: row for name, row in record.rows(preset).items() if record.problem(preset, row) == usual}
+    rows = record.rows(preset)
+    return {name: row for name, row in rows.items() if record.problem(preset, row) == record.usual(preset)}
 
 
 def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
@@ -426,19 +409,6 @@ def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
     known = signs()
     used = {known.get(name, "") for name in names} | ({OLDER} if older else set())
     return "\n".join([label, *explained(used)])
-
-
-def _beside(row: Row) -> str:
-    """What follows a bar's time: the ratio to the library in turn."""
-    found = row.beside if isinstance(row, StepRow) else None
-    return f"  {found.ratio:.2f}× {found.peer}" if found else ""
-
-
-def _shape(record: Record, preset: str, row: Row) -> str:
-    problem = record.problem(preset, row)
-    text = " ".join(f"{k}={v}" for k, v in problem.shape().items() if not k.startswith(("stride", "pad", "dilation")))
-    reduced = problem.batch_key and problem != problems.preset(preset)
-    return text + (f"  (N reduced from {getattr(problems.preset(preset), 'N', '')})" if reduced else "")
 
 
 def source(record: Record, row: Row) -> str:

@@ -75,9 +75,7 @@ def load_kinds() -> None:
 
 def named(word: str, record: Record, code: MachineCode, words: Sequence[str], known: Any = NAMED) -> Any:
     """What the kind's function makes of a marker's words; it takes ``record`` or ``code`` before them if needed.
-
-    Raises ValueError at an unknown kind, and at too many or too few words.
-    """
+    Raises ValueError at an unknown kind, and at too many or too few words."""
     load_kinds()
     if word not in known:
         raise ValueError(f"kind {word!r} is unknown: kinds are {', '.join(known)}")
@@ -95,7 +93,7 @@ def named(word: str, record: Record, code: MachineCode, words: Sequence[str], kn
 def time(record: Record, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     row = _row(record, preset, name)
-    return _ms(row.timing.median_ms) if row else None
+    return in_ms(row.timing.median_ms) if row else None
 
 
 def older(record: Record, preset: str, name: str) -> bool:
@@ -106,11 +104,8 @@ def older(record: Record, preset: str, name: str) -> bool:
 @kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
-    rows = [_row(record, preset, one) for one in (name, other)]
-    if not _same_size(*rows):
-        return None
-    above, below = (row.timing.median_ms for row in rows if row)
-    return Figure(above / below, times_as_fast(above / below))
+    ratio = _ratio(_row(record, preset, name), _row(record, preset, other))
+    return Figure(ratio, times_as_fast(ratio)) if ratio else None
 
 
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
@@ -123,10 +118,8 @@ def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""
     rows = [_row(one, preset, name) for one in (records.other(slug) or records.nothing(), record)]
-    if not _same_size(*rows) or any(current.older(row, name) for row in rows):
-        return None
-    above, below = (row.timing.median_ms if row else 0.0 for row in rows)
-    return of(above / below, ".2f")
+    ratio = None if any(current.older(row, name) for row in rows) else _ratio(*rows)
+    return of(ratio, ".2f") if ratio else None
 
 
 @kind("share")
@@ -141,7 +134,7 @@ def share(record: Record, preset: str, name: str) -> Figure | None:
 def floor(record: Record, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
     found = record.floors(preset)
-    return _ms(found[0][1].floor_ms) if found else None
+    return in_ms(found[0][1].floor_ms) if found else None
 
 
 @kind("beside")
@@ -155,17 +148,12 @@ def beside(record: Record, preset: str, step: str) -> Figure | None:
 @kind("ceiling")
 def ceiling(record: Record, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
-
-    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores.
-    """
-    if not record.ceilings:
-        return None
-    measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops")
+    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores."""
+    measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops", None)
     if measured is None:
         return None
     value = measured / 1e3
-    text = f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip(".")
-    return Figure(value, text)
+    return Figure(value, f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
 
 
 @kind("perfma")
@@ -179,9 +167,7 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
 @kind("kernel")
 def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
     """``[PRESET] STEP KEY``: a figure of the step's main kernel, or what ``limits`` its blocks on a multiprocessor.
-
-    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others.
-    """
+    A key is also a class of instructions, ``shared_load`` or ``shared_load.128``. Raises ValueError at others."""
     preset, (step, key) = with_preset(words)
     kernel = records.main_kernel(code, step, preset)
     if kernel is None or kernel.occupancy is None:
@@ -192,12 +178,7 @@ def of_kernel(code: MachineCode, *words: str) -> Figure | str | None:
         return of(hot.widths.get(name, {}).get(bits, 0) if bits else hot.mix.get(name, 0), "")
     if key == "limits":
         return " and ".join(fits.limited_by)
-    mixes = [line.mix for line in kernel.hot.lines]
-    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
-    whole_line = sum(line.values())
     known = {
-        "line_total": (whole_line, ""),
-        "line_useful": (100 * line.get("multiply-add", 0) / max(1, whole_line), ".0f"),
         "registers": (kernel.registers, ""),
         "threads": (math.prod(kernel.block), ""),
         "occupancy": (100 * fits.fraction, ".3g"),
@@ -220,25 +201,21 @@ def with_preset(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 @kind("counter")
 def counter(record: Record, preset: str, step: str, key: str) -> Figure | None:
-    """A hardware counter of the step's main kernel, or a quotient of two.
-
-    ``perfma``, ``load_ratio``, ``store_ratio`` (sectors per request) and ``conflict_pct`` are such quotients.
-    """
+    """A hardware counter of the step's main kernel, or a quotient: ``perfma`` (instructions per multiply-add) and
+    ``load_ratio`` (sectors per request)."""
     entry = record.profile(preset, step)
     if entry is None:
         return None
-    main = tools.main_kernel(entry.kernels)
-    ratios = {
-        "perfma": (tools.per(main.instructions, main.ffma_threads), 32),
-        "load_ratio": (tools.per(main.load_sectors, main.load_requests), 1),
-        "store_ratio": (tools.per(main.store_sectors, main.store_requests), 1),
-        "conflict_pct": (tools.per(main.shared_conflicts, main.shared_wavefronts), 100),
-    }
-    if key in ratios:
-        ratio, factor = ratios[key]
-        return None if ratio is None else of(factor * ratio, ".1f")
-    value: float | None = getattr(main, key) if key in tools.METRICS else None
-    return None if value is None else of(value, ".0f")
+    main, digits = tools.main_kernel(entry.kernels), ".1f"
+    value: float | None
+    if key == "perfma":
+        each = tools.per(main.instructions, main.ffma_threads)
+        value = None if each is None else 32 * each  # threads of a warp
+    elif key == "load_ratio":
+        value = tools.per(main.load_sectors, main.load_requests)
+    else:
+        value, digits = getattr(main, key) if key in tools.METRICS else None, ".0f"
+    return None if value is None else of(value, digits)
 
 
 @kind("on")
@@ -258,9 +235,11 @@ def _row(record: Record, preset: str, name: str) -> Row | None:
     return record.row(preset, name.replace("-", " "))
 
 
-def _same_size(one: Row | None, other: Row | None) -> bool:
-    """Are there both, and did they run at one size? Only then are their times compared."""
-    return one is not None and other is not None and one.shape == other.shape
+def _ratio(one: Row | None, other: Row | None) -> float | None:
+    """Of their times, if there are both and they ran at one size: only then are these compared."""
+    if one is None or other is None or one.shape != other.shape:
+        return None
+    return one.timing.median_ms / other.timing.median_ms
 
 
 def of(value: float, form: str) -> Figure:
@@ -268,5 +247,6 @@ def of(value: float, form: str) -> Figure:
     return Figure(value, format(value, form))
 
 
-def _ms(value: float) -> Figure:
+def in_ms(value: float) -> Figure:
+    """Milliseconds, shown as such."""
     return Figure(value, milliseconds(value))

@@ -1,7 +1,7 @@
-"""The tables of pages: each kind of marker a function that takes figures from records and returns a table.
+"""The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
 
-``<!-- table: KIND WORDS -->`` is written by the function registered for it. It takes the ``record`` or the machine
-``code`` if it needs one, then the marker's words. Raises UnmeasuredError where there is nothing to show.
+It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words, and raises UnmeasuredError
+where there is nothing to show.
 """
 
 from __future__ import annotations
@@ -39,24 +39,15 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     if not record.rows(preset):
         raise UnmeasuredError(preset)
     twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
-    found = rows_of(record, preset, steps, lesson, twins)
-    lacking = (
-        "" if speeds.first_speed(record, preset, steps) else "*× first* is empty: the first step was not timed. "
-    )
-    return replace(found, note=lacking + _footnote(record, preset))
+    return replace(rows_of(record, preset, steps, lesson, twins), note=_footnote(record, preset))
 
 
-def rows_of(
-    record: Record,
-    preset: str,
-    steps: list[Step],
-    lesson: str = "",
-    twins: Sequence[str] = (),
-    libraries: bool = True,
-) -> Table:
+def rows_of(record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = ()) -> Table:
     """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
-    channels-last, and the libraries. Speed-ups count from the first of the steps, shown or not."""
-    first, previous = speeds.first_speed(record, preset, steps), None
+    channels-last, and the libraries. Speed-ups count from the first of the steps that the preset is for, shown or
+    not; there are none where it was not timed."""
+    begin = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
+    first, previous = speeds.speed(record, preset, begin) if record.row(preset, begin) else None, None
     found: list[tuple[str, bool, dict[str, str]]] = []
     for step in steps:
         if step.name in record.rows(preset):
@@ -71,7 +62,7 @@ def rows_of(
     for name in twins:
         older = figures.older(record, other, name)
         found.append((f"`{name}` (NHWC)", older, speeds.timed(record, other, name, first)))
-    for name, row in sorted(record.rows(preset).items()) if libraries else ():
+    for name, row in sorted(record.rows(preset).items()):
         if isinstance(row, PeerRow):
             said = f"*{speeds.spoken(name, row)}* ({row.layout})"
             found.append((said, False, speeds.timed(record, preset, name, first)))
@@ -79,28 +70,10 @@ def rows_of(
     return Table(speeds.titled(header, steps[0].ladder) if steps else header, shown)
 
 
-@kind("experiments", TABLES)
-def experiments(record: Record, preset: str, name: str) -> Table:
-    """The step, then its variants."""
-    steps = [catalog.find(name)] + [e for e in catalog.experiments() if e.predecessor == name]
-    if not record.rows(preset):
-        raise UnmeasuredError(preset)
-    found = rows_of(record, preset, steps, libraries=False)
-    found = found.only([title for title in found.header if title not in ("× previous", "prepare ms")])
-    rounds = any(catalog.on_tensor_cores(step, problems.preset(preset)) for step in steps)
-    return replace(
-        found,
-        header=[title.replace("× first", f"× {name}") for title in found.header],
-        note=_footnote(record, preset, libraries=False, rounds=rounds),
-    )
-
-
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
-
-    Below stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor.
-    """
+    """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
+    stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
     presets, names = _presets(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
@@ -163,8 +136,8 @@ def across_layers(record: Record, step: str, *presets: str) -> Table:
             f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
             aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(rate),
             figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(peer_rate),
-            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "", _one(layer.percent_of_floor),
-            layer.peer_method,
+            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
+            _one(100 * layer.floor_ms / layer.ms if layer.ms and layer.floor_ms else None), layer.peer_method,
         ])  # fmt: skip
     short = library.split()[0]
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
@@ -179,12 +152,13 @@ def ceilings(record: Record, *slugs: str) -> Table:
     if not record.ceilings:
         raise UnmeasuredError("the ceilings")
     found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
-    rows = []
-    for one, held in found:
-        gpu = one.data.gpu
-        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
-        rates = [f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}"]
-        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
+    rows = [
+        [
+            one.data.gpu.name, str(one.data.gpu.multiprocessors), f"{one.data.gpu.memory_bytes / 1e9:.0f}",
+            f"{one.data.gpu.l2_bytes / 1e6:.0f}", f"{held.copy_gbs:,.0f}", f"{held.fma_gflops:,.0f}",
+        ]
+        for one, held in found
+    ]  # fmt: skip
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     where = " and one ".join(machine(one, [held]) for one, held in found)
     return Table(header, rows, f"Measured on one {where}.")
@@ -212,15 +186,9 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
-    return Table(
-        header, rows, compiled("The innermost multiply loop", architecture, figures.versions(code.tools), preset)
-    )
-
-
-def compiled(what: str, architecture: str, tools: str, preset: str | None) -> str:
-    """What a table of machine code says below itself."""
-    on = f" for `{preset}`," if preset else ""
-    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+    on, by = f" for `{preset}`," if preset else "", figures.versions(code.tools)
+    note = f"The innermost multiply loop,{on} compiled for compute capability {architecture} with {by}."
+    return Table(header, rows, note)
 
 
 @kind("compilers", TABLES)
@@ -246,29 +214,27 @@ def compilers(code: MachineCode) -> Table:
             [summaries.shown(each) if each else "–" for each in loops],
             [f"{each:.2f}" for each in other.seconds],
         )
-        rows.append([f"`{name}`", *map(" → ".join, pairs), *(_by_both(card, other.preset, name) for card in cards)])
+        times = []
+        for card in cards:
+            found = card.data.compilers.get(other.preset, {}).get(name)
+            timings = (found.times.first, found.times.second) if found else ()
+            ms = [figures.milliseconds(timing.median_ms) for timing in timings]
+            times.append(aged(" → ".join(ms), current.older(found, name)))
+        rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "seconds to compile"]
     header += [f"ms on {card.gpu_name}" for card in cards]
-    timed = ""
+    note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
+    note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "
+    note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
     for card in cards:
-        found = [one for steps in card.data.compilers.values() for one in steps.values()]
-        versions = f"numba-cuda {card.run_of(found[0]).packages['numba-cuda']} and {found[0].successor}"
-        timed += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
-        timed += f" {machine(card, found)}."
-    refused = " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
-    tools = f"{record.compiler} and {figures.versions(code.tools)}"
-    what = "numba-cuda → its successor: the innermost multiply loop"
-    return Table(header, rows, f"{compiled(what, successor.ARCHITECTURE, tools, None)} {refused}{timed}")
+        timed = [one for steps in card.data.compilers.values() for one in steps.values()]
+        versions = f"numba-cuda {card.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
+        note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
+        note += f" {machine(card, timed)}."
+    return Table(header, rows, note)
 
 
-def _by_both(card: Record, preset: str, name: str) -> str:
-    """Milliseconds by both compilers, marked if they are older than the step; empty if it was not timed."""
-    found = card.data.compilers.get(preset, {}).get(name)
-    both = [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)] if found else []
-    return aged(" → ".join(both), current.older(found, name))
-
-
-# --- counters, sanitizers, errors, epilogues ---
+# --- counters, gains and what limits, sanitizers ---
 
 # Columns of the counters' table: the word that chooses one, and its title.
 _COUNTERS = {
@@ -315,7 +281,7 @@ def _main_stall(entry: Profile) -> str:
     return max(stalls, key=lambda stall: stalls[stall], default="").replace("_", " ")
 
 
-def limiter(record: Record, preset: str, step: str) -> str:
+def _limiter(record: Record, preset: str, step: str) -> str:
     """The main stall; the busiest unit, if warps mostly were ready; empty if the step was not profiled."""
     entry = record.profile(preset, step)
     if entry is None or (stall := _main_stall(entry)) != "not selected":
@@ -325,20 +291,48 @@ def limiter(record: Record, preset: str, step: str) -> str:
     return f"{_COUNTERS[unit].removesuffix(' %')} {busy:.0f}%"
 
 
+@kind("worth", TABLES)
+def worth(record: Record, *slugs: str) -> Table:
+    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first; further cards by their record's
+    name. The note names the steps that were not measured."""
+    found = speeds.worths(record)
+    if not (shown := [one for one in found if one.gain]):
+        raise UnmeasuredError("any step and the one it grew from")
+    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
+    rows = []
+    for one in shown:
+        step, cells = one.step, []
+        for card in cards:
+            mine = speeds.worth(card, step, one.origin, one.preset)
+            lost = mine.gain is not None and mine.gain.shown < 1
+            said = f"**{cell_of(mine.gain)}: a loss**" if lost else cell_of(mine.gain)
+            cells.append(aged(f"{said} ({mine.timed})" if mine.timed else said, mine.older))
+        cells += [_limiter(record, one.preset, name) for name in (one.origin, step.name)]
+        idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
+        rows.append([idea, f"`{one.origin}`", one.preset, *cells])
+    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
+    header += ["waited for", "waits for"]
+    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
+    where = " and one ".join(machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
+    note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
+    lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
+    note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
+    return Table(header, rows, note, left=[*header[:3], *header[-2:]])
+
+
 @kind("sanitizer", TABLES)
 def sanitizers(record: Record) -> Table:
     """Errors that compute-sanitizer's tools found, by step."""
     found = record.data.sanitizer
     if not found:
         raise UnmeasuredError("the sanitizers")
-    names = [step.name for step in catalog.everything() if step.name in found]
+    shown = {step.name: found[step.name] for step in catalog.everything() if step.name in found}
     rows = []
-    for name in names:
-        seen = found[name]
+    for name, seen in shown.items():
         old = any(current.older(one, name) for one in seen.values())
         counts = [str(seen[tool].errors) if tool in seen else "" for tool in tools.TOOLS]
         rows.append([aged(f"`{name}`", old), *counts])
-    where = machine(record, [one for name in names for one in found[name].values()])
+    where = machine(record, [one for seen in shown.values() for one in seen.values()])
     return Table(["step", *tools.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
 
 
@@ -390,25 +384,19 @@ def _libraries(record: Record, presets: list[str]) -> list[str]:
     return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
 
 
-def _footnote(record: Record, preset: str, libraries: bool = True, rounds: bool = True) -> str:
-    """What ran, the floors (those of rounded operands if something ``rounds``), the libraries, and where."""
-    rows, problem = record.rows(preset), record.usual(preset)
-    floors = record.floors(preset)[: None if rounds else 1]
-    said = [f" The {name} is {figures.milliseconds(one.floor_ms)} ms" for name, one in floors]
-    said[:1] = [f"{first}, set by {floors[0][1].floor_kind}" for first in said[:1]]
-    bound = [
-        derived.percent_of_floor
-        for name, row in rows.items()
-        if not records.rounds_operands(name) and (derived := record.derive(preset, row))
-    ]
-    if libraries and max(bound, default=0) > 100:
-        said.append(
-            " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
-        )
-    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)}) if libraries else []
-    said += [f" Libraries: {'; '.join(versions)}"] if versions else []
-    sentences = "".join(f"{one}." for one in [ran(problem, preset), *said])
-    return f"`{preset}`: {sentences} Median on one {machine(record, rows.values())}."
+def _footnote(record: Record, preset: str) -> str:
+    """What ran, the floors, the libraries, and where."""
+    rows = record.rows(preset)
+    said = f"`{preset}`: {ran(record.usual(preset), preset)}."
+    for i, (name, one) in enumerate(record.floors(preset)):
+        said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
+        said += "." if i else f", set by {one.floor_kind}."
+    bound = [record.derive(preset, row) for name, row in rows.items() if not records.rounds_operands(name)]
+    if max((derived.percent_of_floor for derived in bound if derived), default=0) > 100:
+        said += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
+    versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
+    said += f" Libraries: {'; '.join(versions)}." if versions else ""
+    return f"{said} Median on one {machine(record, rows.values())}."
 
 
 def ran(problem: Problem, preset: str) -> str:

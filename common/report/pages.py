@@ -20,7 +20,6 @@ from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import agreement as agreement  # its tables are kinds, too
 from common.report import figures, kinds
-from common.report import worth as worth
 from common.report.figures import kind
 from common.report.kinds import UnmeasuredError
 from common.report.table import Table, markdown

@@ -1,4 +1,5 @@
-"""How fast: cells of a step or a library on one preset, and one step on each layer beside the library."""
+"""How fast: cells of a step or a library on one preset; one step on each layer beside the library; each step beside
+the one that it grew from."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import NamedTuple
 
 from common.catalog import catalog, lessontext, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import Problem
+from common.catalog.problems import DEFAULT_PRESET, Problem
 from common.records import current, records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Derived, Record
-from common.report.figures import milliseconds
+from common.report import figures
+from common.report.figures import Figure, milliseconds
 from common.run.messages import Beside, Timing
 
 SPREAD = "p20–p80"
@@ -33,6 +35,8 @@ _METHODS = {
 }  # fmt: skip
 FEWER = ("Winograd", "FFT", "fewer multiply-adds")
 """How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
+# Presets besides a ladder's default, on which an idea is worth something else, or nothing.
+_FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
 # --- rows of one preset ---
@@ -44,21 +48,11 @@ class Speed(NamedTuple):
     flops: int
     ms: float
 
-    def at(self, other: Speed) -> float | None:
-        """The milliseconds, if the other is of as many operations: only then are they to be compared."""
-        return self.ms if self.flops == other.flops else None
-
 
 def speed(record: Record, preset: str, name: str) -> Speed:
     """Of a row that there is."""
     row = record.rows(preset)[name]
     return Speed(record.problem(preset, row).flops, row.timing.median_ms)
-
-
-def first_speed(record: Record, preset: str, steps: list[Step]) -> Speed | None:
-    """Of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
-    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
-    return speed(record, preset, first.name) if first and record.row(preset, first.name) else None
 
 
 def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
@@ -77,11 +71,9 @@ def cells(
     beside: Beside | None = None,
     note: str = "",
 ) -> dict[str, str]:
-    """Cells of one timing by the titles of their columns; what is not known is left out.
-
-    ``first_ms`` and ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in
-    turn, above 1 if the step is faster. The ``note`` stands behind the time.
-    """
+    """Cells of one timing by the titles of their columns; what is not known is left out. ``first_ms`` and
+    ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in turn, above 1 if
+    the step is faster. The ``note`` stands behind the time."""
     ms = timing.median_ms
     found = {"ms": f"{milliseconds(ms)} ({note})" if note else milliseconds(ms)}
     found[SPREAD] = f"{milliseconds(timing.p20_ms)}–{milliseconds(timing.p80_ms)}"
@@ -101,9 +93,9 @@ def cells(
 def timed(
     record: Record, preset: str, name: str, first: Speed | None, previous: Speed | None = None
 ) -> dict[str, str]:
-    """A step's or a library's cells; speed-ups count from ``first`` and ``previous`` if of one size."""
+    """A step's or a library's cells; speed-ups count from ``first`` and ``previous`` if of as many operations."""
     row, mine = record.rows(preset)[name], speed(record, preset, name)
-    first_ms, previous_ms = (other.at(mine) if other else None for other in (first, previous))
+    first_ms, previous_ms = (other.ms if other and other.flops == mine.flops else None for other in (first, previous))
     own = (row.prepare_ms, row.workspace_bytes, row.beside) if isinstance(row, StepRow) else (None, 0, None)
     said = note(record.problem(preset, row), record.usual(preset))
     found = cells(row.timing, record.derive(preset, row), first_ms, previous_ms, *own, said)
@@ -123,15 +115,9 @@ def titled(header: list[str], ladder: str) -> list[str]:
     return [title.replace("FLOP", problems.LADDERS[ladder].operation) for title in header]
 
 
-def befores(step: Step, preset: str | None) -> list[str]:
-    """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
-    earlier = catalog.predecessors(step) if step.predecessor else []
-    return [one.name for one in earlier if preset in catalog.presets(one)]
-
-
 def spoken(name: str, row: Row) -> str:
     """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
-    how = method((row.kernels if isinstance(row, PeerRow) else None) or ())
+    how = _method(row)
     return f"{name}, {how}" if how in FEWER else name
 
 
@@ -140,10 +126,8 @@ def spoken(name: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured.
-
-    ``in_turn``: the library's time over the step's where they were timed in turn. Is the step's code ``older``?
-    """
+    """A preset, a step's time on it and the library's; None is what has not been measured. ``percent_of_peer``: the
+    step's rate in percent of the library's, in turn if they were timed so. Is the step's code ``older``?"""
 
     preset: str
     problem: Problem
@@ -151,57 +135,19 @@ class Layer:
     peer_ms: float | None = None
     peer_method: str = ""
     floor_ms: float | None = None
-    in_turn: float | None = None
+    percent_of_peer: float | None = None
     older: bool = False
 
     def tflops(self, ms: float | None) -> float | None:
         """The rate of a launch that takes so many milliseconds, in TFLOP/s."""
         return self.problem.flops / ms / 1e9 if ms else None
 
-    @property
-    def percent_of_peer(self) -> float | None:
-        """The step's rate in percent of the library's: above 100 the step is faster."""
-        if self.in_turn:
-            return 100 * self.in_turn
-        return 100 * self.peer_ms / self.ms if self.ms and self.peer_ms else None
-
-    @property
-    def percent_of_floor(self) -> float | None:
-        return 100 * self.floor_ms / self.ms if self.ms and self.floor_ms else None
-
 
 def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
-    """The step and the library on the named presets, or on all timed ones of the ladder but later lessons'."""
-    late = lessontext.timed_from(catalog.LESSONS)
-    mine = {name for one in catalog.steps() if one.name == step for name in catalog.presets(one)}
-    # a layer that is left to a step of a later lesson is no gap in this one
-    lesson = {one.name: one.lesson for one in catalog.steps()}
-    left = {name for name, first in late.items() if lesson.get(first, "") > lesson.get(step, "")} - mine
-    usual = [name for name in problems.timed_presets(ladder) if name not in left]
-    return [_layer(record, name, step) for name in presets or usual]
-
-
-def peer(ladder: str, step: str) -> str:
-    """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
-    rounds = any(one.name == step and one.precision == "tf32" for one in catalog.everything())
-    return PEERS[ladder].replace("FP32", "TF32") if rounds else PEERS[ladder]
-
-
-def matrix(problem: Problem) -> tuple[int, int, int]:
-    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is.
-
-    C's columns, filters, or channels of dx are GEMM_N; of dfilt, whose rows are filters, all taps and channels.
-    """
-    columns = getattr(problem, {"gemm": "N", "dgrad": "C"}.get(problem.form, "K"))
-    if problem.form == "wgrad":
-        columns = math.prod(problem.output_shape) // columns
-    return math.prod(problem.output_shape) // columns, columns, problem.reduction
-
-
-def method(kernels: Iterable[str]) -> str:
-    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
-    names = " ".join(kernels).lower()
-    return next((what for part, what in _METHODS.items() if part in names), "")
+    """The step and the library on the named presets, or on those of the ladder that it is timed on."""
+    mine = catalog.presets(catalog.find(step))
+    usual = [preset for preset in problems.timed_presets(ladder) if preset in mine]
+    return [_layer(record, preset, step) for preset in presets or usual]
 
 
 def _layer(record: Record, preset: str, step: str) -> Layer:
@@ -216,12 +162,94 @@ def _layer(record: Record, preset: str, step: str) -> Layer:
     # a library's row does not say what bounds TF32
     derived = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None
     floor_ms = derived.floor_ms if derived else None
-    peer_ms = theirs.timing.median_ms if theirs else None
-    how = method((theirs.kernels if isinstance(theirs, PeerRow) else None) or ())
+    ms, peer_ms = (row.timing.median_ms if row else None for row in (ours, theirs))
+    how = _method(theirs)
     if peer_ms and floor_ms and peer_ms < floor_ms:
         how = how or FEWER[-1]  # no kernel that does all multiply-adds is faster than the floor
-    beside = ours.beside if isinstance(ours, StepRow) else None
-    in_turn = beside.ratio if beside and beside.peer == library else None
-    ms = ours.timing.median_ms if ours else None
+    percent = 100 * peer_ms / ms if ms and peer_ms else None
+    if isinstance(ours, StepRow) and ours.beside and ours.beside.peer == library:
+        percent = 100 * ours.beside.ratio
     ran = record.problem(preset, known)
-    return Layer(preset, ran, ms, peer_ms, how, floor_ms, in_turn, current.older(ours, step))
+    return Layer(preset, ran, ms, peer_ms, how, floor_ms, percent, current.older(ours, step))
+
+
+def peer(ladder: str, step: str) -> str:
+    """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
+    rounds = catalog.find(step).precision == "tf32"
+    return PEERS[ladder].replace("FP32", "TF32") if rounds else PEERS[ladder]
+
+
+def matrix(problem: Problem) -> tuple[int, int, int]:
+    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is. C's columns, filters, or channels of dx are
+    GEMM_N; of dfilt, whose rows are filters, all taps and channels."""
+    columns = getattr(problem, {"gemm": "N", "dgrad": "C"}.get(problem.form, "K"))
+    if problem.form == "wgrad":
+        columns = math.prod(problem.output_shape) // columns
+    return math.prod(problem.output_shape) // columns, columns, problem.reduction
+
+
+def method(kernels: Iterable[str]) -> str:
+    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
+    names = " ".join(kernels).lower()
+    return next((what for part, what in _METHODS.items() if part in names), "")
+
+
+def _method(row: Row | None) -> str:
+    return method((row.kernels if isinstance(row, PeerRow) else None) or ())
+
+
+# --- each step beside the one that it grew from ---
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A step on a preset, beside the step ``origin`` that it grew from. ``gain``: how many times as fast it is, if
+    that was measured; ``timed``: in two runs, or each in turn with one library; nothing if both in one run. Is one
+    of the two times of ``older`` code?"""
+
+    step: Step
+    origin: str
+    preset: str
+    gain: Figure | None = None
+    timed: str = ""
+    older: bool = False
+
+
+def origin(step: Step) -> str | None:
+    """The step of the same ladder that this one grew from; None if it is the ladder's first."""
+    on_ladder = {one.name for one in catalog.predecessors(step)}
+    return step.builds_on if step.builds_on in on_ladder else step.predecessor
+
+
+def main_presets(step: Step) -> list[str]:
+    """The ladder's, or the one that the step's lesson shows it on."""
+    if lessontext.usual(catalog.LESSONS, step.name):
+        return [catalog.usual_preset(step)]
+    return [DEFAULT_PRESET[step.ladder], *_FURTHER.get(step.ladder, ())]
+
+
+def worth(record: Record, step: Step, before: str, preset: str) -> Worth:
+    """The step beside the one ``before``, if the record has both, at one size."""
+    old, new = record.row(preset, before), record.row(preset, step.name)
+    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
+        return Worth(step, before, preset)
+    ratio, timed = old.timing.median_ms / new.timing.median_ms, "" if old.run == new.run else "two runs"
+    if old.beside and new.beside and old.beside.peer == new.beside.peer:
+        ratio, timed = new.beside.ratio / old.beside.ratio, "in turn"
+    older = current.older(old, before) or current.older(new, step.name)
+    return Worth(step, before, preset, figures.of(ratio, ".2f"), timed, older)
+
+
+def worths(record: Record) -> list[Worth]:
+    """Every step but the ladders' first on each of its main presets: by worth, then what was not measured."""
+    pairs = [(step, before) for step in catalog.steps() if (before := origin(step))]
+    found = [worth(record, step, before, preset) for step, before in pairs for preset in main_presets(step)]
+    return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
+
+
+@figures.kind("worth")
+def gain(record: Record, preset: str, step: str) -> Figure | None:
+    """How many times as fast as the step it grew from a step is."""
+    found = catalog.find(step)
+    before = origin(found)
+    return worth(record, found, before, preset).gain if before else None

@@ -114,10 +114,8 @@ def markdown(*tables: Table) -> str:
 
 
 def terminal(table: Table, width: int) -> Drawn:
-    """The table for a terminal of ``width`` columns.
-
-    Where it is too wide, headers are broken, then optional columns left out, then the frame; then names are broken.
-    """
+    """The table for a terminal of ``width`` columns. Where it is too wide, headers are broken, then optional columns
+    left out, then the frame; then names are broken."""
     rows, used = _signed(table.rows)
     cells_shown = [[_shown(cell) for cell in cells] for cells in rows]
     table = replace(table, rows=cells_shown, header=[_plain(name) for name in table.header])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from common.catalog import device
+from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
@@ -30,8 +29,6 @@ from common.timing.ceilings import Ceilings
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"
 _OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
-# A check that is less than thorough, as its first launch took so long.
-_DEPTHS = {"once": "traced at one launch, on integers"}
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _BAR = 20  # characters
 _INSTRUCTION = 46
@@ -56,11 +53,12 @@ def checks(outcomes: list[Outcome]) -> Table:
             rows.append([name, _where(right), _status(right[0])])
         rows += [[name, str(o.problem), _status(o)] for o in mine if o.status not in ("right", "unjudged")]
         for one in right:
-            if (depth := one.depth) in _DEPTHS:
-                rows.append([name, str(one.problem), _warned(_DEPTHS[depth], "more launches would take too long")])
-            if why := one.unsought:
-                said = f"races and the like were not looked for: {why}"
-                rows.append([name, str(one.problem), _warned("only the GPU ran it", said)])
+            if one.depth == "once":  # as its first launch took so long
+                why = "more launches would take too long"
+                rows.append([name, str(one.problem), _warned("traced at one launch, on integers", why)])
+            if one.unsought:
+                why = f"races and the like were not looked for: {one.unsought}"
+                rows.append([name, str(one.problem), _warned("only the GPU ran it", why)])
         if unjudged:
             rows.append([name, _where(unjudged), _warned("unjudged", str(unjudged[0].message))])
     header = ["step", "shape", "verdict"]
@@ -80,10 +78,12 @@ def _warned(what: str, why: str) -> Text:
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
-    """Times and rates of one preset's outcomes, in their order; those of the ``slow`` steps have a note."""
+    """Times and rates of one preset's outcomes, in their order, beside those of the shipped record of this card, or
+    of the reference; those of the ``slow`` steps have a note."""
     usual = statistics.mode([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
     timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
-    shipped = _shipped(gpu)
+    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
+    shipped = next(same, None) or records.other(records.REFERENCE_GPU)
     apart: set[str] = set()
 
     def ms_of(name: str, problem: Problem) -> float | None:
@@ -96,7 +96,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
 
     def cells(outcome: Outcome) -> dict[str, str]:
         timing, step = outcome.time, outcome.step
-        befores = speeds.befores(step, outcome.preset) or [step.name]
+        earlier = catalog.predecessors(step) if step.predecessor else []
+        befores = [one.name for one in earlier if outcome.preset in catalog.presets(one)] or [step.name]
         first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
         derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision)
         note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
@@ -120,12 +121,6 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collectio
     title = f"{outcomes[0].preset}: {usual} on {gpu}"
     header = speeds.titled(header, usual.ladder)
     return Table(header, body, "\n".join(notes), title, optional=_OPTIONAL)
-
-
-def _shipped(gpu: str) -> Record | None:
-    """The shipped record that stands beside one's own times: of the same card, or the reference."""
-    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
-    return next(same, None) or records.other(records.REFERENCE_GPU)
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
@@ -180,14 +175,12 @@ def failed(found: list[tuple[str, str, str]]) -> Table:
 
 def progress(found: list[Exercise], state: State) -> Table:
     """Exercises, hints used, and what has passed."""
-    rows: list[list[Cell]] = [
-        [
-            one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}",
-            Text("passed" if state.passed(one) else "", style="green"),
-        ]
-        for one in found
-    ]  # fmt: skip
-    return Table(["", "exercise", "kind", "hints", "done"], rows, left=["exercise", "kind", "hints", "done"])
+    rows: list[list[Cell]] = []
+    for one in found:
+        done = Text("passed" if state.passed(one) else "", style="green")
+        rows.append([one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done])
+    header = ["", "exercise", "kind", "hints", "done"]
+    return Table(header, rows, left=header[1:])
 
 
 # --- what a kernel became ---
@@ -222,30 +215,24 @@ def resources(kernel: Summary) -> list[tuple[str, str]]:
     """Name and value of what a kernel takes and what fits."""
     fits = kernel["occupancy"]
     grid, block = (" x ".join(map(str, _trimmed(kernel[key]))) for key in ("grid", "block"))
+    occupancy = "none: no block fits a multiprocessor"
+    if fits["blocks"]:
+        blocks = f"{fits['blocks']} block{'s' * (fits['blocks'] > 1)}"
+        occupancy = f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
     spilled = f"{kernel['spill_bytes']} bytes spilled" if kernel["spill_bytes"] else "nothing spilled"
     stack = f"a stack frame of {kernel['stack_bytes']} bytes" if kernel["stack_bytes"] else "no stack frame"
     dynamic = kernel["dynamic_shared_bytes"]
     asked = f" and {dynamic:,} asked for at launch" if dynamic else ""
-    limits = {**fits["block_limits"]}
-    most = f"at most {limits.pop('blocks')}"
-    each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None]
+    limits = fits["block_limits"]
+    each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None and name != "blocks"]
     return [
         ("block", (f"{block} = " if " x " in block else "") + f"{kernel['threads']} threads; grid {grid}"),
         ("registers", f"{kernel['registers']} per thread, {spilled}, {stack}"),
         ("shared memory", f"{kernel['shared_bytes']:,} bytes per block{asked}"),
-        ("occupancy", occupancy_text(kernel)),
+        ("occupancy", occupancy),
         ("", f"limited by {' and '.join(fits['limited_by'])}"),
-        ("", f"blocks that fit: {', '.join(each)}; {most}"),
+        ("", f"blocks that fit: {', '.join(each)}; at most {limits['blocks']}"),
     ]
-
-
-def occupancy_text(kernel: Summary) -> str:
-    """The share of a multiprocessor's warps, with the blocks and warps."""
-    fits = kernel["occupancy"]
-    if not fits["blocks"]:
-        return "none: no block fits a multiprocessor"
-    blocks = f"{fits['blocks']} block" + "s" * (fits["blocks"] > 1)
-    return f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
 
 
 def sentences(kernel: Summary) -> list[str]:
@@ -302,50 +289,43 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
 
 # --- several kernels ---
 
-Columns = Mapping[str, Callable[[Summary], str]]
-_USUAL: Columns = {
-    "registers": lambda kernel: str(kernel["registers"]),
-    "occupancy": lambda kernel: f"{kernel['occupancy']['fraction']:.0%}",
-    "limited by": lambda kernel: ", ".join(kernel["occupancy"]["limited_by"]),
-    "useful": lambda kernel: f"{kernel['hot']['useful']:.0%}" if kernel["hot"]["multiply_adds"] else "",
-}
+
+def _told(kernel: Summary) -> dict[str, str]:
+    """What tables of several kernels say of one, by title."""
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
+    return {
+        "threads per block": str(kernel["threads"]),
+        "registers": str(kernel["registers"]),
+        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
+        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
+        "occupancy": f"{fits['fraction']:.0%}",
+        "limited by": ", ".join(fits["limited_by"]),
+        "hot loop": hot["what"],
+        "instructions": str(hot["total"]),
+        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
+        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
+        "FMA per shared load": _number(hot["fma_per_shared_load"]),
+        "shared floats per FMA": _number(hot["floats_per_fma"]),
+        **{f"{what}s x bits": _widths(kernel, what, " x {}") for what in _MOVES},
+    }
 
 
 def side_by_side(found: list[tuple[str, Summary]]) -> Table:
     """Figures of several kernels, one column each."""
-    kernels = [kernel for _, kernel in found]
-    present = {what for kernel in kernels for what in kernel["hot"]["mix"]}
-    rows: Columns = {
-        "threads per block": lambda kernel: str(kernel["threads"]),
-        "registers": _USUAL["registers"],
-        "stack, spilled bytes": lambda kernel: f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
-        "shared bytes per block": lambda kernel: f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
-        "occupancy": _USUAL["occupancy"],
-        "  limited by": _USUAL["limited by"],
-        "hot loop": lambda kernel: kernel["hot"]["what"],
-        "instructions": lambda kernel: str(kernel["hot"]["total"]),
-        **{what: partial(_share, what=what) for what in sass.CLASSES if what in present},
-        "useful": _USUAL["useful"],
-        "FMA per shared load": lambda kernel: _number(kernel["hot"]["fma_per_shared_load"]),
-        "shared floats per FMA": lambda kernel: _number(kernel["hot"]["floats_per_fma"]),
-        **{f"{what}s x bits": partial(_widths, what=what, form=" x {}") for what in _MOVES},
-    }
+    told = [_told(kernel) for _, kernel in found]
+    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
+    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
     header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
-    body = [[name, *map(value, kernels)] for name, value in rows.items()]
-    return Table(header, body, title=f"compute capability {kernels[0]['architecture']}")
+    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
+    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
 
 
 def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
-    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds.
-
-    Kernels with ``traffic`` (see :data:`summaries.TRAFFIC`) get a column for each of its figures.
-    """
+    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds. Kernels with ``traffic``
+    (see :data:`summaries.TRAFFIC`) get a column for each of its figures."""
     extra = [key for key in summaries.TRAFFIC if any(key in kernel.get("traffic", {}) for _, kernel, _ in rows)]
-    columns: Columns = {
-        **_USUAL,
-        "registers": _registers,
-        **{summaries.TRAFFIC[key]: partial(_traffic, key=key) for key in extra},
-    }
+    columns = ["registers", "occupancy", "limited by", "useful", *(summaries.TRAFFIC[key] for key in extra)]
     body = []
     for step in dict.fromkeys(step for step, _, _ in rows):
         mine = [(kernel, ms) for name, kernel, ms in rows if name == step]
@@ -353,8 +333,11 @@ def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
         if len(mine) > 1:
             body.append([step, time, *[""] * len(columns)])
         for kernel, _ in mine:
+            told = _told(kernel)
+            told["registers"] += ", spilled" if kernel["stack_bytes"] or kernel["spill_bytes"] else ""
+            told |= {summaries.TRAFFIC[key]: _number(kernel.get("traffic", {}).get(key)) for key in extra}
             first = [f"  {kernel['kernel']}", ""] if len(mine) > 1 else [step, time]
-            body.append([*first, *(cell(kernel) for cell in columns.values())])
+            body.append([*first, *(told[name] for name in columns)])
     note = "useful: multiply-adds among the instructions of the hot loop"
     if extra:
         note += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
@@ -364,20 +347,6 @@ def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
 
 
 # --- cells and places ---
-
-
-def _traffic(kernel: Summary, key: str) -> str:
-    return _number(kernel.get("traffic", {}).get(key))
-
-
-def _registers(kernel: Summary) -> str:
-    spilled = kernel["stack_bytes"] or kernel["spill_bytes"]
-    return f"{kernel['registers']}, spilled" if spilled else str(kernel["registers"])
-
-
-def _share(kernel: Summary, what: str) -> str:
-    count, total = kernel["hot"]["mix"].get(what, 0), kernel["hot"]["total"]
-    return f"{count} ({count / total:.0%})" if count else "0"
 
 
 def _widths(kernel: Summary, what: str, form: str) -> str:

@@ -30,12 +30,10 @@ class DrawResult(Result, frozen=True, kw_only=True):
 
 
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
-    """Draw one unit.
+    """Draw one unit: charts of a GPU's shipped record or of the user's own (those of a ``ladder``; empty: what shows
+    several), a lesson's pictures, the machine code's charts, or a step's trace.
 
-    ``what``  charts of a GPU's shipped record or of the user's own, a lesson's pictures, the machine code's charts,
-              or a step's trace
-    ``name``  of the GPU's record, of the lesson, or of the step
-    ``ladder``  of a record's charts, those of this ladder; empty: what shows several
+    ``name``: of the GPU's record, of the lesson, or of the step.
     """
 
     what: Literal["own", "shipped", "lesson", "code", "trace"]
@@ -45,16 +43,14 @@ class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
 
 def units(shipped: bool) -> list[Draw]:
     """All that is drawn of what is ``shipped``, or of the user's own, what takes longest first: the tasks."""
-    ladders = ("", *problems.LADDERS)
+    what: Literal["own", "shipped"] = "shipped" if shipped else "own"
+    cards = [path.stem for path in records.files(records.RESULTS if shipped else records.OWN)]
+    charts = [Draw(what=what, name=name, ladder=one) for name in cards for one in ("", *problems.LADDERS)]
     if not shipped:
-        return [
-            Draw(what="own", name=path.stem, ladder=one) for path in records.files(records.OWN) for one in ladders
-        ]
-    lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
-    cards = [path.stem for path in records.files(records.RESULTS)]
+        return charts
     return [
-        *(Draw(what="shipped", name=name, ladder=ladder) for name in cards for ladder in ladders),
-        *(Draw(what="lesson", name=name) for name in lessons),
+        *charts,
+        *(Draw(what="lesson", name=name) for name in catalog.lessons() if _script(name).exists()),
         Draw(what="code", name="machine code"),
         *(Draw(what="trace", name=step.name) for step in catalog.steps()),
     ]
@@ -62,7 +58,9 @@ def units(shipped: bool) -> list[Draw]:
 
 def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
     """The units that are to be drawn: those that changed, whose files are other ones, or with ``fresh`` all."""
-    return [unit for unit in units(shipped) if fresh or not _is_current(unit)]
+    found = units(shipped)
+    known = [None if fresh else cache.get("drawn", _key(unit), dict[str, str]) for unit in found]
+    return [unit for unit, files in zip(found, known, strict=True) if files is None or files != _digests(files)]
 
 
 def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
@@ -78,11 +76,13 @@ def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
 def draw_task(unit: Draw) -> DrawResult:
     """Draw one unit in this process."""
     with stages.stage("charts"):
-        return DrawResult(status="right", files=_drawn(unit))
+        pngs = _drawn(unit)
+        both = [path for one in pngs for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
+        return DrawResult(status="right", files=[path.relative_to(catalog.ROOT).as_posix() for path in both])
 
 
-def _drawn(unit: Draw) -> list[str]:
-    """Draw a unit: its files, from the checkout's root."""
+def _drawn(unit: Draw) -> list[Path]:
+    """Draw a unit; returns the PNG files, or its other one."""
     from common.report import charts, traces
 
     if unit.what in ("own", "shipped"):
@@ -101,13 +101,7 @@ def _drawn(unit: Draw) -> list[str]:
         written = [traces.write(catalog.find(unit.name))]
     else:
         written = charts.draw_code(records.load_code())
-    both = [path for one in written for path in dict.fromkeys((one, one.with_suffix(".svg"))) if path.exists()]
-    return [path.relative_to(catalog.ROOT).as_posix() for path in both]
-
-
-def _is_current(unit: Draw) -> bool:
-    known = cache.get("drawn", _key(unit), dict[str, str])
-    return known is not None and known == _digests(known)
+    return list(written)
 
 
 def _digests(files: Iterable[str]) -> dict[str, str]:

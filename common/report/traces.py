@@ -35,13 +35,11 @@ TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
 NO_FAULT = "nothing out of bounds, no race, no uninitialised value stored"
 _QUICK_SECONDS = 20.0
-_PIPELINE = ", ".join(f"{mark} {state}" for state, mark in mbarriers.MARKS.items())
 
 
 class Request(Struct, array_like=True, omit_defaults=True):
-    """One warp's request. ``runs`` of neighbouring lanes: how many, the first one's byte offset (None: these lanes
-    ask for nothing), and the stride in bytes. For shared memory also the number of lanes served ``together`` and the
-    ``wavefronts``.
+    """One warp's request: ``runs`` of neighbouring lanes, each how many, the first one's byte offset (None: they ask
+    for nothing), the stride in bytes. Of shared memory also how many lanes are served ``together``, and wavefronts.
     """
 
     warp: Count
@@ -83,12 +81,9 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`.
-
-    ``file``   from the checkout's root, or where it lies outside, whole
-    ``loads``  instructions for each multiply-add, by memory
-    ``says``   what is to be known of it, in sentences
-    """
+    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`. ``file``
+    is from the checkout's root, or where it lies outside, whole; ``loads`` are instructions for each multiply-add,
+    by memory; ``says`` are the :func:`sentences`."""
 
     name: Name
     file: Name
@@ -130,27 +125,24 @@ def problem(step: Step) -> Problem:
 
 def of(found: Traced, at: Problem | str) -> StepTrace:
     """What is shown of a trace that was taken with ``kept=KEPT``."""
-    kernels = found.kernels
-    return StepTrace(str(at), [_kernel(one) for one in kernels], kernels.index(found.main))
-
-
-def _kernel(kernel: TracedKernel) -> Kernel:
-    loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
-    told = {
-        **asdict(kernel),
-        "file": store.shown(Path(kernel.file)),
-        "loads": {space: each for space, each in loads.items() if each},
-        "says": list(sentences(kernel)),
-        "accesses": [_access(access) for access in kernel.accesses if access.space in _MEMORIES],
-        "faults": [Fault(fault.line, fault_sentence(fault)) for fault in kernel.faults],
-        "pipeline": [Span(**asdict(span)) for span in kernel.pipeline if span.start < TICKS],
-    }
-    return msgspec.convert(told, Kernel)
-
-
-def _access(access: TracedAccess) -> Access:
-    seen = [_request(access, request) for request in access.seen]
-    return msgspec.convert({**asdict(access), "seen": seen}, Access)
+    kernels = []
+    for kernel in found.kernels:
+        loads = {space: round(each["loads"], 6) for space, each in kernel.per_fma.items() if space in _MEMORIES}
+        told = {
+            **asdict(kernel),
+            "file": store.shown(Path(kernel.file)),
+            "loads": {space: each for space, each in loads.items() if each},
+            "says": list(sentences(kernel)),
+            "accesses": [
+                {**asdict(access), "seen": [_request(access, one) for one in access.seen]}
+                for access in kernel.accesses
+                if access.space in _MEMORIES
+            ],
+            "faults": [Fault(fault.line, fault_sentence(fault)) for fault in kernel.faults],
+            "pipeline": [Span(**asdict(span)) for span in kernel.pipeline if span.start < TICKS],
+        }
+        kernels.append(msgspec.convert(told, Kernel))
+    return StepTrace(str(at), kernels, found.kernels.index(found.main))
 
 
 def _request(access: TracedAccess, request: TracedRequest) -> Request:
@@ -198,8 +190,7 @@ def load(step: Step, folder: Path = FOLDER) -> StepTrace:
 def fitting(folder: Path = FOLDER) -> dict[str, StepTrace]:
     """The kept traces whose lines are those of the files as they are, by step. Raises SchemaError, StoreError."""
     steps = [step for step in catalog.steps() if (folder / f"{step.name}.json").is_file()]
-    found = {step.name: load(step, folder) for step in steps}
-    return {step.name: found[step.name] for step in steps if found[step.name].source == _source(step)}
+    return {step.name: found for step in steps if (found := load(step, folder)).source == _source(step)}
 
 
 def write(step: Step, folder: Path = FOLDER) -> Path:
@@ -251,26 +242,23 @@ def sentences(kernel: TracedKernel) -> Iterator[str]:
 
 def pipeline(kernel: TracedKernel, width: int) -> list[str]:
     """The stages of a kernel's pipeline over time, as text of at most ``width`` columns; nothing without stages."""
-    spans = kernel.pipeline
-    if not spans:
+    if not kernel.pipeline:
         return []
-    block = ", ".join(map(str, kernel.first_block))
-    return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *mbarriers.drawn(spans, width)]
+    marks = ", ".join(f"{mark} {state}" for state, mark in mbarriers.MARKS.items())
+    head = f"Stages of block {_point(kernel.first_block)}, one event after the other: {marks}."
+    return [head, *mbarriers.drawn(kernel.pipeline, width)]
 
 
 def fault_sentence(fault: explained.Fault) -> str:
     """A fault in one line, with the thread that met it first."""
-    thread, where = (", ".join(map(str, place or ())) for place in (fault.thread, fault.block))
     times = f"{fault.count:,} times, first " if fault.count > 1 else ""
     said = f"line {fault.line}: {explained.UNSOUND[fault.kind]}: {fault.what}"
-    return f"{said} ({times}by thread ({thread}) of block ({where}))"
+    return f"{said} ({times}by thread {_point(fault.thread or ())} of block {_point(fault.block or ())})"
 
 
 def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
-    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none.
-
-    The command's block is the one that was ``told`` already, if that names one.
-    """
+    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none. The
+    command's block is the one that was ``told`` already, if that names one."""
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
     kernels = result.trace.kernels if result.trace is not None else []
@@ -285,15 +273,11 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
 
 
 def comparison(traces: dict[str, Traced]) -> str:
-    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's.
-
-    ``traces`` has two traces by the steps' names.
-    """
-    loads = {name: cost.loads_per_fma(found) for name, found in traces.items()}
-    for name, by_memory in loads.items():
-        if not by_memory:
-            return f"{name} has no float32 multiply-add: its loads cannot be compared."
-    (first, before), (second, after) = loads.items()
+    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's, of two
+    traces by the steps' names."""
+    (first, before), (second, after) = ((name, cost.loads_per_fma(found)) for name, found in traces.items())
+    if not (before and after):
+        return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
     parts: list[str] = []
     for memory in ("shared", "global", "constant"):
         of, each = ("its", "") if parts else (f"{first}'s", " per multiply-add")

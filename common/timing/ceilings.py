@@ -7,7 +7,8 @@ that stay in shared memory, on 9.0 alone. Both instructions are those of the les
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -33,10 +34,9 @@ FMA_CHAINS = 8
 INSTRUCTIONS = ("mma", "wgmma")
 MMA_THREADS = 256
 MMA_BLOCKS_PER_MULTIPROCESSOR = 2
-MMA_ROUNDS = 4096
+MMA_ROUNDS = 4096  # of wgmma, too
 ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
 WGMMA_THREADS = 256  # two warpgroups take turns
-WGMMA_ROUNDS = 4096
 WGMMA_STEPS = 4  # instructions in a round: along a row of 128 bytes, 32 bytes each
 WGMMA_SUMS = 128  # of a thread, for 64 x 256 of a warpgroup
 A_BYTES, B_BYTES = 64 * 128, 256 * 128
@@ -70,16 +70,16 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     wgmma_e4m3: Timing | None = None
 
 
-def _toolkit(name: str) -> Any:
-    """The lessons' module of instructions, or of loops that are written out; it has no types, and imports Numba."""
-    return import_module(f"lessons.toolkit.{name}")
+def _toolkit(*names: str) -> list[Any]:
+    """The lessons' modules of instructions, and of loops that are written out; they import Numba, which is late."""
+    return [import_module(f"lessons.toolkit.{name}") for name in names]
 
 
 def kernels() -> tuple[Any, Any]:
-    """The copy and the multiply-add kernel; built on demand because Numba must not be imported too early."""
+    """The copy and the multiply-add kernel."""
     from numba import cuda, float32, float64, uint32
 
-    loops = _toolkit("unroll")
+    (loops,) = _toolkit("unroll")
     unroll, unrolled = loops.unroll, loops.unrolled
 
     @cuda.jit
@@ -121,11 +121,9 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
-    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
-
-    That of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the
-    fastest of these instructions that the card has, a third of it for tf32x3. It is None if it was not measured.
-    """
+    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem; None if not measured. That
+    of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the fastest of
+    these instructions that the card has, a third of it for tf32x3."""
     kind, products = _PRODUCTS[precision]
     if problem.input_dtype in _KIND_OF:
         kind, products = _KIND_OF[problem.input_dtype], 1
@@ -145,8 +143,11 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     """Those of the current GPU, in ``room`` bytes; ``capability`` is its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
-    copy, multiply_add = kernels()
+    def timed(run: Callable[[], object]) -> Timing:
+        run()
+        return stopwatch.measure(run)
 
+    copy, multiply_add = kernels()
     per_block = COPY_LOADS * COPY_THREADS
     blocks = min(COPY_BYTES, room // 4) // 8 // per_block
     source = cuda.device_array(blocks * per_block, np.float64)
@@ -155,44 +156,43 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
         part = source[start : start + numbers.size]
         part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
-
-    def run_copy() -> None:
-        copy[blocks, COPY_THREADS](source, target)
-
-    run_copy()
-    copy_time = stopwatch.measure(run_copy)
-
-    grid = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
-    out = cuda.device_array(grid * FMA_THREADS, np.float32)
-    factor, summand = np.float32(0.999), np.float32(0.001)
-
-    def run_fma() -> None:
-        multiply_add[grid, FMA_THREADS](factor, summand, FMA_ROUNDS, out)
-
-    run_fma()
-    fma_time = stopwatch.measure(run_fma)
-
+    copy_time = timed(lambda: copy[blocks, COPY_THREADS](source, target))
     bytes_moved = 2 * source.nbytes
-    flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * grid * FMA_THREADS
+
+    blocks_fma = multiprocessors * FMA_BLOCKS_PER_MULTIPROCESSOR
+    out = cuda.device_array(blocks_fma * FMA_THREADS, np.float32)
+    factor, summand = np.float32(0.999), np.float32(0.001)
+    fma_time = timed(lambda: multiply_add[blocks_fma, FMA_THREADS](factor, summand, FMA_ROUNDS, out))
+    fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * blocks_fma * FMA_THREADS
+
+    tensor_cores: dict[str, Any] = {}
+    for instruction in instructions(capability):
+        launched = grid(instruction, multiprocessors)
+        out = cuda.device_array(math.prod(launched), np.float32)
+        for kind in (one for one in KINDS if instruction in one.instructions):
+            words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
+            time = timed(partial(kernel(instruction, kind)[launched], words, MMA_ROUNDS, out))
+            rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
+            tensor_cores |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
     return Ceilings(
         copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
         copy_bytes=bytes_moved,
         copy=copy_time,
-        fma_gflops=flops / fma_time.median_ms / 1e6,
-        fma_flops=flops,
+        fma_gflops=fma_flops / fma_time.median_ms / 1e6,
+        fma_flops=fma_flops,
         fma=fma_time,
-        **_tensor_cores(stopwatch, multiprocessors, capability),
+        **tensor_cores,
     )
 
 
 def kernels_of(capability: str) -> list[tuple[str, str, Kind | None]]:
-    """What :func:`compile_kernels` takes for all kernels that a GPU of this compute capability is measured with."""
+    """What :func:`compile_kernels` takes for all kernels that measure a GPU of this compute capability."""
     pairs = [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
     return [(capability, "", None), *((capability, *pair) for pair in pairs)]
 
 
 def compile_kernels(capability: str, instruction: str, kind: Kind | None) -> None:
-    """Compile the kernel of an instruction and a kind, or those of the other ceilings, and keep them."""
+    """Compile the kernel of an instruction and a kind, or without them copy and multiply-add, and keep them."""
     from numba.cuda import types
 
     from common.machine_code import kernelcache
@@ -226,14 +226,13 @@ KINDS = (Kind("f16", 16), Kind("tf32", 8), Kind("s8", 32), Kind("e4m3", 32, ("wg
 
 def instructions(capability: str) -> tuple[str, ...]:
     """Which of ``mma`` and ``wgmma`` a GPU of this compute capability has."""
-    major, minor = (int(part) for part in capability.split("."))
-    has = {"mma": major >= 8, "wgmma": (major, minor) == (9, 0)}
-    return tuple(name for name in INSTRUCTIONS if has[name])
+    if capability == "9.0":
+        return INSTRUCTIONS
+    return INSTRUCTIONS[:1] if int(capability.split(".")[0]) >= 8 else ()
 
 
 def kernel(instruction: str, kind: Kind) -> Any:
-    """The kernel ``(words, rounds, out)``: ``words`` are random bits of float16, float32 or int8 numbers, as
-    uint32."""
+    """The kernel ``(words, rounds, out)``; ``words`` are those of :func:`random_words`."""
     return _mma(kind) if instruction == "mma" else _wgmma(kind)
 
 
@@ -242,7 +241,7 @@ def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
     if instruction == "mma":
         warps = multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR * MMA_THREADS // 32
         return 2 * 16 * 8 * kind.depth * ROWS * COLUMNS * MMA_ROUNDS * warps
-    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * WGMMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
+    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * MMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
 
 
 def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
@@ -253,8 +252,7 @@ def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
 
 
 def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
-    """``count`` words of normal numbers: two of float16, one that TF32 has, four of e4m3, or of int8, 32 times as
-    large."""
+    """``count`` uint32 words of normals: two of float16, one that TF32 has, four of e4m3, or int8, times 32."""
     rng = np.random.default_rng(0)
     if kind.name == "f16":
         return rng.standard_normal(2 * count).astype(np.float16).view(np.uint32)
@@ -265,29 +263,10 @@ def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
     return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
-def _tensor_cores(stopwatch: Stopwatch, multiprocessors: int, capability: str) -> dict[str, Any]:
-    """For each instruction and kind that the card has: ``mma_f16_gflops`` and, with its timing, ``mma_f16``."""
-    from numba import cuda
-
-    found: dict[str, Any] = {}
-    for instruction in instructions(capability):
-        blocks, threads = grid(instruction, multiprocessors)
-        out = cuda.device_array(blocks * threads, np.float32)
-        rounds = MMA_ROUNDS if instruction == "mma" else WGMMA_ROUNDS
-        for kind in (one for one in KINDS if instruction in one.instructions):
-            words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
-            run = partial(kernel(instruction, kind)[blocks, threads], words, rounds, out)
-            run()
-            time = stopwatch.measure(run)
-            rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
-            found |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
-    return found
-
-
 def _mma(kind: Kind) -> Any:
     from numba import cuda, float32, int32, uint32
 
-    cores, loops = _toolkit("mma"), _toolkit("unroll")
+    cores, loops = _toolkit("mma", "unroll")
     unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
@@ -322,13 +301,11 @@ def _mma(kind: Kind) -> Any:
 def _wgmma(kind: Kind) -> Any:
     from numba import cuda, float32, int32, uint32, uint64
 
-    hopper, loops = _toolkit("hopper"), _toolkit("unroll")
+    hopper, loops = _toolkit("hopper", "unroll")
     unroll, unrolled = loops.unroll, loops.unrolled
 
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
-    multiply = {"f16": hopper.wgmma_f16, "tf32": hopper.wgmma_tf32, "s8": hopper.wgmma_s8, "e4m3": hopper.wgmma_e4m3}[
-        kind.name
-    ]
+    multiply = getattr(hopper, f"wgmma_{kind.name}")
     value = int32 if kind.name == "s8" else float32
 
     @cuda.jit(launch_bounds=(WGMMA_THREADS, 1))

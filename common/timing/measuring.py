@@ -34,12 +34,12 @@ def measure(
     ceilings: bool = False,
     quick: bool = False,
 ) -> Generator[tuple[str, Any], None, None]:
-    """Measure on the GPU.
+    """Measure on the GPU; raises NoGpuError without one.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
     timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. Needs a GPU.
+    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library.
     """
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
@@ -64,7 +64,7 @@ def measure(
             yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
-        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape(), preset=preset)
+        peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape())
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
     slow = timing.slow([time.sm_mhz for _, time in timed])
@@ -93,67 +93,47 @@ def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Itera
 
 
 def _beside(step: Step, problem: Problem) -> str:
-    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty.
-
-    FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
-    """
+    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty. FP32
+    times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds."""
     return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
 def measure_device() -> tuple[device.Gpu, Ceilings]:
-    """The GPU's description and its measured ceilings.
-
-    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
-    """
+    """The GPU's description and its measured ceilings; raises NoGpuError, and DeviceError if it fails."""
     device.require_gpu("measuring the ceilings")
     return run.ask("the GPU could not be measured", timetasks.ceilings)
 
 
 def measure_accuracy(steps: list[Step]) -> timetasks.AccuracyResult:
-    """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
-
-    A step that requires another GPU is left out.
-    """
+    """The errors of steps on matrices, and of cuBLAS; a step that requires another GPU is left out. Raises as
+    :func:`measure_device` does."""
     device.require_gpu("measuring errors")
     files = {step.name: str(step.path) for step in steps if not beyond(step)}
     return run.ask("the errors could not be measured", timetasks.accuracy, files)
 
 
-def measure_epilogues(
-    timed: list[tuple[str, str, str]],
-) -> Iterator[tuple[Step, str, timetasks.EpiloguesResult]]:
-    """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
-
-    Raises as :func:`measure_device` does. A step that requires another GPU is left out.
-    """
+def measure_epilogues(step: Step, preset: str, ways: str) -> timetasks.EpiloguesResult:
+    """The times of a step on a preset with each epilogue of the module ``ways``; raises as :func:`measure_device`."""
     device.require_gpu("timing epilogues")
-    for name, preset, ways in timed:
-        step = catalog.find(name)
-        if beyond(step):
-            continue
-        failed = f"{name} on {preset}: the epilogues could not be timed"
-        given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
-        yield step, preset, run.ask(failed, timetasks.epilogues, *given)
+    failed = f"{step.name} on {preset}: the epilogues could not be timed"
+    given = str(step.path), step.ladder, problems.preset(preset).shape(), ways
+    return run.ask(failed, timetasks.epilogues, *given)
 
 
 def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
-    """Each step on its preset by both compilers, each checked before: ``pairs`` has numba-cuda's time first.
-
-    Raises NoGpuError without a GPU, ToolError without the successor, or for a step that is not right by both.
+    """Each step on its preset by both compilers, each checked before: an outcome's ``pairs`` has numba-cuda's time
+    first. Raises NoGpuError, ToolError without the successor or for a step that is not right by both.
     """
     device.require_gpu("timing two compilers")
     try:
         successor.version()
     except successor.CompilerError as error:
         raise tools.UnavailableError(str(error)) from None
-    places = [at(step, problems.preset(preset)) for step, preset in pairs]
-    tasks = [
-        messages.Pair(
-            **place, compiler=device.MLIR,
-            against={device.NUMBA_CUDA: messages.Rival(path=place["path"], compiler=device.NUMBA_CUDA)},
-        )
-        for place in places
-    ]  # fmt: skip
+    tasks = []
+    for step, preset in pairs:
+        rival = messages.Rival(path=str(step.path), compiler=device.NUMBA_CUDA)
+        place, against = at(step, problems.preset(preset)), {device.NUMBA_CUDA: rival}
+        tasks.append(messages.Pair(**place, compiler=device.MLIR, against=against))
     for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         problem = problems.from_shape(step.ladder, result.shape or problems.preset(preset).shape())
         outcome = Outcome.of(step, problem, preset, result)
@@ -163,7 +143,7 @@ def time_compilers(pairs: list[tuple[Step, str]]) -> Iterator[Outcome]:
 
 
 def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
-    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
+    """A step's tile constants on a preset. Raises ValueError if it has none to sweep."""
     given = str(step.path), step.ladder, problems.preset(preset).shape()
     result = run.ask(step.name, timetasks.tunables, *given, on_gpu=False)
     if not result.tunables:
@@ -173,15 +153,12 @@ def tunables(step: Step, preset: str) -> timetasks.TunablesResult:
 
 def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
     """Every combination of the tunables' values."""
-    names = list(tunables)
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+    return [dict(zip(tunables, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
 def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
-
-    Raises ValueError if it is not of that form, or names what the step does not have.
-    """
+    Raises ValueError if it is not of that form, or names what the step does not have."""
     if text is None:
         return tunables
     try:
@@ -199,15 +176,14 @@ def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str |
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    place = at(step, problems.preset(preset))
-    tasks = [messages.Sweep(**place, tile=tile) for tile in tiles]
+    tasks = [messages.Sweep(**at(step, problems.preset(preset)), tile=tile) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         yield tile, result
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """Hardware counters of a step's kernels on a preset, and the shape and the code that were launched."""
+    """Hardware counters of a step's kernels on a preset; shape and code as launched."""
 
     step: Step
     preset: str
@@ -217,10 +193,7 @@ class Profiled:
 
 
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
-    """Each pair, launched once under ncu.
-
-    Raises NoGpuError without a GPU, ToolError when the counters cannot be read, TimeoutError.
-    """
+    """Each pair, launched once under ncu. Raises NoGpuError, ToolError (counters cannot be read), TimeoutError."""
     device.require_gpu("profiling")
     # without the tool, which would count these launches, too
     sizes = [messages.Size(**at(step, problems.preset(preset))) for step, preset in pairs]
@@ -233,8 +206,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result.shape)
         tensor = catalog.on_tensor_cores(step, problem)
-        launched = zip(result.kernels, read, strict=True)
-        kernels = [tools.named(name, launch, problem, tensor) for name, launch in launched]
+        kernels = [tools.named(*one, problem, tensor) for one in zip(result.kernels, read, strict=True)]
         code = Code(source=result.source, helpers=result.helpers)
         profiles.append(Profiled(step, preset, kernels, result.shape, code))
     return profiles
@@ -243,12 +215,11 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
 def profiled(
     tasks: Sequence[messages.Launch], counters: dict[str, str] = tools.METRICS
 ) -> list[tuple[messages.LaunchResult, list[tools.Launch]]]:
-    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
-
-    Raises ToolError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
-    """
+    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels. Raises ToolError
+    naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError."""
     command = tools.ncu(None if counters is tools.METRICS else counters)
-    results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
+    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(tasks))
+    results, output = isolate.watched(tasks, command, seconds)
     tools.require_permission(output)
     for task, result in zip(tasks, results, strict=False):
         if result.status != "right":
@@ -264,15 +235,9 @@ def profiled(
     return list(zip(results, read, strict=True))
 
 
-def _watched_seconds(steps: int) -> float:
-    return min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * steps)
-
-
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
-
-    Raises NoGpuError without a GPU, ToolError when a tool does not run, TimeoutError.
-    """
+    Raises NoGpuError, ToolError when a tool does not run, TimeoutError."""
     device.require_gpu("the sanitizer run")
     with ThreadPoolExecutor(len(tools.TOOLS)) as pool:
         # most of the time is compilation, so the tools run side by side
@@ -286,7 +251,8 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    results, output = isolate.watched(tasks, tools.sanitizer(tool), _watched_seconds(len(steps)))
+    seconds = min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * len(steps))
+    results, output = isolate.watched(tasks, tools.sanitizer(tool), seconds)
     failed = [result for result in results if result.status not in ("right", "refused")]
     count = tools.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):

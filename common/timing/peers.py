@@ -15,20 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from common.catalog import catalog, device, reference
-from common.catalog.problems import (
-    FLOAT16,
-    INT8,
-    UINT8,
-    UINT16,
-    Bfgemm,
-    Conv2d,
-    Convolution,
-    Gemm,
-    Hgemm,
-    Problem,
-    on_ladder,
-)
+from common.catalog import catalog, device, problems, reference
+from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
 from common.check import arrays, findings
 from common.run.messages import Beside, Timing
@@ -46,10 +34,8 @@ class Library(Struct):
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
-    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``.
-
-    ``lost``: the share of results that are not finite; the errors are of the others, None if there are none.
-    """
+    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``. ``lost``: the
+    share of results that are not finite; the errors are of the others, None if there are none."""
 
     K: Count
     rms: Amount | None = None
@@ -74,23 +60,18 @@ HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 def _theirs(problem: Problem) -> Problem:
     """What the library computes in its place: PyTorch has no convolution of int8 on a GPU, so that of float16."""
-    return on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
+    return problems.on_ladder("hconv3d", problem) if problem.ladder == "iconv3d" else problem
+
+
+_OF_TYPE = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8",)}
 
 
 def precisions(problem: Problem) -> tuple[str, ...]:
-    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; FP16, its sums in
-    FP32, or BF16; INT8, or FP8."""
-    problem = _theirs(problem)
-    if problem.input_dtype == FLOAT16:
-        return ("FP16",)
-    if problem.input_dtype == UINT16:
-        return ("BF16",)
-    if problem.input_dtype == INT8:
-        return ("INT8",)
-    if problem.input_dtype == UINT8:
-        return ("FP8",)
+    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or what the arrays'
+    type says, FP16 and BF16 with sums in FP32."""
     capability = device.compute_capability()
-    return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
+    known = capability is None or catalog.runs_on(TF32_FROM, capability)
+    return _OF_TYPE.get(_theirs(problem).input_dtype, ("FP32", "TF32") if known else ("FP32",))
 
 
 def available() -> bool:
@@ -101,31 +82,28 @@ def available() -> bool:
 def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
 
-    What runs out of the GPU's memory is passed over; a precision without a time is named in ``lacking``. An FP32 or
-    FP16 result is held to the same error bound as the lessons' kernels, at random positions.
-
-    Raises RuntimeError if it exceeds the bound (then it was not FP32, or its sums were not).
+    What runs out of the GPU's memory is passed over; a precision without a time is named in ``lacking``. A result
+    but TF32's is held to the same error bound as the lessons' kernels, at random positions: RuntimeError if it
+    exceeds that (its sums were not FP32).
     """
     import torch
 
     problem = _theirs(problem)
-    oracle = _Oracle(problem, seed)
+    library, oracle = _library(problem), _Oracle(problem, seed)
     x, weight = _normals(problem, seed)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
         best: tuple[str, Timing] | None = None
-        library = _library(problem)
         with _unless_full():
-            for layout, run, to_output in _variants(problem, x, weight):
-                timing = _timed(run, to_output, None if precision == "TF32" else oracle, stopwatch)
+            for layout, timing, _ in _timed(problem, x, weight, stopwatch, None if precision == "TF32" else oracle):
                 if best is None or timing.median_ms < best[1].median_ms:
                     best = layout, timing
                 torch.cuda.empty_cache()
         if best is None:
             lacking.append(f"{library} {precision} ran out of GPU memory")
         else:
-            rows.append(Library(f"{library} {precision}", _version(library), *best))
+            rows.append(Library(f"{library} {precision}", version(problem), *best))
     # last, as a profiler that has run may slow what comes after it
     for row in rows:
         _choose(row.peer.split()[-1])
@@ -135,17 +113,19 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: in
 
 
 def _timed(
-    run: Callable[[], Any], to_output: Callable[[Any], Any], oracle: _Oracle | None, stopwatch: Stopwatch
-) -> Timing:
-    """The time of a call, once its result is known to be precise, if there is an oracle."""
+    problem: Problem, x: Any, weight: Any, stopwatch: Stopwatch, oracle: _Oracle | None = None, **limits: Any
+) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:
+    """Each memory layout, the time of a call, once its result is known to be precise if there is an oracle, and the
+    call."""
     import torch
 
-    result = run()
-    torch.cuda.synchronize()
-    if oracle:
-        oracle.require_precise(to_output(result))
-    del result
-    return stopwatch.measure(run)
+    for layout, run, to_output in _variants(problem, x, weight):
+        result = run()
+        torch.cuda.synchronize()
+        if oracle:
+            oracle.require_precise(to_output(result))
+        del result
+        yield layout, stopwatch.measure(run, **limits), run
 
 
 @contextmanager
@@ -184,20 +164,12 @@ def fastest(
 ) -> tuple[str, Callable[..., Any]]:
     """The memory layout in which the library is faster, and the call, on random operands; the first of the
     problem's precisions unless another is asked for."""
-    import torch
-
     problem = _theirs(problem)
     x, weight = _normals(problem, seed)
     _choose(precision or precisions(problem)[0])
-    best: tuple[float, str, Callable[..., Any]] | None = None
-    for layout, run, _ in _variants(problem, x, weight):
-        run()
-        torch.cuda.synchronize()
-        milliseconds = stopwatch.measure(run, max_seconds=BRIEF_SECONDS).median_ms
-        if best is None or milliseconds < best[0]:
-            best = milliseconds, layout, run
-    assert best is not None
-    return best[1:]
+    found = _timed(problem, x, weight, stopwatch, max_seconds=BRIEF_SECONDS)
+    layout, _, run = min(found, key=lambda one: one[1].median_ms)
+    return layout, run
 
 
 def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
@@ -212,14 +184,19 @@ def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
         )
         for precision in precisions(problem):
             _choose(precision)
-            library = _library(problem)
             result = torch.matmul(x, weight).cpu()
-            yield f"{library} {precision}", _version(library), (result.float() if kind is Bfgemm else result).numpy()
+            result = result.float() if kind is Bfgemm else result
+            yield f"{_library(problem)} {precision}", version(problem), result.numpy()
 
 
 def version(problem: Problem) -> str:
     """Of the library that computes the problem."""
-    return _version(_library(problem))
+    import torch
+
+    if _library(problem) == "cuDNN":
+        number = int(torch.backends.cudnn.version())
+        return f"cuDNN {number // 10000}.{number % 10000 // 100}.{number % 100}, PyTorch {torch.__version__}"
+    return f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"
 
 
 def _library(problem: Problem) -> str:
@@ -385,12 +362,3 @@ class _Oracle:
         # Winograd transforms cost a few more roundings than the bound counts
         if worst > 8:
             raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
-
-
-def _version(library: str) -> str:
-    import torch
-
-    if library == "cuDNN":
-        version = int(torch.backends.cudnn.version())
-        return f"cuDNN {version // 10000}.{version % 10000 // 100}.{version % 100}, PyTorch {torch.__version__}"
-    return f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -56,12 +55,11 @@ class AccuracyResult(Struct, frozen=True, kw_only=True):
 
 
 class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="timing.peer"):
-    """How fast are NVIDIA's libraries at one shape? ``preset``: its name, for whoever asks."""
+    """How fast are NVIDIA's libraries at one shape?"""
 
     gpu: ClassVar[bool] = True
     ladder: str
     shape: dict[str, int]
-    preset: str = ""
 
 
 @cache
@@ -75,10 +73,8 @@ Timed = messages.Time | messages.Pair | messages.Sweep
 
 
 def _verified(task: Timed, module: Any, tile: Tile | None = None) -> tuple[StepResult, Any, Any]:
-    """Check a module at full size by samples: the result, a bench of it, and the operands.
-
-    The operands wait for the next file on this problem. If it is right they are normals, to be timed.
-    """
+    """Check a module at full size by samples: the result, a bench of it, and the operands. The operands wait for the
+    next file on this problem. If it is right they are normals, to be timed."""
     from common.check import check, fullsize
 
     with stages.stage("full-size check"):
@@ -148,10 +144,8 @@ def _cold(action: Callable[[], object]) -> float:
 
 
 def pair_task(task: messages.Pair) -> StepResult:
-    """Check one file at full size by samples, then time it in turn with each other of ``against``.
-
-    ``pairs`` has, by the same names, what :class:`common.timing.timing.Paired` holds: the other's time is the first.
-    With no other, ``timing`` has the file's own.
+    """Check one file at full size by samples, then time it in turn with each other of ``against``: ``pairs`` has, by
+    the same names, the other's time first. With no other, ``timing`` has the file's own.
     """
     from common.check import check
 
@@ -178,15 +172,12 @@ def pair_task(task: messages.Pair) -> StepResult:
 
 
 def tunables(path: str, ladder: str, shape: dict[str, int]) -> TunablesResult:
-    """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
+    """The tile constants a file lets a sweep vary."""
     module = catalog.load(Path(path), ladder)
-    found = getattr(module, "TUNABLES", {})
+    found = {name: list(values) for name, values in getattr(module, "TUNABLES", {}).items()}
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
     shipped = choose(problems.from_shape(ladder, shape)) if choose else vars(module)
-    return TunablesResult(
-        tunables={name: list(values) for name, values in found.items()},
-        shipped={name: shipped[name] for name in found},
-    )
+    return TunablesResult(tunables=found, shipped={name: shipped[name] for name in found})
 
 
 def sweep_task(task: messages.Sweep) -> StepResult:
@@ -197,10 +188,9 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     try:
         result, bench, _ = _verified(task, module, tile)
     except CudaAPIError as error:
-        if "OUT_OF_RESOURCES" in str(error):
-            message = "the block needs more registers than a multiprocessor has"
-            return StepResult(status="refused", message=message)
-        raise
+        if "OUT_OF_RESOURCES" not in str(error):
+            raise
+        return StepResult(status="refused", message="the block needs more registers than a multiprocessor has")
     if result.status == "right":
         bench.prepare()
         bench.launch()
@@ -214,18 +204,23 @@ def size_task(task: messages.Size) -> StepResult:
 
 
 def launch_task(task: messages.Launch) -> LaunchResult:
-    """Launch a file's kernels once, for tools that watch from outside.
-
-    No margins: an access beyond an array must leave its allocation to be seen.
-    """
+    """Launch a file's kernels once, for tools that watch from outside. No margins: an access beyond an array must
+    leave its allocation to be seen."""
     from numba import cuda
 
     from common.catalog import inputs
     from common.check import check
+    from common.machine_code import capture
+
+    kernels: list[str] = []  # in the order of their launches
+
+    def counted(self: Any, *args: Any) -> Any:
+        kernels.append(self.dispatcher.py_func.__name__)
+        return call(self, *args)
 
     problem = loading.fitted(task.problem, loading.room())
     bench = check.Bench(loading.load(task), problem, margin=0)
-    with _counting_launches() as kernels:
+    with capture.launches(counted) as call:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
@@ -279,21 +274,6 @@ def accuracy(files: dict[str, str]) -> AccuracyResult:
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}
     return AccuracyResult(products=accuracy.measure(steps), code=code)
-
-
-@contextlib.contextmanager
-def _counting_launches() -> Iterator[list[str]]:
-    """The names of the kernels launched meanwhile, in order."""
-    from common.machine_code import capture
-
-    names: list[str] = []
-
-    def counted(self: Any, *args: Any) -> Any:
-        names.append(self.dispatcher.py_func.__name__)
-        return call(self, *args)
-
-    with capture.launches(counted) as call:
-        yield names
 
 
 def _nbytes(workspace: Any) -> int:

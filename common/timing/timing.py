@@ -43,11 +43,9 @@ SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not
 
 
 def summarise(samples_ms: list[float]) -> Timing:
-    """Median, p20, p80 and the median's error, from order statistics (no normality assumed).
-
-    The 95% interval of the median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in
-    its normal approximation; Conover 1999, section 3.2).
-    """
+    """Median, p20, p80 and the median's error, from order statistics (no normality assumed). The 95% interval of the
+    median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in its normal approximation;
+    Conover 1999, section 3.2)."""
     ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
     count = len(ordered)
     median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
@@ -66,11 +64,9 @@ def collect(
     max_seconds: float = MAX_SECONDS,
     long_ms: float = LONG_MS,
 ) -> Timing:
-    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough.
-
-    Stops at ``target_error`` once ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or after
-    ``max_seconds`` of wall clock.
-    """
+    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough. Stops at
+    ``target_error`` once ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or after
+    ``max_seconds`` of wall clock."""
     samples: list[float] = []
     deadline = clock() + max_seconds
     while True:
@@ -103,11 +99,9 @@ def collect_pairs(
     min_pairs: int = MIN_PAIRS,
     max_seconds: float = MAX_SECONDS,
 ) -> Paired:
-    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known.
-
-    Both launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither
-    time does. Which of them runs first alternates. Stops as :func:`collect` does.
-    """
+    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known. Both
+    launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither time
+    does. Which of them runs first alternates. Stops as :func:`collect` does."""
     pairs: list[tuple[float, float]] = []
 
     def ratio(_: int) -> list[float]:
@@ -124,8 +118,8 @@ class Stopwatch:
     """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
 
     Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch, so that its
-    own overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the
-    cache is overwritten more often from then on.
+    overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the cache
+    is overwritten more often from then on.
     """
 
     def __init__(self, l2_bytes: int) -> None:
@@ -135,9 +129,7 @@ class Stopwatch:
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
         self._nvml = Nvml()
         self._clocks: list[Clock] = []
-        self._queue: list[tuple[Any, Any]] = [
-            (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
-        ]
+        self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
 
     def _flush(self) -> None:
@@ -145,16 +137,12 @@ class Stopwatch:
 
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
-    def _times(self, launches: Sequence[Callable[[], object]], before: Callable[[], object] | None) -> list[float]:
-        """Milliseconds of each launch, one after the other.
-
-        None of them waited for the host, unless the launch itself waits for the GPU, or takes it more than MAX_LEAD.
-        """
+    def _times(self, launches: Sequence[Callable[[], object]]) -> list[float]:
+        """Milliseconds of each launch, one after the other. None of them waited for the host, unless the launch
+        itself waits for the GPU, or takes it more than MAX_LEAD."""
         while True:
             late = False
             for launch, (start, end) in zip(launches, self._queue, strict=False):
-                if before:
-                    before()
                 for _ in range(self._lead):
                     self._flush()
                 start.record()
@@ -169,10 +157,8 @@ class Stopwatch:
             self._lead *= 2
 
     def _warm_up(self, *calls: Callable[[], object]) -> float:
-        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn.
-
-        It has when the medians of two parts, each half of WARM_UP_SECONDS, agree.
-        """
+        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn. It has when the
+        medians of two parts, each half of WARM_UP_SECONDS, agree."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()
@@ -199,25 +185,12 @@ class Stopwatch:
         mhz = round(statistics.median(clock.mhz for clock in self._clocks))
         return replace(timing, sm_mhz=mhz, held_by=tuple(held))
 
-    def measure(
-        self,
-        launch: Callable[[], object],
-        before: Callable[[], object] | None = None,
-        after: Callable[[], object] | None = None,
-        **limits: Any,
-    ) -> Timing:
-        """Time ``launch``, which must have run before (so that it is compiled).
-
-        ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
-        """
-        seconds = self._warm_up(*([before] if before else []), launch)
+    def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
+        """Time ``launch``, which must have run before (so that it is compiled); ``limits`` as in :func:`collect`."""
+        seconds = self._warm_up(launch)
 
         def sample(count: int) -> list[float]:
-            together = max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count))
-            times = self._times([launch] * together, before)
-            if after:
-                after()
-            return times
+            return self._times([launch] * max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count)))
 
         return self._clocked(collect(sample, **limits))
 
@@ -226,7 +199,7 @@ class Stopwatch:
         self._warm_up(first, second)
 
         def sample(swapped: bool) -> tuple[float, float]:
-            times = self._times((second, first) if swapped else (first, second), None)
+            times = self._times((second, first) if swapped else (first, second))
             return (times[1], times[0]) if swapped else (times[0], times[1])
 
         pairs = collect_pairs(sample, **limits)

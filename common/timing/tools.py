@@ -119,17 +119,15 @@ METRICS, COUNTED = _names(Counters), _names(Counts)
 
 
 class Launch(NamedTuple):
-    """What ncu read of a launch: the kernel's name, counters by their short names, and the stalls that there are."""
+    """What ncu read of a launch: counters by their short names, and the stalls that there are."""
 
-    kernel: str
     counters: dict[str, float | None]
     stalls: dict[str, float]
 
 
 def ncu(counters: dict[str, str] | None = None) -> list[str]:
-    """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
-
-    Raises UnavailableError without ncu.
+    """The ncu call to put before the program, for METRICS and STALLS or for ``counters`` alone; UnavailableError
+    without ncu.
     """
     tool = shutil.which("ncu")
     if tool is None:
@@ -150,10 +148,7 @@ def require_permission(output: str) -> None:
 
 
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
-    """One entry per kernel launch in ncu's CSV.
-
-    Raises ToolError when the output holds no table, saying why if ncu did.
-    """
+    """One entry per kernel launch in ncu's CSV. Raises ToolError when it holds no table, saying why if ncu did."""
     require_permission(output)
     start = output.find('"ID"')
     if start < 0:
@@ -165,17 +160,14 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
         read = {key: _number(row.get(metric)) for key, metric in counters.items()}
         stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
         kept = {name: round(value, 3) for name, value in stalls.items() if value}
-        entries.append(Launch(kernel_name(row["Kernel Name"]), read, kept))
+        entries.append(Launch(read, kept))
     return entries
 
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
     """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
-
-    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 values of 16 bits, 16 x 8 by 8 x 8 of TF32, or
-    16 x 32 by 32 x 8 int8 ones. Without
-    ``tensor`` there is none: what the counter has then is ``HFMA2.MMA``, by which the compiler sets constants.
-    """
+    An ``mma.sync`` multiplies 16 x 16 by 16 x 8 values of 16 bits, 16 x 8 by 8 x 8 of TF32, or 16 x 32 by 32 x 8 of
+    8 bits. Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
@@ -195,17 +187,6 @@ def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> C
 def main_kernel(launches: list[Counters]) -> Counters:
     """The main one of a profile's launches; of those that multiply as often the one that took longest."""
     return max(launches, key=lambda entry: (entry.ffma_threads or 0, entry.time_ns))
-
-
-def kernel_name(mangled: str) -> str:
-    """The Python name in Numba's mangled kernel name (its last length-prefixed part before the type codes)."""
-    text, name = mangled.split("(")[0], ""
-    position = text.find("_ZN") + 3 if "_ZN" in text else len(text)
-    while match := re.match(r"(\d+)", text[position:]):
-        start = position + len(match[1])
-        name = text[start : start + int(match[1])]
-        position = start + int(match[1])
-    return name.split("_3clocals_3e_2e")[-1].split("_2e")[-1] if name else text
 
 
 _MULTIPLYING = "multiply-adds are the limit, as they should be"

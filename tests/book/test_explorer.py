@@ -6,7 +6,7 @@ import re
 import mutants
 import pytest
 
-from common.book import costs, explorer
+from common.book import explorer
 from common.catalog import catalog, store
 from common.cli import main
 from common.report import traces
@@ -23,7 +23,7 @@ def script_data(text):
 
 def shown(*names):
     steps = [catalog.find(name) for name in names]
-    return [costs.Shown(step, traces.load(step), step.path) for step in steps]
+    return [explorer.Shown(step, traces.load(step), step.path) for step in steps]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,7 +34,7 @@ def test_the_page_s_data_are_the_trace_s(name):
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
     assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel.name for kernel in found.kernels]
     for told, kernel in zip(data["trace"]["kernels"], found.kernels, strict=True):
-        sums = dict.fromkeys(costs.UNITS, 0)
+        sums = dict.fromkeys(explorer.UNITS, 0)
         for access in told["accesses"]:
             sums[access["space"]] += access["moved"]
         expected = {space: sum(a.moved for a in kernel.accesses if a.space == space) for space in sums}
@@ -54,7 +54,7 @@ def test_one_file_without_links():
 
 
 def test_a_pair_says_why_one_is_slower():
-    said = costs.sentences(shown(*PAIR))
+    said = explorer.sentences(shown(*PAIR))
     before, after = (one.trace.chief for one in shown(*PAIR))
     was, now = (1000 * kernel.moved("shared") / kernel.fma for kernel in (before, after))
     shared = next(text for text in said if text.startswith("Wavefronts"))
@@ -66,10 +66,6 @@ def test_a_pair_says_why_one_is_slower():
         f"gemm_register_blocked needs {now:.3g} clocks of shared memory for them: fewer than its arithmetic."
         in clocks
     )
-    if all(one.recorded_ms for one in shown(*PAIR)):  # of the code as it is
-        assert said[-1].startswith(
-            "The time fell by less than that: this traffic no longer limits gemm_register_blocked."
-        )
 
 
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
@@ -82,8 +78,8 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
         1000 * count * kernel.moved("global") / fma for count, kernel in zip(blocks, (unroll, multiply), strict=True)
     ]
     assert one.moved("global") == pytest.approx(sum(parts))
-    assert f"{sum(parts):.3g} sectors of global memory" in costs.sentences([one])[0]
-    (kernels,) = [text for text in costs.notes([one]) if "starts 2 kernels" in text]
+    assert f"{sum(parts):.3g} sectors of global memory" in explorer.sentences([one])[0]
+    (kernels,) = [text for text in explorer.notes([one]) if "starts 2 kernels" in text]
     assert f"unroll_windows {parts[0]:.3g} sectors" in kernels
     assert f"{parts[1]:.3g} sectors" in kernels
 
@@ -101,7 +97,7 @@ def test_names_and_source_are_escaped(write):
     file = write("a&b<i>.py", step.path.read_text() + "\n# </script><b>\n")
     kept = traces.load(step)
     kept.chief.file = str(file)
-    text = explorer.page([costs.Shown(step, kept, file)])
+    text = explorer.page([explorer.Shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
     assert text.count("</script>") == 2
     assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"

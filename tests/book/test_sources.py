@@ -87,21 +87,11 @@ def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):
 
 
 def test_pages_are_those_of_the_checkout(tmp_path):
-    """But for its links, and places for charts and the story, a page is as it was: it reads on GitHub as here."""
+    """But for its links, a page is as it was: it reads on GitHub as here."""
     sources.stage(tmp_path)
-    strip = re.compile(r'\n\n<div class="ladder-chart"[^>]*></div>|\nThe ladder up to here,.*\n|\]\([^)]*\)|\[|\]')
+    strip = re.compile(r"\]\([^)]*\)|\[|\]")
     for page in catalog.ROOT.glob("lessons/*/*.md"):
         place = page.relative_to(catalog.ROOT)
         built = tmp_path / (place.with_name("index.md") if place.name == "README.md" else place)
         text = built.read_text().partition("\n```{toctree}")[0]
         assert strip.sub("", text) == strip.sub("", page.read_text()), page
-
-
-@pytest.mark.parametrize("picture", [True, False])
-def test_times_without_a_picture_are_drawn_below_their_table(folder, staged, picture):
-    (folder / "results/charts/nvidia-h200").mkdir(parents=True)
-    (folder / "results/charts/nvidia-h200/gemm-4096.png").write_bytes(b"")
-    table = "<!-- table: times gemm-2048 gemm-4096 gemm_naive -->\n\n| a |\n\n<!-- end table -->\n"
-    text = staged(table + ("\n![it](results/charts/nvidia-h200/gemm-4096.png)\n" if picture else "\nText.\n"))[0]
-    place = '<div class="ladder-chart" data-card="nvidia-h200" data-preset="{}"></div>'
-    assert [place.format(preset) in text for preset in ("gemm-4096", "gemm-2048")] == [picture, not picture]

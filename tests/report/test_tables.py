@@ -11,7 +11,7 @@ from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.records.entries import MachineCode, PeerRow, StepRow
 from common.records.records import Record
-from common.report import charts, figures, kinds, pages, speeds, table, tables
+from common.report import canvas, charts, figures, kinds, pages, speeds, table, tables
 from common.run.messages import Outcome
 from common.timing import peers, timing
 from common.timing.ceilings import Ceilings
@@ -170,7 +170,7 @@ figures.load_kinds()
 @pytest.mark.parametrize("kind", kinds.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
-        "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
+        "ladder": "gemm-2048", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
         "lines": "gemm_naive", "exercises": "01_naive",
         "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
@@ -200,7 +200,7 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(ow
 
 
 def test_the_chart_of_the_ladder_has_signs_ratios_and_the_floor(own, tmp_path, no_pixels):
-    charts.save(charts.speedups(own, "hgemm-4096"), tmp_path / "chart")
+    canvas.save(charts.speedups(own, "hgemm-4096"), tmp_path / "chart")
     text = re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
     for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", table.SIGNS["‡"]):
         assert said in text, said

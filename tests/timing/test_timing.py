@@ -202,9 +202,7 @@ def test_a_time_has_the_clock_under_load_and_what_held_it_down(stopwatch, machin
 def test_of_a_long_launch_three_repeats_are_enough_and_few_are_queued_together(stopwatch, machine, monkeypatch):
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
     batches, together = [], stopwatch._times
-    monkeypatch.setattr(
-        stopwatch, "_times", lambda launches, before: batches.append(len(launches)) or together(launches, before)
-    )
+    monkeypatch.setattr(stopwatch, "_times", lambda launches: batches.append(len(launches)) or together(launches))
     for seconds, queued, repeats in ((0.31, 3, 3), (0.45, 2, 4), (1.5, 1, 3), (0.15, 5, 10)):
         batches.clear()
         found = stopwatch.measure(lambda seconds=seconds: machine.work(1e-5, seconds), clock=machine)

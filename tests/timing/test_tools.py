@@ -6,7 +6,6 @@ from common.catalog.problems import PRESETS
 from common.timing import tools
 from common.timing.tools import METRICS, ToolError
 
-MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
 GEMM, HALF = PRESETS["gemm-4096"], PRESETS["hgemm-4096"]
 
 
@@ -18,14 +17,13 @@ def csv(*rows):
     return f"==PROF== Connected to process 7\n==PROF== Profiling ...\n{table}\n"
 
 
-def launch(number, name=MANGLED, stall="1.5", **values):
-    return [str(number), name, *(str(values.get(key, "100")) for key in METRICS), stall]
+def launch(number, stall="1.5", **values):
+    return [str(number), "a kernel", *(str(values.get(key, "100")) for key in METRICS), stall]
 
 
 def test_counters_are_read_per_launch_and_in_order():
-    output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, name="plain(float*)", time_ns="5"))
+    output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, time_ns="5"))
     first, second = tools.parse(output)
-    assert (first.kernel, second.kernel) == ("gemm_naive", "plain")
     assert (first.counters["time_ns"], second.counters["time_ns"]) == (1_234_567, 5)
     assert first.counters["instructions"] == 2000
     assert first.stalls == {"wait": 1.5}

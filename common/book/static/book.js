@@ -1,138 +1,7 @@
 "use strict";
-// Charts that answer, tables that sort. Without scripts the pages keep their pictures and tables as they are.
+// Tables that sort. Without scripts the pages keep their tables as they are.
 (() => {
-  const cards = window.WORKBOOK_RECORDS || [];
-  const { make, draw } = window.WORKBOOK;
-  const MEASURES = { speed: "speed", ms: "time, ms", share: "% of its floor" };
-
-  const short = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3));
-
-  const label = (row) => row.name + (row.older ? " ¶" : "");
-  const spoken = (row, first) => [
-    `${row.name}: ${short(row.ms)} ms (p20 to p80: ${short(row.from)} to ${short(row.to)})`,
-    row.gflops && `${row.gflops.toLocaleString("en")} GFLOP/s`,
-    row.share && `${row.share} % of its floor`,
-    first && `${short(first.ms / row.ms)} times as fast as ${first.name}`,
-    row.beside && `${row.beside[1]} times as fast as ${row.beside[0]} in turn`,
-  ].filter(Boolean).join(", ") + `. ${row.date}${row.older ? ". Measured on an older version of the file" : ""}.`;
-
-  // --- charts ---
-
-  function chart(place) {
-    const own = cards.find((card) => card.own && card.presets[place.dataset.preset]);
-    const state = { card: own ? own.slug : place.dataset.card, preset: place.dataset.preset, measure: "speed", hidden: new Set() };
-    const ladderOf = (preset) => cards.map((card) => card.presets[preset]).find(Boolean).ladder;
-    if (!cards.some((card) => card.presets[state.preset])) return;
-    const ladder = ladderOf(state.preset);
-    const picture = place.previousElementSibling;
-    const figure = make("figure", { class: "answers" });
-    const plot = make("div", { class: "plot" });
-    const said = make("p", { class: "value", "aria-live": "polite" });
-    const steps = make("div", { class: "choices" });
-
-    function select(label, options, value, changed) {
-      const list = make("select", { name: label }, ...options.map(([key, text]) => make("option", { value: key }, text)));
-      list.value = value;
-      list.addEventListener("change", () => changed(list.value));
-      return make("label", {}, `${label} `, list);
-    }
-    const controls = make("div", { class: "controls" });
-    // The selects are made anew: the one that was changed, by name, keeps the focus.
-    function arrange(changed = null) {
-      const known = cards.filter((card) => card.presets[state.preset]);
-      if (!known.some((card) => card.slug === state.card)) state.card = known[0].slug;
-      const card = known.find((one) => one.slug === state.card);
-      const presets = Object.keys(card.presets).filter((name) => card.presets[name].ladder === ladder);
-      controls.replaceChildren(
-        select("card", known.map((one) => [one.slug, one.name]), state.card, (value) => { state.card = value; arrange("card"); }),
-        select("problem", presets.map((name) => [name, name]), state.preset, (value) => { state.preset = value; arrange("problem"); }),
-        select("show", Object.entries(MEASURES), state.measure, (value) => { state.measure = value; redraw(card.presets[state.preset]); }),
-      );
-      const again = changed && controls.querySelector(`select[name=${changed}]`);
-      if (again) again.focus();
-      steps.replaceChildren(...card.presets[state.preset].rows.map((row) => {
-        const box = make("input", { type: "checkbox" });
-        box.checked = !state.hidden.has(row.name);
-        box.addEventListener("change", () => {
-          state.hidden[box.checked ? "delete" : "add"](row.name);
-          redraw(card.presets[state.preset]);
-        });
-        return make("label", {}, box, ` ${row.name}`);
-      }));
-      redraw(card.presets[state.preset]);
-    }
-
-    function redraw(data) {
-      const first = data.rows.find((row) => row.step);
-      const rows = data.rows.filter((row) => !state.hidden.has(row.name) && (state.measure !== "share" || row.share));
-      const peer = libraryInTurn(data.rows), one = peer || first;
-      const speed = (row) => (peer && row.step ? row.beside[1] : one.ms / row.ms);
-      const value = (row) => (state.measure === "speed" ? speed(row) : state.measure === "ms" ? row.ms : row.share);
-      const axis = state.measure !== "speed" ? MEASURES[state.measure] : peer ? `times as fast as ${peer.name}, in turn` : "times as fast as the first step";
-      const floors = floorLines(data.floors, one);
-      const longestBar = Math.max(1e-9, ...rows.map(value)), near = state.measure === "share" ? Infinity : 1.4 * longestBar;
-      const lines = floors.filter(([, at]) => at <= near);
-      const most = Math.max(longestBar, ...lines.map(([, at]) => at)) * 1.02;
-      // One unit is one pixel, so that letters keep their size on a narrow screen.
-      const wide = Math.max(280, plot.clientWidth || 736), pen = make("canvas").getContext("2d");
-      pen.font = `13px ${getComputedStyle(document.body).getPropertyValue("--font-stack") || "sans-serif"}`;
-      const longest = Math.max(0, ...rows.map((row) => pen.measureText(label(row)).width)) + 14;
-      const above = longest > wide * 0.45, left = above ? 4 : longest, step = above ? 42 : 26, drop = above ? 17 : 0;
-      const end = rows.length * step + 6;
-      const scale = (number) => left + ((wide - left - 62) * number) / most;
-      const svg = draw("svg", { viewBox: `0 0 ${wide} ${end + 20 + lines.length * 17}`, role: "group", "aria-label": `${state.preset}: ${axis}` });
-      lines.forEach(([name, at], i) => {
-        const y = end + 14 + i * 17, x = scale(at), toLeft = x + name.length * 7 > wide;
-        svg.append(draw("line", { x1: x, x2: x, y1: 0, y2: y - 3, class: "floor" }));
-        svg.append(draw("text", { x: toLeft ? x - 5 : x + 5, y, "text-anchor": toLeft ? "end" : "start", class: "axis floor-name" }, name));
-      });
-      rows.forEach((row, i) => {
-        const y = 6 + i * step;
-        const bar = draw("g", { tabindex: 0, role: "img", class: row.step ? "step" : "library" });
-        bar.append(draw("rect", { x: left, y: y + drop, width: Math.max(1.5, scale(value(row)) - left), height: 19 }));
-        bar.append(draw("text", above ? { x: left, y: y + 12 } : { x: left - 8, y: y + 14, "text-anchor": "end" }, label(row)));
-        bar.append(draw("text", { x: scale(value(row)) + 6, y: y + drop + 14, class: "number" }, short(value(row))));
-        const text = spoken(row, peer ? null : first);
-        bar.setAttribute("aria-label", text);
-        for (const event of ["pointerenter", "focus"]) bar.addEventListener(event, () => { said.textContent = text; });
-        svg.append(bar);
-      });
-      svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, axis));
-      plot.replaceChildren(svg);
-      const older = rows.some((row) => row.older) ? " ¶: an older version of the file was measured." : "";
-      const without = state.measure === "share" ? data.rows.filter((row) => !state.hidden.has(row.name) && !row.share).map((row) => row.name) : [];
-      const why = without.length ? ` Not shown: ${without.join(", ")}, ${without.length > 1 ? "which round" : "which rounds"} to TF32 for tensor cores: this floor does not hold there.` : "";
-      said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}${why}`;
-    }
-
-    // The library that all steps were timed in turn with, if there is one: its own time is of another minute.
-    function libraryInTurn(rows) {
-      const steps = rows.filter((row) => row.step), name = steps[0].beside && steps[0].beside[0];
-      return steps.every((row) => row.beside && row.beside[0] === name) && rows.find((row) => row.name === name);
-    }
-
-    // The lines of the measure, each with its name. All shares are of one floor.
-    function floorLines(floors, one) {
-      if (!floors.length) return [];
-      if (state.measure === "share") return [["floor", 100]];
-      const at = new Map();
-      for (const [name, ms] of floors) at.set(ms, at.has(ms) ? `${at.get(ms)}, ${name}` : name);
-      return [...at].map(([ms, name]) => [name, state.measure === "ms" ? ms : one.ms / ms]);
-    }
-
-    let width = 0;
-    new ResizeObserver(() => {
-      if (plot.clientWidth === width || !plot.clientWidth) return;
-      width = plot.clientWidth;
-      redraw(cards.find((card) => card.slug === state.card).presets[state.preset]);
-    }).observe(plot);
-    figure.append(controls, plot, said, make("details", {}, make("summary", {}, "Choose steps"), steps));
-    arrange();
-    place.append(figure);
-    if (picture && picture.querySelector("img")) picture.hidden = true;
-  }
-
-  // --- tables ---
+  const { make } = window.WORKBOOK;
 
   // A cell that begins with a number counts as that: "1,234", "1.53 (1.50–1.55)", "< 0.1 †", "12.5 %"; "gemm-4096" does not.
   function number(text) {
@@ -176,50 +45,6 @@
     (table.closest(".table-wrapper") || table).before(choice);
   }
 
-  // --- the ladder as a story: the chart grows with the code ---
-
-  function story(place) {
-    const parts = [...place.querySelectorAll("section.chapter")], card = cards.find((one) => one.slug === place.dataset.card);
-    const rows = card && card.presets[place.dataset.preset] && card.presets[place.dataset.preset].rows;
-    const side = place.querySelector(".grows");
-    if (!rows || !side || !parts.length) return;
-    const first = rows.find((row) => row.step);
-    const told = new Set(parts.map((part) => part.dataset.step));
-    // A library without a share of this floor is on tensor cores: another race.
-    const shown = rows.filter((row) => (row.step ? told.has(row.name) : row.share));
-    function grown(name) {
-      const upTo = shown.findIndex((row) => row.name === name);
-      const best = Math.max(...shown.map((row) => first.ms / row.ms));
-      const svg = draw("svg", { viewBox: `0 0 330 ${shown.length * 24 + 8}`, role: "img", "aria-label": `times as fast as ${first.name}, up to ${name}` });
-      shown.forEach((row, i) => {
-        const on = i <= upTo || !row.step, width = on ? Math.max(2, (112 * first.ms) / row.ms / best) : 0, y = 4 + i * 24;
-        svg.append(draw("text", { x: 168, y: y + 12, "text-anchor": "end", class: on ? "" : "later" }, row.name));
-        svg.append(draw("rect", { x: 174, y, width, height: 16, class: row.name === name ? "now" : row.step ? "step" : "library" }));
-        if (on) svg.append(draw("text", { x: 179 + width, y: y + 12 }, short(first.ms / row.ms)));
-      });
-      return svg;
-    }
-    const grow = (name) => side.replaceChildren(grown(name), make("p", { class: "axis" }, `times as fast as ${first.name}`));
-    grow(parts[0].dataset.step);
-    const links = [...document.querySelectorAll(".chapter-list a")];
-    const seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) reach(entry.target.dataset.step);
-    }, { rootMargin: "-25% 0px -65% 0px" });
-    function reach(name) {
-      grow(name);
-      for (const link of links) {
-        if (link.hash === `#${name}`) link.setAttribute("aria-current", "step");
-        else link.removeAttribute("aria-current");
-      }
-    }
-    document.documentElement.classList.add("js");
-    for (const part of parts) {
-      seen.observe(part);
-      // On a narrow screen there is no room beside the text: each chapter has its own picture.
-      part.querySelector("h2").after(make("div", { class: "narrow" }, grown(part.dataset.step)));
-    }
-  }
-
   // --- what the theme leaves out for readers by keyboard and by ear ---
 
   function complete() {
@@ -233,8 +58,6 @@
   document.addEventListener("DOMContentLoaded", () => {
     complete();
     document.querySelectorAll("#search-results").forEach((place) => place.before(make("h1", {}, "Search")));
-    document.querySelectorAll(".ladder-chart").forEach(chart);
     document.querySelectorAll("article table").forEach(sortable);
-    document.querySelectorAll(".story").forEach(story);
   });
 })();
