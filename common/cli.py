@@ -27,14 +27,13 @@ from common.commands import (
     pictures,
     scripts,
     steps,
-    times,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench, times)  # a learner's first
+_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench)  # a learner's first
 _SWITCHES = (
     f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "
     f"{device.COMPILER_SWITCH}={device.MLIR} has numba-cuda-mlir compile what a GPU runs."
@@ -64,17 +63,8 @@ def lesson_main(
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
         options = own[words[0]]().parse_args(words[1:])
-        command, options.command = options.command, lambda given: _with_gpu(command, given)
-    else:
-        options = lessons.parser(lesson, tuple(own or ())).parse_args(words)
-    return _guarded(options)
-
-
-def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Do a lesson's own command; raises NoGpuError first at a GPU that cannot be used."""
-    if not getattr(options, "sim", True):
-        device.ready()
-    return command(options)
+        return _guarded(options, needs_gpu=not getattr(options, "sim", True))
+    return _guarded(lessons.parser(lesson, tuple(own or ())).parse_args(words))
 
 
 def common_parser() -> arguments.Parser:
@@ -87,11 +77,7 @@ def common_parser() -> arguments.Parser:
     return parser
 
 
-class _EndedError(BaseException):
-    """A signal other than Ctrl-C's asks the program to end."""
-
-
-def _guarded(options: argparse.Namespace) -> int:
+def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
     """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
@@ -103,6 +89,8 @@ def _guarded(options: argparse.Namespace) -> int:
                 raise ValueError("standard output is closed")
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
+            if needs_gpu:
+                device.ready()
             with stages.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()
@@ -121,19 +109,19 @@ def _guarded(options: argparse.Namespace) -> int:
                 print(json.dumps({"error": text}), flush=True)
         console.complain(f"[bold red]error:[/] {escape(text)}")
         return UNUSABLE
-    except (KeyboardInterrupt, _EndedError):
+    except KeyboardInterrupt:
         number = came[0] if came else signal.SIGINT
-        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         with suppress(OSError):  # a terminal that has hung up
-            console.say(options).print(f"{what}: what was written so far is kept")
+            said = f"ended by {signal.Signals(number).name}: what was written so far is kept"
+            console.say(options).print(said)
             sys.stdout.flush()
         return _SIGNALLED + number
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """While open, the first signal to end stops all work that is waited for and is raised; the second ends the
-    program at once. Yields the list that the first one's number goes into."""
+    """While open, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
+    ends the program at once. Yields the list that the first one's number goes into."""
     came: list[int] = []
 
     def end(number: int, _: object) -> None:
@@ -141,7 +129,7 @@ def _signals() -> Iterator[list[int]]:
         if came:
             os._exit(_SIGNALLED + number)
         came.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else _EndedError
+        raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
     process.on_wait = _let_wait

@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -44,9 +45,14 @@ def _grade(options: argparse.Namespace) -> int:
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     if folder is None:
-        return _graded(options, files, left_out)
+        return _graded(options, files)
     out = options.out or folder
-    arguments.make_folder(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{out}: must be a folder to write to: {error.strerror}") from None
+    if not os.access(out, os.W_OK):
+        raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):
         given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
@@ -54,17 +60,14 @@ def _grade(options: argparse.Namespace) -> int:
         given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
         command = [*words, sys.executable, "-m", "common", "grade", *given]
         return subprocess.run(command, cwd=catalog.ROOT).returncode
-    return _graded(options, files, left_out, out, folders.ISOLATED if inside else folders.NOT_ISOLATED)
+    notes = [f"not graded: {text}" for text in left_out]
+    return _graded(options, files, out, [*notes, folders.ISOLATED if inside else folders.NOT_ISOLATED])
 
 
 def _graded(
-    options: argparse.Namespace,
-    files: list[folders.Submission],
-    left_out: list[str],
-    out: Path | None = None,
-    note: str = "",
+    options: argparse.Namespace, files: list[folders.Submission], out: Path | None = None, notes: Sequence[str] = ()
 ) -> int:
-    """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
+    """Grade files and print the verdicts; those of a folder's are reported to ``out``, above the last note."""
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
@@ -77,45 +80,42 @@ def _graded(
         with closing(grader.all(files, options.workers or device.workers())) as coming:
             for number, verdict in console.progress("grade", coming, files, _graded_line, options.json):
                 found[number] = verdict
-    finally:
+    finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
-        # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = console.tried(lambda: folders.report(grades, out, note)) if out else None
-        console.tried(lambda: _remember(files, grades, own))
+        try:
+            written = folders.report(grades, out, notes[-1]) if out else ()
+            _remember(files, grades, own)
+            notes = [*notes, *(f"written: {path}" for path in written)]
+        except (OSError, ValueError) as error:
+            console.complain(f"[yellow]not kept: {escape(str(error))}[/]")
     if options.json:
         console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
     say.print(_table(grades))
     for one in grades:
         _print_reasons(one, out is None, options)
-    for text in left_out:
-        say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
-    if note:
-        say.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
-    if written:
-        say.print(escape(f"written: {', '.join(folders.printable(str(path)) for path in written)}"), soft_wrap=True)
+    for text in notes:
+        say.print(f"[yellow]{escape(folders.printable(text))}[/]", soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
 def _print_reasons(one: grade.Grade, hints: bool, options: argparse.Namespace) -> None:
     """Print why a file did not pass, and what is noted; with ``hints`` where to get one."""
-    say = console.say(options)
-    if one.reasons or one.notes:
-        exercise = "" if one.target == one.name else one.target
-        say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
-    for text in (*one.reasons, *one.notes):
-        say.print(f"  {escape(text)}", soft_wrap=True)
+    lines = [*one.reasons, *one.notes]
     if hints and not one.passed and one.target[:1].isdigit():
         section = exercises.find(one.target).section
-        where = f"; its section: {escape(section)}" if section else ""
-        say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
+        lines.append(f"a hint: python -m common hint {one.target}{f'; its section: {section}' if section else ''}")
+    if lines:
+        exercise = "" if one.target == one.name else one.target
+        head = " ".join(filter(None, (one.student, exercise, one.name)))
+        console.say(options).print(escape("\n  ".join([head, *lines])), soft_wrap=True)
 
 
 def _graded_line(entry: tuple[int, grade.Grade]) -> str:
     """``ada 01.2: passed``."""
     _, one = entry
-    return f"{' '.join(filter(None, (one.student, one.target)))}: {'passed' if one.passed else 'not passed'}"
+    return f"{one.student} {one.target}: {'passed' if one.passed else 'not passed'}".lstrip()
 
 
 def _own_sources(files: list[folders.Submission]) -> dict[Path, tuple[exercises.Exercise, bytes]]:
@@ -126,23 +126,18 @@ def _own_sources(files: list[folders.Submission]) -> dict[Path, tuple[exercises.
 
 
 def _remember(
-    files: list[folders.Submission],
-    grades: list[grade.Grade],
-    own: dict[Path, tuple[exercises.Exercise, bytes]],
+    files: list[folders.Submission], grades: list[grade.Grade], own: dict[Path, tuple[exercises.Exercise, bytes]]
 ) -> None:
     """Keep the verdicts on the workbook's ``own`` exercises, and in the history the edited ones' sources.
 
     A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
     """
-    state = exercises.State() if own else None
     for file, one in zip(files, grades, strict=True):
         path = file.path.resolve()
-        if state is None or path not in own or not path.is_file():
+        exercise, source = own.get(path, (None, b""))
+        if exercise is None or not path.is_file() or path.read_bytes() != source:
             continue
-        exercise, source = own[path]
-        if path.read_bytes() != source:
-            continue
-        state.remember(exercise, one.passed)
+        exercises.State().remember(exercise, one.passed)
         if shipped.edited(path):
             history.keep(source, path.name)
             verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])

@@ -260,7 +260,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
         found = stepping._check_changed(steps, run.Outcomes("check", "tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
-    assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
+    assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
 
 
 # --- the bench ---
@@ -299,7 +299,7 @@ def test_a_second_bench_measures_nothing_and_writes_nothing(bench, steps, record
     before = record.path.read_bytes()
     assert bench(steps) == []
     assert record.path.read_bytes() == before
-    assert "2 rows are as new as their code and were kept" in capsys.readouterr().out
+    assert "rows that are as new as the code, and were kept: 2" in capsys.readouterr().out
 
 
 def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
