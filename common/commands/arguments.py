@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +20,52 @@ Opened = tuple[Record, str]  # a record, and the key of a run of it
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 
-class Commands:
-    """The commands of a parser: ``options.command`` does one, ``options.json`` is always there."""
+# What several commands, or one, may be given; a positional one may be left out where a command adds "?" to its name.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
+    "step": {"metavar": "STEP", "help": "a step, experiment or exercise"},
+    "version": {"metavar": "N|HASH", "help": "as `history STEP` lists it (default: the last that differs)"},
+    "lesson": {"metavar": "LESSON|STEP", "help": "a lesson such as 03, or one step or exercise"},
+    "old": {"metavar": "FROM", "help": "step or experiment; without TO, compared with what it grew from"},
+    "new": {"metavar": "TO", "help": "step or experiment"},
+    "targets": {"nargs": "*", "metavar": "TARGET", "help": "lesson, exercise, file or folder (default: all)"},
+    "exercise": {"metavar": "NUMBER", "help": "such as 02.3"},
+    "script": {"type": Path, "metavar": "SCRIPT.py", "help": "the program"},
+    "words": {"nargs": argparse.REMAINDER, "metavar": "ARGS", "help": "the program's arguments"},
+    "--file": {"type": Path, "metavar": "PATH", "help": "use this file in place of the one STEP"},
+    "--json": {"action": "store_true", "help": "print JSON to standard output"},
+    "--sim": {"action": "store_true", "help": "behave as if there were no GPU"},
+    "--fresh": {"action": "store_true", "help": "do all of it anew, changed or not"},
+    "--record": {"action": "store_true", "help": "write what is shipped, in results/ (for maintainers)"},
+    "--watch": {"action": "store_true", "help": "run again whenever a file is saved, until Ctrl-C"},
+    "--problem": {"metavar": "PRESET", "help": "preset (default: the ladder's, or the one that shows the idea)"},
+    "--shape": {"metavar": '"M=2 N=3 ..."', "help": "at this shape only"},
+    "--seed": {"type": int, "metavar": "N", "help": "seed of the shapes that are drawn at random"},
+    "--full": {"action": "store_true", "help": "check at hundreds of shapes, with every pair of conditions"},
+    "--part": {"action": "append", "metavar": "PART", "help": "rows (default), counters, accuracy and others"},
+    "--values": {"metavar": '"NAME=1,2 ..."', "help": "sweep these constants only; the others stay as shipped"},
+    "--cc": {"metavar": "X.Y", "help": "compute capability (default: this GPU's, else 9.0)"},
+    "--ptx": {"action": "store_const", "const": "ptx", "dest": "show", "help": "print the PTX"},
+    "--sass": {"action": "store_const", "const": "sass", "dest": "show", "help": "print all machine code"},
+    "--compiler": {"choices": ["mlir"], "help": "show beside it the code of numba-cuda's successor, if installed"},
+    "--block": {"metavar": "X,Y,Z", "help": "the block to trace (default: one in the middle)"},
+    "--html": {"type": Path, "metavar": "OUT", "help": "write the trace as an interactive page, in one file"},
+    "--agree": {"action": "store_true", "help": "compare with the hardware's counters; with a GPU, count anew"},
+    "--stop": {"action": "store_true", "help": "stop after the first launch that has a fault"},
+    "--seconds": {"type": float, "default": 60.0, "metavar": "S", "help": "limit of each check (default: 60)"},
+    "--workers": {"type": int, "metavar": "N", "help": "files graded at a time (default: one per processor)"},
+    "--out": {"type": Path, "metavar": "DIR", "help": "folder for grades.json and grades.md"},
+}
 
-    def __init__(self, parser: Parser) -> None:
-        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(self, name: str, command: Callable[[Any], int], text: str) -> Parser:
-        """One more, described by ``text``; its options are added to what is returned."""
-        parser = self._parsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-        parser.set_defaults(command=command, json=False)
-        return parser
-
-
-def takes_steps(parser: Parser, which: str = "default: all steps") -> None:
-    """Add the options of a command that works on steps, or on a file in the place of one."""
-    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")
-    parser.add_argument("--file", type=Path, metavar="PATH", help="use this file in place of the one STEP")
-    takes_json(parser)
-
-
-def takes_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
-
-
-def takes_preset(parser: Parser, default: str) -> None:
-    parser.add_argument("--problem", metavar="PRESET", help=f"preset (default: {default})")
-
-
-def takes_sim(parser: Parser) -> None:
-    parser.add_argument("--sim", action="store_true", help="behave as if there were no GPU")
-
-
-def takes_record(parser: Parser, what: str = "write what is shipped in results/, not your own in .workbook") -> None:
-    parser.add_argument("--record", action="store_true", help=f"{what} (for maintainers)")
-
-
-def takes_page(parser: Parser) -> None:
-    parser.add_argument(
-        "--html", type=Path, metavar="OUT", help="write the trace as an interactive page, in one file"
-    )
+def takes(parser: Parser, options: str) -> Parser:
+    """Add some of :data:`OPTIONS`, named in one text; returns the parser."""
+    for name in options.split():
+        given = dict(OPTIONS[name.rstrip("?")])
+        if name.endswith("?"):
+            given["nargs"] = "?"
+        parser.add_argument(name.rstrip("?"), **given)
+    return parser
 
 
 def folder(shipped: bool) -> Path:

@@ -31,24 +31,7 @@ from common.timing import ceilings, measuring, peers, timing
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("bench", _bench, "check and time all steps and NVIDIA's libraries that have no current record")
-    text = "measure these (default: those without a current record)"
-    sub.add_argument("steps", nargs="*", metavar="STEP", help=text)
-    arguments.takes_preset(sub, "all")
-    names = ", ".join((ROWS, *PARTS))
-    sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
-    arguments.takes_record(sub)
-
-    sub = known.add("sweep", _sweep, "time a step with other tile constants; an interrupted sweep is continued")
-    sub.add_argument("step", metavar="STEP")
-    arguments.takes_preset(sub, "the ladder's")
-    text = "sweep these constants only; the others stay as shipped"
-    sub.add_argument("--values", metavar='"NAME=1,2 ..."', help=text)
-    arguments.takes_record(sub)
-
-
-def _bench(options: argparse.Namespace) -> int:
+def run_bench(options: argparse.Namespace) -> int:
     known = (ROWS, *PARTS)
     for name in options.part or ():
         if name not in known:
@@ -116,7 +99,7 @@ class Bench:
         compiling = [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
         run.compile_ahead(pairs, compiling)
         with closing(measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)) as found:
-            for kind, one in console.progress("time", found, expected, verdicts.measured_line):
+            for kind, one in console.progress("time", found, expected, _line):
                 self._keep(kind, one, key)
         self.outcomes, rates = measuring.latest(self.outcomes), self._record.ceilings
         if rates is not None:
@@ -146,10 +129,15 @@ class Bench:
                 self.failed[f"the library {preset}"] = result.message
 
 
+def _line(entry: tuple[str, Any]) -> str:
+    kind, found = entry
+    return verdicts.line(found) if kind == "step" else f"{kind}: measured"
+
+
 # --- sweep ---
 
 
-def _sweep(options: argparse.Namespace) -> int:
+def sweep(options: argparse.Namespace) -> int:
     step = catalog.find(options.step)
     preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)

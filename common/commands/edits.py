@@ -14,26 +14,13 @@ from rich.markup import escape
 
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.catalog.catalog import Step
-from common.commands import arguments, console, verdicts
+from common.commands import console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, words
 from common.run import isolate
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("history", _history, "list the runs of edited steps and exercises, and their results")
-    sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
-
-    sub = known.add("restore", _restore, "bring back an earlier version of a step; the present one is saved first")
-    sub.add_argument("step", metavar="STEP")
-    what = "a version listed by `history STEP` (default: the last one that differs from the present file)"
-    sub.add_argument("version", nargs="?", metavar="N|HASH", help=what)
-
-    sub = known.add("reset", _reset, "bring back a lesson's shipped files; edited ones are saved first")
-    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="a lesson such as 03, or one step or exercise")
-
-
-def _history(options: argparse.Namespace) -> int:
+def show_history(options: argparse.Namespace) -> int:
     files = [_file_of(options.step)] if options.step else shipped.everything()
     found = history.events(files[0].stem if options.step else None)
     if not found:
@@ -54,7 +41,7 @@ def _file_of(text: str) -> Path:
     return shipped.find(Path(text).stem if text.endswith(".py") else text)
 
 
-def _restore(options: argparse.Namespace) -> int:
+def restore(options: argparse.Namespace) -> int:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
@@ -67,7 +54,7 @@ def _restore(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _reset(options: argparse.Namespace) -> int:
+def reset(options: argparse.Namespace) -> int:
     lessons, wanted, say = catalog.lessons(), options.lesson or "", console.say()
     chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:

@@ -22,20 +22,7 @@ from common.report import tables
 from common.timing import measuring
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
-    sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
-    arguments.takes_json(sub)
-    arguments.takes_sim(sub)
-    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of each check (default: 60)")
-    sub.add_argument("--workers", type=int, metavar="N", help="files graded at a time (default: one per processor)")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for grades.json and grades.md")
-
-    sub = known.add("hint", _hint, "print one more hint for an exercise; without NUMBER, list what has passed")
-    sub.add_argument("exercise", nargs="?", metavar="NUMBER", help="such as 02.3")
-
-
-def _grade(options: argparse.Namespace) -> int:
+def grade_files(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
@@ -159,7 +146,7 @@ def _table(found: list[grade.Grade]) -> Table:
     return table
 
 
-def _hint(options: argparse.Namespace) -> int:
+def hint(options: argparse.Namespace) -> int:
     edits.keep()  # exercises as shipped, while they are
     if options.exercise is None:
         console.say().print(tables.progress(exercises.everything(), exercises.State()))

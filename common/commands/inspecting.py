@@ -22,28 +22,6 @@ from common.trace import trace
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 
 
-def commands(known: arguments.Commands) -> None:
-    text = "show a kernel's machine code, registers and occupancy; needs no GPU"
-    sub = known.add("inspect", _inspect, text)
-    arguments.takes_steps(sub, "one, or two to compare; with --record any number")
-    arguments.takes_preset(sub, "each ladder's")
-    sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
-    show = sub.add_mutually_exclusive_group()
-    show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
-    show.add_argument("--sass", action="store_const", const="sass", dest="show", help="print all machine code")
-    text = "mlir: beside numba-cuda's code that of its successor, numba-cuda-mlir, where it is installed"
-    sub.add_argument("--compiler", choices=("mlir",), help=text)
-    arguments.takes_record(sub, "compile all steps, or those named, and write results/machine-code.json")
-
-    sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
-    arguments.takes_steps(sub, "one, or two to compare; with --agree any number, default: all steps")
-    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
-    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
-    arguments.takes_page(sub)
-    text = "compare with the hardware's counters; with a GPU, count anew"
-    sub.add_argument("--agree", action="store_true", help=text)
-
-
 def _refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
     """Raise ValueError if an option is given that ``switch`` has no use for."""
     for name in names:
@@ -51,7 +29,7 @@ def _refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
             raise ValueError(f"{switch}: goes with steps alone, not with --{name.replace('show', 'ptx or --sass')}")
 
 
-def _inspect(options: argparse.Namespace) -> int:
+def inspect(options: argparse.Namespace) -> int:
     if options.compiler:
         return _compilers(options)
     if options.record:
@@ -112,7 +90,7 @@ def _record(options: argparse.Namespace) -> int:
     steps = arguments.chosen(options)
     arguments.require_shipped(steps)
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
+    outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
     verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
@@ -122,7 +100,7 @@ def _record(options: argparse.Namespace) -> int:
     return code
 
 
-def _trace(options: argparse.Namespace) -> int:
+def trace_steps(options: argparse.Namespace) -> int:
     if options.agree:
         return _agree(options)
     steps = arguments.one_or_two(options, "trace")

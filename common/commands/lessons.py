@@ -22,14 +22,8 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     """The options of ``python -m lessons.LESSON``; ``own`` are commands of the lesson's, to be named."""
     more = f" {' and '.join(own)} in STEP's place: commands of this lesson." if own else ""
     parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.{more}")
-    parser.add_argument(
-        "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
-    )
-    arguments.takes_preset(parser, "one that shows the idea")
-    arguments.takes_sim(parser)
-    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
-    return parser
+    return arguments.takes(parser, "step? --problem --sim --watch")
 
 
 def _command(options: argparse.Namespace) -> int:

@@ -23,15 +23,7 @@ _WAIT_SECONDS = 600.0  # for another that is being built
 _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("charts", _charts, "draw the charts and tables of your own records that have changed")
-    sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
-    arguments.takes_record(sub, "draw the shipped charts, traces and page tables in their place")
-
-    known.add("book", _book, "build the book, a site that opens in a browser without a network")
-
-
-def _charts(options: argparse.Namespace) -> int:
+def charts(options: argparse.Namespace) -> int:
     code = redraw(options.fresh, options.record)
     if options.record:
         if device.gpu_count():
@@ -85,7 +77,7 @@ def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> No
     console.say().print(f"feature maps of the photograph drawn: {path.relative_to(catalog.ROOT)}")
 
 
-def _book(_: argparse.Namespace) -> int:
+def build_book(_: argparse.Namespace) -> int:
     try:
         from common.book import book  # brings Sphinx
     except ModuleNotFoundError as error:

@@ -29,24 +29,9 @@ _POLL_SECONDS = 0.05
 _STATUS = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}
 
 
-def commands(known: arguments.Commands) -> None:
-    text = "run any Numba CUDA program in the tracer, without a GPU; report its faults and costs"
-    sub = known.add("run", _run, text)
-    sub.add_argument("script", type=Path, metavar="SCRIPT.py", help="the program")
-    _takes_options(sub)
-    sub.add_argument("words", nargs=argparse.REMAINDER, metavar="ARGS", help="the program's arguments")
-
-
-def _takes_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stop", action="store_true", help="stop after the first launch that has a fault")
-    arguments.takes_page(parser)
-    arguments.takes_json(parser)
-
-
 def _own_options(options: argparse.Namespace) -> list[str]:
     """The program's arguments; options of this command may stand among them, up to ``--``."""
-    mine = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _takes_options(mine)
+    mine = arguments.takes(arguments.Parser(add_help=False, allow_abbrev=False), "--stop --html --json")
     # argparse drops a -- that comes first from what remains, so it is looked for in what was typed
     after = options.given[options.given.index("--") + 1 :] if "--" in options.given else []
     before = options.words[: len(options.words) - len(after)]
@@ -54,7 +39,7 @@ def _own_options(options: argparse.Namespace) -> list[str]:
     return rest + after
 
 
-def _run(options: argparse.Namespace) -> int:
+def run_script(options: argparse.Namespace) -> int:
     words = _own_options(options)
     path: Path = options.script
     if not path.is_file():

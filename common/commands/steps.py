@@ -19,33 +19,7 @@ from common.run.messages import Outcome
 from common.timing import measuring
 
 
-def commands(known: arguments.Commands) -> None:
-    arguments.takes_json(known.add("list", _list, "list all steps"))
-
-    sub = known.add("check", _check, "check that steps compute the right values, without races or unset reads")
-    arguments.takes_steps(sub)
-    arguments.takes_sim(sub)
-    sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
-    sub.add_argument("--seed", type=int, metavar="N", help="seed of the shapes that are drawn at random")
-    sub.add_argument("--full", action="store_true", help="check at hundreds of shapes, with every pair of conditions")
-    arguments.takes_record(sub, "write the shipped verdicts, results/verdicts.json, as if there were no GPU")
-
-    sub = known.add("time", _time, "time steps on the GPU")
-    arguments.takes_steps(sub)
-    arguments.takes_preset(sub, "one per ladder")
-
-    sub = known.add("all", _all, "check, time (with a GPU) and draw charts and tables of all that has changed")
-    arguments.takes_sim(sub)
-    sub.add_argument("--fresh", action="store_true", help="do all of it anew, changed or not")
-
-    sub = known.add("diff", _diff, "show what differs between two steps, docstrings left out")
-    sub.add_argument("old", metavar="FROM", help="step or experiment; without TO, compared with what it grew from")
-    sub.add_argument("new", metavar="TO", nargs="?", help="step or experiment")
-
-    known.add("ship", _ship, "declare helpers and exercises, as they are now, the shipped ones (for maintainers)")
-
-
-def _list(options: argparse.Namespace) -> int:
+def show_list(options: argparse.Namespace) -> int:
     steps = catalog.steps()
     if options.json:
         console.print_json([step.as_dict() for step in steps])
@@ -54,7 +28,7 @@ def _list(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _check(options: argparse.Namespace) -> int:
+def check(options: argparse.Namespace) -> int:
     steps = arguments.chosen(options)
     if options.seed is not None and not 0 <= options.seed < 2**31:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
@@ -91,7 +65,7 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
         raise ValueError(f"--record: the shipped verdicts are of {device.USUAL_CARD}; this card has {small}'s limits")
     found = list(verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
     coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
-    outcomes = [*found, *console.progress("compile", coming, steps, verdicts.compiled_line)]
+    outcomes = [*found, *console.progress("compile", coming, steps, verdicts.line)]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     right = [one for one in found if one.step not in wrong]
     run.ship({step: [one for one in right if one.step == step] for step in {one.step for one in right}})
@@ -100,14 +74,14 @@ def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
     return verdicts.exit_code(outcomes, asked=False)
 
 
-def _time(options: argparse.Namespace) -> int:
+def time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
     steps = arguments.chosen(options)
     pairs = arguments.pairs(steps, options.problem, named=bool(options.steps))
     gpu, ceilings = measuring.measure_device()
     edits.keep([] if options.file else steps)
     times = measuring.time_steps(pairs, options.file)
-    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.timed_line, options.json))
+    outcomes = measuring.latest(console.progress("time", times, pairs, verdicts.line, options.json))
     if not options.json:
         verdicts.print_times(outcomes, ceilings, gpu.name)
         return verdicts.exit_code(outcomes, asked=True)
@@ -122,7 +96,7 @@ def _time(options: argparse.Namespace) -> int:
     return verdicts.exit_code(outcomes, asked=True)
 
 
-def _diff(options: argparse.Namespace) -> int:
+def diff(options: argparse.Namespace) -> int:
     first = catalog.find(options.old)
     if options.new is None and first.builds_on is None:
         raise ValueError(f"{first.name} starts its ladder: name a second step to compare it with")
@@ -137,7 +111,7 @@ def _diff(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _ship(_: argparse.Namespace) -> int:
+def ship(_: argparse.Namespace) -> int:
     console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
     return RIGHT
 
@@ -145,7 +119,7 @@ def _ship(_: argparse.Namespace) -> int:
 # --- all ---
 
 
-def _all(options: argparse.Namespace) -> int:
+def do_all(options: argparse.Namespace) -> int:
     say, steps = console.say(), catalog.everything()
     without_gpu = arguments.without_gpu(options.sim)
     card = None if without_gpu else run.inspect_device()

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
@@ -84,28 +83,15 @@ def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False)
 def _checked_line(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
     counts = Counter("left out" if outcome.left_out else outcome.status.replace("_", " ") for outcome in outcomes)
-    parts = [f"{status} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
-    return f"{outcomes[0].step.name}: {', '.join(parts)}, {sum(one.seconds or 0.0 for one in outcomes):.1f} s"
+    said = ", ".join(f"{status} at {count} shape{'s' * (count > 1)}" for status, count in counts.items())
+    return f"{outcomes[0].step.name}: {said}, {sum(one.seconds or 0.0 for one in outcomes):.1f} s"
 
 
-def timed_line(outcome: Outcome) -> str:
-    """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
-    right = outcome.status == "right"
-    found = f"{outcome.time.median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
-    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.seconds or 0.0:.1f} s"
-
-
-def measured_line(entry: tuple[str, Any]) -> str:
-    """A line for what :func:`common.timing.measuring.measure` yields: of a step, a library or the ceilings."""
-    kind, found = entry
-    return timed_line(found) if kind == "step" else f"{kind}: measured"
-
-
-def compiled_line(outcome: Outcome) -> str:
-    """``STEP: kernels compiled: 1, 0.9 s``."""
-    count = len({entry["kernel"] for entry in outcome.kernels})
-    what = f"kernels compiled: {count}" if outcome.status == "right" else outcome.status.replace("_", " ")
-    return f"{outcome.step.name}: {what}, {outcome.seconds or 0.0:.1f} s"
+def line(one: Outcome) -> str:
+    """``STEP gemm-4096: right, 31.2 ms; 1.5 s``."""
+    where, found = f" {one.preset}" if one.preset else "", one.status.replace("_", " ")
+    median = f", {one.time.median_ms:.4g} ms" if one.timing is not None else ""
+    return f"{one.step.name}{where}: {found}{median}; {one.seconds or 0.0:.1f} s"
 
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
