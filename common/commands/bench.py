@@ -7,7 +7,6 @@ measured is kept as it comes, and the next run goes on with the rest.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
@@ -44,9 +43,9 @@ def run_bench(options: argparse.Namespace) -> int:
     for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
         console.say().rule(name)
         if name == ROWS:
-            bench = Bench(pairs, *run.inspect_device(), bool(chosen), options.record)
-            code = max(code, bench.run())
-            failed += [(name, what, why) for what, why in bench.failed.items()]
+            outcomes, why = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
+            code = max(code, verdicts.exit_code(outcomes, asked=False))
+            failed += [(name, *one) for one in why.items()]
             continue
         for what, found in PARTS[name].run(arguments.open_record(options.record), chosen, options.problem):
             if isinstance(found, Exception):
@@ -58,80 +57,79 @@ def run_bench(options: argparse.Namespace) -> int:
     return max(code, WRONG if failed else RIGHT)
 
 
-class Bench:
-    """What of a card's record, its own or the ``shipped`` one, is to be measured, and doing it.
+def measure_rows(
+    pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
+    quick: bool = False, libraries: bool = True,
+) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; each row is written
+    as soon as it is there.
 
-    ``pairs``  steps and presets; with ``fresh`` also those whose rows are current
-    ``quick``  only a second of launches for each, and no library
-    ``libraries``  also the vendor's libraries; without them the ceilings are measured only if they are not current
-    ``outcomes``, ``failed``  what came of the steps, and what has no row since it was tried, with the reason
+    ``fresh``: also those whose rows are current. ``quick``: a second of launches for each, and no library.
+    ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. Returns
+    what came of the steps, and what has no row though it was tried, with the reason.
     """
+    record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
+    twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
+    wanted = libraries and not quick
+    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and wanted]
+    presets = presets if peers.available() else []
+    kept = len(pairs) + len(presets)
+    if not fresh:
+        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes, not quick)]
+        presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
+    console.say_kept(kept - len(pairs) - len(presets), "rows")
+    with_ceilings = (fresh and libraries) or not current.ceilings(record)
+    expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
+    outcomes: list[Outcome] = []
+    failed: dict[str, str] = {}
+    if not expected:
+        return outcomes, failed
+    key = record.start_run()
+    say.print("[dim]compiling kernels ahead[/]")
+    known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
+    run.compile_ahead(
+        pairs, [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
+    )
+    with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
+        for kind, one in console.progress("time", found, expected, _line):
+            if kind == "step":
+                outcomes.append(one)
+            if why := _keep(record, kind, one, key):
+                failed[_line((kind, one)).partition(":")[0]] = why
+    outcomes = measuring.latest(outcomes)
+    if record.ceilings is not None:
+        rates = record.ceilings
+        said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
+        say.print(f"{escape(gpu.name)}: {said}")
+        verdicts.print_times(outcomes, rates, gpu.name)
+    if wanted and not peers.available():
+        say.print(peers.HOW_TO_GET)
+    return outcomes, failed
 
-    def __init__(
-        self, pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
-        quick: bool = False, libraries: bool = True,
-    ) -> None:  # fmt: skip
-        record = self._record = Record.open(gpu, arguments.folder(shipped))
-        self._gpu, self._quick, self._libraries = gpu, quick, libraries and not quick
-        twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
-        presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
-        presets = presets if peers.available() and self._libraries else []
-        held = [pair for pair in pairs if not fresh and current.row(record, *pair, room_bytes, not quick)]
-        beside = [name for name in presets if not fresh and current.libraries(record, name, room_bytes)]
-        self._pairs = [pair for pair in pairs if pair not in held]
-        self._presets = [name for name in presets if name not in beside]
-        self._held = len(held) + len(beside)
-        self._ceilings = (fresh and libraries) or not current.ceilings(record)
-        self.outcomes: list[Outcome] = []
-        self.failed: dict[str, str] = {}
 
-    def run(self, wrong: Iterable[str] = ()) -> int:
-        """Measure, but for the steps named in ``wrong``; each row is written as soon as it is there. Returns the exit
-        code."""
-        console.say_kept(self._held, "rows")
-        pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
-        expected = [*["ceilings"] * self._ceilings, *pairs, *self._presets]
-        if not expected:
-            return RIGHT
-        key = self._record.start_run()
-        console.say().print("[dim]compiling kernels ahead[/]")
-        known = ceilings.kernels_of(self._gpu.compute_capability) if self._ceilings else []
-        compiling = [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
-        run.compile_ahead(pairs, compiling)
-        with closing(measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)) as found:
-            for kind, one in console.progress("time", found, expected, _line):
-                self._keep(kind, one, key)
-        self.outcomes, rates = measuring.latest(self.outcomes), self._record.ceilings
-        if rates is not None:
-            said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
-            console.say().print(f"{escape(self._gpu.name)}: {said}")
-            verdicts.print_times(self.outcomes, rates, self._gpu.name)
-        if self._libraries:
-            console.say_libraries()
-        return verdicts.exit_code(self.outcomes, asked=False)
-
-    def _keep(self, kind: str, found: Any, key: str) -> None:
-        """Write what came of one measurement, or note why nothing did."""
-        if kind == "ceilings":
-            self._record.set_ceilings(found, key, timing.MEASURE_VERSION)
-        elif kind == "step":
-            self.outcomes.append(found)
-            if found.status == "right":
-                records.record_step(self._record, key, found)
-            elif not found.elsewhere:
-                why = "; ".join(found.reasons) or found.message or found.status
-                self.failed[f"{found.step.name} {found.preset}"] = why
-        else:
-            preset, result = found
-            if result.status == "right":
-                records.record_peers(self._record, key, preset, result)
-            if result.message:
-                self.failed[f"the library {preset}"] = result.message
+def _keep(record: Record, kind: str, found: Any, key: str) -> str:
+    """Write what came of one measurement; why there is no row of it, if so."""
+    if kind == "ceilings":
+        record.set_ceilings(found, key, timing.MEASURE_VERSION)
+        return ""
+    if kind == "library":
+        preset, result = found
+        if result.status == "right":
+            records.record_peers(record, key, preset, result)
+        return result.message or ""
+    if found.status == "right":
+        records.record_step(record, key, found)
+    elif not found.elsewhere:
+        return "; ".join(found.reasons) or found.message or found.status
+    return ""
 
 
 def _line(entry: tuple[str, Any]) -> str:
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library PRESET: measured``."""
     kind, found = entry
-    return verdicts.line(found) if kind == "step" else f"{kind}: measured"
+    if kind == "step":
+        return verdicts.line(found)
+    return f"the library {found[0]}: measured" if kind == "library" else f"{kind}: measured"
 
 
 # --- sweep ---

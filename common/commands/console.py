@@ -16,8 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from common.timing import peers
-
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 Item = TypeVar("Item")
 
@@ -55,12 +53,6 @@ def say_kept(count: int, what: str) -> None:
     """Say how many results were reused because nothing they depend on has changed."""
     if count:
         say().print(f"{what} that are as new as the code, and were kept: {count}")
-
-
-def say_libraries() -> None:
-    """Say how to get the vendor's libraries to compare with, where they are not installed."""
-    if not peers.available():
-        say().print(peers.HOW_TO_GET)
 
 
 def progress(

@@ -9,8 +9,7 @@ from rich.markup import escape
 from common.catalog import catalog, device, problems, shipped
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, verdicts
-from common.commands.bench import Bench
+from common.commands import arguments, bench, console, edits, verdicts
 from common.commands.console import RIGHT
 from common.records import records
 from common.report import tables
@@ -80,10 +79,9 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
         _print_recorded(chosen, preset)
     else:
         pairs = arguments.pairs(_with_predecessors(chosen), preset)
-        bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
-        bench.run()
-        medians = {(o.step.name, o.preset): o.time.median_ms for o in bench.outcomes if o.status == "right"}
-        code = verdicts.exit_code(bench.outcomes, asked=True)
+        timed, _ = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
+        medians = {(o.step.name, o.preset): o.time.median_ms for o in timed if o.status == "right"}
+        code = verdicts.exit_code(timed, asked=True)
     _print_cards(cards, medians)
     verdicts.say_left_out(outcomes)
     return code

@@ -9,8 +9,7 @@ from rich.markup import escape
 from common.catalog import catalog, device, lessontext, shipped, sources
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, pictures, verdicts
-from common.commands.bench import Bench
+from common.commands import arguments, bench, console, edits, pictures, verdicts
 from common.commands.console import RIGHT
 from common.machine_code import codegen
 from common.records import records
@@ -136,8 +135,9 @@ def do_all(options: argparse.Namespace) -> int:
         say.rule("time every step")
         for name in sorted(wrong):
             say.print(f"[yellow]{name} is not timed: it is not right[/]")
-        pairs = arguments.pairs(steps, None)
-        code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
+        pairs = [pair for pair in arguments.pairs(steps, None) if pair[0].name not in wrong]
+        timed, _ = bench.measure_rows(pairs, *card, options.fresh, quick=True)
+        code = max(code, verdicts.exit_code(timed, asked=False))
     say.rule("charts and tables")
     if lessontext.photo(catalog.LESSONS) not in wrong:
         pictures.draw_photo(card[0] if card else None, options.fresh)

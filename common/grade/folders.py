@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, exercises, store
-from common.catalog.catalog import Step
+from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
+from common.catalog.problems import Problem
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -29,6 +29,20 @@ NOT_ISOLATED = (
 )
 
 
+class Shipped(Exercise, frozen=True, kw_only=True):
+    """A step as an exercise: checked at its ladder's ragged shapes, and solved as it lies in its lesson."""
+
+    @property
+    def solution(self) -> str:
+        return store.read_text(self.path)
+
+    def write_solution(self) -> Path:
+        return self.path
+
+    def problems(self) -> list[Problem]:
+        return list(problems.RAGGED[self.ladder])
+
+
 @dataclass(frozen=True)
 class Submission:
     """One file to grade, and whose it is. ``text`` is what it holds once it is read, ``refusal`` why it has none."""
@@ -40,7 +54,7 @@ class Submission:
     refusal: str = ""
 
     @property
-    def target(self) -> Exercise | Step | None:
+    def target(self) -> Exercise | None:
         """The exercise or step that the file's name says it is; None if it says neither."""
         return known().get(self.path.stem)
 
@@ -61,10 +75,15 @@ class Submission:
         return replace(self, text=text)
 
 
-def known() -> dict[str, Exercise | Step]:
+def known() -> dict[str, Exercise]:
     """Exercises and steps by name."""
-    steps = {step.name: step for step in catalog.everything()}
-    return {**steps, **{one.name: one for one in exercises.everything()}}
+    found: dict[str, Exercise] = {}
+    for step in catalog.everything():
+        found[step.name] = Shipped(
+            name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
+            preset=exercises.PRESETS[step.ladder], hints=(), answers={}, slips={},
+        )  # fmt: skip
+    return {**found, **{one.name: one for one in exercises.everything()}}
 
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:

@@ -25,14 +25,13 @@ from typing import Any
 from msgspec import structs
 
 from common.catalog import catalog, exercises, problems, shipped, sources, store
-from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
-from common.grade.folders import Submission, in_one_line, printable
+from common.grade.folders import Shipped, Submission, in_one_line, printable
 from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
 from common.records import records
 from common.run import isolate, messages
@@ -112,12 +111,9 @@ class Grader:
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, file, target = time.monotonic(), file.taken(), file.target
-        named = ("", printable(file.path.stem), "unknown")
-        if isinstance(target, Exercise):
-            named = (target.number, target.name, target.kind)
-        elif target:
-            named = (target.name, target.name, "step")
-        grade = Grade(*named, printable(file.student), printable(file.file or file.path.name))
+        kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
+        names = (target.number, target.name) if target else ("", printable(file.path.stem))
+        grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
         except ExerciseError as error:
@@ -130,24 +126,23 @@ class Grader:
         grade.seconds = time.monotonic() - start
         return grade
 
-    def _judge(self, grade: Grade, file: Submission, target: Exercise | Step | None) -> None:
+    def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
         if target is None:
             said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
             grade.findings = [Finding("unknown", said)]
         elif file.text is None:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
-        elif grade.kind == "predict" and isinstance(target, Exercise):
+        elif grade.kind == "predict":
             grade.findings, grade.notes = answers.predicted(target, file.text)
         else:
-            given = target.solution if isinstance(target, Exercise) else store.read_text(target.path)
-            if strange := frame.foreign(file.text, given, grade.kind not in READS):
+            if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
                 said = "; ".join([*strange[:3], *([f"and {len(strange) - 3} more"] if len(strange) > 3 else [])])
                 said += ": there is no use for it here, so the file was not run"
                 grade.findings = [Finding("language", said)]
             else:
                 with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
                     _Kernel(self, grade, Path(folder), file, target).judge()
-            if isinstance(target, Exercise):
+            if grade.kind != "step":
                 self._compare(grade, target, file.text)
 
     def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
@@ -165,12 +160,12 @@ class Grader:
         if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
             grade.notes.append("the same code as the solution, which is fine")
 
-    def fresh(self, target: Exercise | Step) -> list[Problem]:
+    def fresh(self, target: Exercise) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
         with self.drawing.setdefault(target.name, threading.Lock()):
             if target.name not in self.drawn:
-                place = {"path": str(solution_of(target))}
-                drawn = fresh_shapes(own_shapes(target), self.seed)
+                place = {"path": str(target.write_solution())}
+                drawn = fresh_shapes(target.problems(), self.seed)
                 tasks = [checking(target, place, one, depth="once") for one in drawn]
                 results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
                 right = (one for one, (_, result) in results if result.status == "right")
@@ -178,18 +173,8 @@ class Grader:
             return self.drawn[target.name]
 
 
-def solution_of(target: Exercise | Step) -> Path:
-    """The file of the exercise's solution, or the step as it lies in its lesson."""
-    return target.write_solution() if isinstance(target, Exercise) else target.path
-
-
-def own_shapes(target: Exercise | Step) -> list[Problem]:
-    """What it is checked at: a step at its ladder's ragged shapes."""
-    return target.problems() if isinstance(target, Exercise) else list(problems.RAGGED[target.ladder])
-
-
-def checking(target: Exercise | Step, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
-    """A check of a file in the place of an exercise or a step, traced unless ``more`` names another engine."""
+def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
+    """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
     named = {"ladder": target.ladder, "step": target.name, "shape": problem.shape(), "seed": secrets.randbits(48)}
     wanted = {"repeats": 1, "precision": target.precision, "algorithm": target.algorithm, **more}
     return messages.Check(**{**named, **place, **wanted})
@@ -203,7 +188,7 @@ class _Kernel:
     grade: Grade
     folder: Path
     file: Submission
-    target: Exercise | Step
+    target: Exercise
 
     def judge(self) -> None:
         """Fill in the grade, up to the first reason not to pass."""
@@ -211,11 +196,11 @@ class _Kernel:
         copy = self.folder / self.file.path.name
         copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
         place: dict[str, Any] = {"path": str(copy), "helpers": self._helpers(copy)}
-        if not isinstance(target, Exercise):
+        if grade.kind == "step":
             place["home"] = str(target.path)
         result = None
         for number, (task, result) in enumerate(self._done(self._tasks(place), True)):
-            drawn = isinstance(task, messages.Check) and number >= len(own_shapes(target))
+            drawn = isinstance(task, messages.Check) and number >= len(target.problems())
             said = ": a shape that was drawn for this grade" if drawn else ""
             grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
         if isinstance(result, Counted):
@@ -228,20 +213,19 @@ class _Kernel:
 
     def _tasks(self, place: dict[str, Any]) -> Iterator[Task[Any]]:
         """What is asked without a GPU, each once what was asked before is right."""
-        target, own = self.target, own_shapes(self.target)
-        for one in own:
+        target = self.target
+        for one in target.problems():
             yield checking(target, place, one)
         for one in self.grader.fresh(target):
             yield checking(target, place, one, depth="once")
-        asked: dict[str, Any] = {}
-        if isinstance(target, Exercise):
-            asked = {
-                "most_reads": READS.get(target.kind, 0.0), "limited": sorted(limited(target)),
-                "least": sorted(target.at_least), "compiled_shape": _compiled_problem(target.preset).shape(),
-            }  # fmt: skip
+        compiled = problems.preset(target.preset)
+        if not isinstance(compiled, problems.Gemm):
+            compiled = loading.fitted(compiled, COMPILED_BYTES)
         yield Count(
-            **place, **asked, ladder=target.ladder, step=target.name, solution=str(solution_of(target)),
-            shapes=[one.shape() for one in own], architecture=_architecture(target),
+            **place, ladder=target.ladder, step=target.name, solution=str(target.write_solution()),
+            shapes=[one.shape() for one in target.problems()], architecture=_architecture(target),
+            compiled_shape=compiled.shape(), most_reads=READS.get(target.kind, 0.0),
+            limited=sorted(limited(target)), least=sorted(target.at_least),
         )  # fmt: skip
 
     def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
@@ -281,23 +265,21 @@ class _Kernel:
 
     def _on_gpu(self, place: dict[str, Any]) -> None:
         """Check it on the GPU; time it if a share of the floor is asked for, or if it is a step."""
-        grade, target, exercise = self.grade, self.target, isinstance(self.target, Exercise)
+        grade, target = self.grade, self.target
         tasks: list[Task[Any]] = [
-            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in own_shapes(target)
+            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in target.problems()
         ]
-        preset = target.preset if isinstance(target, Exercise) else exercises.PRESETS[target.ladder]
-        asked = target.floor if isinstance(target, Exercise) else 0.0
-        timed = loading.fitted(problems.preset(preset), TIMED_BYTES)
-        if asked or not exercise:
+        timed = loading.fitted(problems.preset(target.preset), TIMED_BYTES)
+        if target.floor or grade.kind == "step":
             named: dict[str, Any] = {"ladder": target.ladder, "step": target.name, "seed": secrets.randbits(48)}
             tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
         for task, result in self._done(tasks, False):
             grade.findings += self._findings(task, result)
             if not grade.findings and result.timing is not None:
-                self._timed(timed, result.time.median_ms, asked, preset)
+                self._timed(timed, result.time.median_ms)
 
-    def _timed(self, problem: Problem, milliseconds: float, asked: float, preset: str) -> None:
-        """Compare its time with the floor, of which so many percent are ``asked``."""
+    def _timed(self, problem: Problem, milliseconds: float) -> None:
+        """Compare its time with the floor."""
         grade, ceilings = self.grade, self.grader.ceilings
         derived = records.derive(problem, milliseconds, ceilings, self.target.precision) if ceilings else None
         if derived is None:
@@ -308,12 +290,12 @@ class _Kernel:
         if percent > 100 * BEYOND_FLOOR:
             text = f"{milliseconds:.3g} ms is less than the floor, {derived.floor_ms:.3g} ms, allows"
             grade.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
-        elif percent < asked:
-            text = f"{percent:.1f} percent of the floor's rate on {preset} ({milliseconds:.3g} ms)"
-            grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is required"))
+        elif percent < self.target.floor:
+            text = f"{percent:.1f} percent of the floor's rate on {self.target.preset} ({milliseconds:.3g} ms)"
+            grade.findings.append(Finding("slow", f"{text}; {self.target.floor:g} percent is required"))
 
 
-def _architecture(target: Exercise | Step) -> str:
+def _architecture(target: Exercise) -> str:
     return catalog.targets(target.requires, [ARCHITECTURE])[0]
 
 
@@ -334,12 +316,6 @@ def _reasons(result: Counted | StepResult) -> list[Finding]:
         text = f"it does not compile for a GPU: {text}"
     looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
     return [Finding(result.status, text + looks)]
-
-
-def _compiled_problem(preset: str) -> Problem:
-    """A preset, with a batch that fits."""
-    problem = problems.preset(preset)
-    return problem if isinstance(problem, problems.Gemm) else loading.fitted(problem, COMPILED_BYTES)
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:

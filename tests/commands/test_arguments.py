@@ -75,16 +75,16 @@ CASES = {
     "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
     "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
-    "bench": lambda s: len(s.Bench.pairs) > 50 and not s.Bench.fresh and not s.Bench.shipped,
+    "bench": lambda s: len(s.measure_rows.pairs) > 50 and not s.measure_rows.fresh and not s.measure_rows.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
-        presets(s.Bench.pairs) == {"gemm-2048"} and s.Bench.fresh and "profile" not in s.asked
+        presets(s.measure_rows.pairs) == {"gemm-2048"} and s.measure_rows.fresh and "profile" not in s.asked
     ),
-    "bench --record": lambda s: s.Bench.shipped and "profile_steps" in s.asked and "sanitize_steps" in s.asked,
+    "bench --record": lambda s: s.measure_rows.shipped and "profile_steps" in s.asked and "sanitize_steps" in s.asked,
     "bench --part counters gemm_naive --problem gemm-2048 --record": lambda s: (
         presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
     ),
     "bench --part sanitizer gemm_naive --record": lambda s: (
-        s.open_record.shipped and "record_sanitizer" in s.asked and "Bench" not in s.asked
+        s.open_record.shipped and "record_sanitizer" in s.asked and "measure_rows" not in s.asked
     ),
     "bench --part compilers gemm_naive gemm_tuned --record": lambda s: (  # toolkit: not for both compilers
         [(step.name, preset) for step, preset in s.time_compilers.pairs] == [("gemm_naive", "gemm-4096")]
@@ -118,8 +118,8 @@ CASES = {
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
     "hint": lambda s: "02.3" in s.out,
     "charts --record": lambda s: s.redraw.shipped and s.draw_photo.shipped,
-    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
-    "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
+    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.measure_rows.fresh,
+    "all --sim": lambda s: "measure_rows" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
         names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
     ),
@@ -261,7 +261,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(steps, "_check_changed", [])
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
-    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):
+    note(bench, "measure_rows", ([], {}))
+    for owner, name in ((grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
     def ask(text):
@@ -284,7 +285,6 @@ def stand_in(monkeypatch, seen, owner, name):
     signature = signatures.signature(getattr(owner, name))
 
     class Noted:
-        failed = {}  # noqa: RUF012
         all = getattr(getattr(owner, name), "all", None)
 
         def __init__(self, *args, **options):
@@ -296,10 +296,6 @@ def stand_in(monkeypatch, seen, owner, name):
             return {}
 
         keep = known
-
-        def run(self, *_, **options):
-            seen.asked.setdefault("run", []).append(options)
-            return 0
 
     monkeypatch.setattr(owner, name, Noted)
 
