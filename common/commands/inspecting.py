@@ -30,20 +30,25 @@ def _refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    if options.compiler:
-        return _compilers(options)
     if options.record:
         return _record(options)
+    if options.compiler:
+        _refuse(options, "--compiler mlir", "cc", "show", "json")
     steps = arguments.one_or_two(options, "inspect")
     pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
-    architecture = options.cc or compiling.summary_architecture()
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
     if architecture not in limits.LIMITS and architecture.removesuffix("a") not in _OWN:
         known = ", ".join(limits.LIMITS)
         raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
-    making = compiling.summaries(pairs, architecture, options.file, options.show)
-    outcomes = list(console.quietly("compile", making, pairs))
+    outcomes = list(
+        console.quietly("compile", compiling.summaries(pairs, architecture, options.file, options.show), pairs)
+    )
     found = [(o.step.name, card) for o in outcomes for card in o.cards]
-    say = console.say(options)
+    shown = found
+    if options.compiler:
+        by, built = f"by {successor.PACKAGE}", [(one, successor.compiled(*one, options.file)) for one in pairs]
+        shown = [(f"{step.name} {by}", card) for (step, _), cards in built for card in cards]
+        found = found + shown
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
         console.print_json({"architecture": architecture, "results": results})
@@ -53,42 +58,27 @@ def inspect(options: argparse.Namespace) -> int:
             text = card["text"]
             print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
-        if len(outcomes) > 1 and found:
-            say.print(tables.side_by_side(found))
-        for name, card in found:
+        if found and (len(outcomes) > 1 or options.compiler):
+            console.say().print(tables.side_by_side(found))
+        for name, card in shown:
             for part in tables.full(name, card, listing=len(outcomes) == 1):
-                say.print(part)
+                console.say().print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
     return verdicts.exit_code(outcomes, asked=True)
 
 
-def _compilers(options: argparse.Namespace) -> int:
-    """Show a step's kernels by both compilers side by side, and the hot loops of the successor's."""
-    _refuse(options, "--compiler mlir", "cc", "show", "json")
-    if options.record:
-        steps = [step for step in catalog.steps() if not step.requires]
-        made = successor.save(steps, records.RESULTS)
-        print(f"{sum(not one.reason for one in made.steps.values())} of {len(steps)} steps compile")
-        return RIGHT
-    (step,) = arguments.one_or_two(options, "inspect --compiler")
-    ((step, preset),) = arguments.pairs([step], arguments.preset_of([step], options.problem), named=True)
-    new = successor.compiled(step, preset, options.file)
-    (outcome,) = compiling.summaries([(step, preset)], successor.ARCHITECTURE, options.file)
-    both = [("numba-cuda", card) for card in outcome.cards] + [(successor.PACKAGE, card) for card in new]
-    console.say().print(tables.side_by_side(both))
-    for card in new:
-        for part in tables.full(step.name, card):
-            console.say().print(part)
-    return RIGHT
-
-
 def _record(options: argparse.Namespace) -> int:
-    """Compile steps for one architecture at every preset, and write their machine code's record if all compile."""
+    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
+    ``--compiler`` what the successor makes of all."""
     _refuse(options, "--record", "cc", "file", "problem", "show", "json")
     steps = arguments.chosen(options)
     arguments.require_shipped(steps)
+    if options.compiler:
+        made = successor.save([step for step in catalog.steps() if not step.requires], records.RESULTS)
+        print(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
+        return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
     verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)

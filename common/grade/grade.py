@@ -32,7 +32,7 @@ from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
 from common.grade.folders import Shipped, Submission, in_one_line, printable
-from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
+from common.grade.tasks import ARCHITECTURE, READS, Count, Counted, compared
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
@@ -40,11 +40,7 @@ from common.timing.ceilings import Ceilings
 
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
-# Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
-# the rest as it is.
-READS = {"write": 1.5, "bug": 1.1}
 FRESH = 8  # shapes that a file must be right at beside its exercise's
 TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and drawn to find so many
 SOLUTION_SECONDS = 60.0
@@ -218,15 +214,8 @@ class _Kernel:
             yield checking(target, place, one)
         for one in self.grader.fresh(target):
             yield checking(target, place, one, depth="once")
-        compiled = problems.preset(target.preset)
-        if not isinstance(compiled, problems.Gemm):
-            compiled = loading.fitted(compiled, COMPILED_BYTES)
-        yield Count(
-            **place, ladder=target.ladder, step=target.name, solution=str(target.write_solution()),
-            shapes=[one.shape() for one in target.problems()], architecture=_architecture(target),
-            compiled_shape=compiled.shape(), most_reads=READS.get(target.kind, 0.0),
-            limited=sorted(limited(target)), least=sorted(target.at_least),
-        )  # fmt: skip
+        named = {"ladder": target.ladder, "step": target.name, "architecture": _architecture(target)}
+        yield Count(**{**place, **named}, solution=str(target.write_solution()))
 
     def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
         """Tasks and what came of them, until one is not right, or the grading ends."""
