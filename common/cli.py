@@ -126,8 +126,6 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _signals() as came:
-            if sys.stdout is None:
-                raise ValueError("standard output is closed")
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
             if needs_gpu:
@@ -146,7 +144,7 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
             if error.filename is None:  # the interpreter would complain once more as it ends
                 console.discard(sys.stdout)
         with suppress(OSError):
-            if options.json and sys.stdout is not None:
+            if options.json:
                 print(json.dumps({"error": text}), flush=True)
         console.complain(f"[bold red]error:[/] {escape(text)}")
         return UNUSABLE
@@ -173,7 +171,9 @@ def _signals() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
-    process.on_wait = _let_wait
+    process.on_wait = lambda subject, seconds: console.complain(
+        f"[dim]{escape(subject)}: still at work; it has {seconds:.0f} s[/]"
+    )
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
@@ -190,7 +190,3 @@ def _signals() -> Iterator[list[int]]:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _let_wait(subject: str, seconds: float) -> None:
-    console.complain(f"[dim]{escape(subject)}: still at work; it has {seconds:.0f} s[/]")

@@ -65,14 +65,6 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
-    cards: list[Outcome] | str = "`python -m common inspect STEP --compiler mlir` shows those by this compiler"
-    if without_gpu or device.compiler() == device.NUMBA_CUDA:
-        pairs = arguments.pairs(_with_predecessors(chosen, last=True), preset)
-        try:
-            making = compiling.summaries(pairs, compiling.summary_architecture())
-            cards = list(console.quietly("compile", making, pairs))
-        except compiling.ToolError as error:
-            cards = str(error)
     medians: dict[tuple[str, str | None], float] = {}
     if without_gpu:
         console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
@@ -82,7 +74,8 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
         timed, _ = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
         medians = {(o.step.name, o.preset): o.time.median_ms for o in timed if o.status == "right"}
         code = verdicts.exit_code(timed, asked=True)
-    _print_cards(cards, medians)
+    if without_gpu or device.compiler() == device.NUMBA_CUDA:
+        _print_cards(arguments.pairs(_with_predecessors(chosen, last=True), preset), medians)
     verdicts.say_left_out(outcomes)
     return code
 
@@ -105,18 +98,20 @@ def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
     return outcomes
 
 
-def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+def _print_cards(pairs: list[tuple[Step, str]], medians: dict[tuple[str, str | None], float]) -> None:
     """Print what the kernels take, a line each; or why that is not known."""
-    say = console.say()
-    if isinstance(cards, str):
-        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+    try:
+        making = compiling.summaries(pairs, compiling.summary_architecture())
+        found = list(console.quietly("compile", making, pairs))
+    except compiling.ToolError as error:
+        console.complain(f"[yellow]the kernels' registers and occupancy are left out: {escape(str(error))}[/]")
         return
-    rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in cards for card in one.cards]
+    rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in found for card in one.cards]
     if rows:
-        say.print(tables.short(rows))
-    for outcome in cards:
-        for reason in outcome.reasons:
-            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
+        console.say().print(tables.short(rows))
+    for one in found:
+        for reason in one.reasons:
+            console.complain(f"[yellow]{one.step.name}: {escape(reason)}[/]")
 
 
 def _print_recorded(steps: list[Step], preset: str | None) -> None:
