@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from concurrent import futures
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,6 @@ from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask,
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"  # stages, in the order in which they are told
-Outcomes = Future[list[Outcome]]
 
 
 @dataclass(frozen=True)
@@ -123,19 +121,17 @@ class Run:
                 compiling.submit(self._ran, [self._compile(shape)], False)
                 for shape in (shapes if self.without_gpu else [full])
             ]
+            first = first if self.without_gpu else replace(first, engine="gpu")
+            begun = checking.submit(self._ran, [first], self.without_gpu)
+            traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
             if self.without_gpu:
-                begun = checking.submit(self._ran, [first], True)
-                rest = checking.submit(self._ran, cpu, True)
-                yield FIRST, _first(begun, compiled[0])
-                yield CHECK, _told(rest.result())
+                # it may have been traced, and found wrong: that it does not compile is told before that
+                yield FIRST, _failed(compiled[0].result()) or _told([*compiled[0].result(), *begun.result()])
+                yield CHECK, _told(traced.result())
             else:
-                begun = checking.submit(self._ran, [replace(first, engine="gpu")], False)
                 rest = checking.submit(self._ran, gpu, False)
-                traced = [tracing.submit(self._ran, tasks, True) for tasks in ([first], cpu)]
-                yield FIRST, _first_on_gpu(begun, traced[0])
-                failed = [one for one in rest.result() if not one.fine][:1]  # traced again for the reason
-                retold = [run.retell(self._check(one.problem), one.problem, one) for one in failed]
-                yield CHECK, retold or _told([*rest.result(), *traced[1].result()])
+                yield FIRST, self._explained(begun.result()) or begun.result()
+                yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
             code = [outcome for each in compiled for outcome in each.result()]
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
@@ -160,6 +156,10 @@ class Run:
             if not found[-1].fine:
                 break
         return found
+
+    def _explained(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The first that fails on the GPU, with what a trace says of it; empty if none does."""
+        return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
@@ -202,32 +202,13 @@ def _hashes(version: Rival) -> tuple[str, dict[str, str]]:
     return Path(version.path).parent.name, {name: Path(copy).parent.name for name, copy in version.helpers.items()}
 
 
+def _failed(outcomes: list[Outcome]) -> list[Outcome]:
+    """The first that fails, if any."""
+    return [outcome for outcome in outcomes if not outcome.fine][:1]
+
+
 def _told(outcomes: list[Outcome]) -> list[Outcome]:
-    """The first that fails, or all."""
-    return [outcome for outcome in outcomes if not outcome.fine][:1] or outcomes
-
-
-def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
-    """The first check and the first compilation; one alone as soon as it failed.
-
-    What does not compile may have been traced all the same, and found wrong: then that it does not compile is told.
-    """
-    for each in futures.as_completed((checked, compiled)):
-        for outcome in each.result():
-            if not outcome.fine and (each is compiled or outcome.status not in ("wrong", "crashed")):
-                return [outcome]
-    return _told([*compiled.result(), *checked.result()])
-
-
-def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
-    """The first check; where a trace may know more of what is wrong, with what it says."""
-    found = []
-    for outcome in checked.result():
-        if not outcome.fine and run.wants_trace(outcome):
-            for seen in traced.result():
-                outcome = run.with_faults(outcome, seen, seen.problem)
-        found.append(outcome)
-    return found
+    return _failed(outcomes) or outcomes
 
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
