@@ -33,45 +33,33 @@ from common.run import isolate, process, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_GRADED = "targets --json --sim --seconds --workers --out"
 # What each does, in words, and the options that it takes; a learner's first.
 _COMMANDS = {
-    "grade": (exercising.grade_files, "grade exercises, a file, or a folder of other people's files", _GRADED),
+    "grade": (exercising.grade_files, "grade exercises, a file, or a folder of other people's files",
+              "targets --json --sim --seconds --workers --out"),
     "hint": (exercising.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
     "list": (steps.show_list, "list all steps", "--json"),
-    "check": (
-        steps.check, "check that steps compute the right values, without races or unset reads",
-        "steps --file --json --sim --shape --seed --full --record",
-    ),
+    "check": (steps.check, "check that steps compute the right values, without races or unset reads",
+              "steps --file --json --sim --shape --seed --full --record"),
     "time": (steps.time, "time steps on the GPU", "steps --file --json --problem"),
     "all": (steps.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
     "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
     "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
-    "inspect": (
-        inspecting.inspect, "show a kernel's machine code, registers and occupancy, or two kernels'; needs no GPU",
-        "steps --file --json --problem --cc --ptx --sass --compiler --record",
-    ),
-    "trace": (
-        inspecting.trace_steps, "run a block on the CPU, of one step or two; report every access to memory by line",
-        "steps --file --json --shape --block --html --agree",
-    ),
+    "inspect": (inspecting.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
+                "steps --file --json --problem --cc --ptx --sass --compiler --record"),
+    "trace": (inspecting.trace_steps, "run one block on the CPU and report every access to memory, line by line",
+              "steps --file --json --shape --block --html --agree"),
     "history": (edits.show_history, "list the runs of edited steps and exercises, and their results", "step?"),
     "restore": (edits.restore, "bring back an earlier version of a step; yours is saved first", "step version?"),
     "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
-    "run": (
-        scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report its faults and costs",
-        "script --stop --html --json words",
-    ),
+    "run": (scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
+            "script --stop --html --json words"),
     "charts": (pictures.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
     "book": (pictures.build_book, "build the book, a site that opens in a browser without a network", ""),
-    "bench": (
-        bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
-        "steps --problem --part --record",
-    ),
-    "sweep": (
-        bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
-        "step --problem --values --record",
-    ),
+    "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
+              "steps --problem --part --record"),
+    "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
+              "step --problem --values --record"),
 }  # fmt: skip
 _SWITCHES = (
     f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "

@@ -113,14 +113,6 @@ def one_or_two(options: argparse.Namespace, command: str) -> list[Step]:
     return steps
 
 
-def require_shipped(steps: list[Step]) -> None:
-    """Raise ValueError for a step that no record is of."""
-    known = {step.name for step in catalog.everything()}
-    for step in steps:
-        if step.name not in known:
-            raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
-
-
 def shape_of(steps: list[Step], text: str, without_gpu: bool) -> problems.Problem:
     """The problem that ``--shape`` names, for steps of one ladder; raises ValueError."""
     ladders = {step.ladder for step in steps}

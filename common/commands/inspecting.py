@@ -73,8 +73,7 @@ def _record(options: argparse.Namespace) -> int:
     """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
     ``--compiler`` what the successor makes of all."""
     _refuse(options, "--record", "cc", "file", "problem", "show", "json")
-    steps = arguments.chosen(options)
-    arguments.require_shipped(steps)
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if options.compiler:
         made = successor.save([step for step in catalog.steps() if not step.requires], records.RESULTS)
         print(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")

@@ -45,9 +45,7 @@ def redraw(fresh: bool, shipped: bool = False) -> int:
             code = WRONG
     for record in records.all_records(folder):
         summary = folder / f"{record.slug}.md"
-        text = pages.summary(record)
-        if not summary.exists() or summary.read_text(encoding="utf-8") != text:
-            store.write(summary, text)
+        store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"
         say.print(f"{record.title}: charts in {charts}, tables in {store.shown(summary)}", soft_wrap=True)
     return code

@@ -28,12 +28,12 @@ def show_list(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    steps = arguments.chosen(options)
     if options.seed is not None and not 0 <= options.seed < 2**31:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
     seed = plan.new_seed() if options.seed is None else options.seed
     if options.record:
-        return _record(options, steps, seed)
+        return _record(options, seed)
+    steps = arguments.chosen(options)
     if options.full and options.shape is not None:
         raise ValueError("--full has shapes of its own: it cannot be given with --shape")
     shape = None
@@ -55,11 +55,11 @@ def check(options: argparse.Namespace) -> int:
     return code
 
 
-def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
+def _record(options: argparse.Namespace, seed: int) -> int:
     """Check steps at the whole plan and compile them for every architecture; ship the verdicts of those right."""
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")
-    arguments.require_shipped(steps)
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if small := device.small_card():
         raise ValueError(f"--record: the shipped verdicts are of {device.USUAL_CARD}; this card has {small}'s limits")
     found = list(verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))

@@ -133,7 +133,7 @@ REFUSED = {
     'check gemm_naive --shape "M=99999999999999999999 N=1 K=1"': ["--shape 'M=99", "GB", "may take"],
     "check gemm_naive --seed -1": ["--seed -1: must be an integer from 0 to 2147483647"],
     "check gemm_naive --full --shape 'M=4 N=5 K=6'": ["--full has shapes of its own"],
-    "check 01.1 --record": ["--record", FIRST, "is an exercise"],
+    "check 01.1 --record": ["'01.1' is unknown"],
     "check gemm_naive --record --json": ["--record: takes steps and --seed alone"],
     "bench --part colour": ["--part 'colour': must be one of rows, epilogues"],
     "inspect": ["takes one STEP or two, and 0 are named"],
