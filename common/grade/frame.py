@@ -10,7 +10,6 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -144,37 +143,36 @@ def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
 def _tree(text: str) -> ast.Module:
     """The code of a source without its self-test."""
     tree = ast.parse(text)
-    tree.body = [node for node in tree.body if not _is_self_test(node)]
+    for node in list(tree.body):
+        if isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'":
+            tree.body.remove(node)
     return tree
-
-
-def _is_self_test(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def _lines(text: str) -> list[str]:
     """A source's code, line by line, in one layout, without what does not count."""
-    return ast.unparse(ast.fix_missing_locations(_Plain().visit(_tree(text)))).splitlines()
+    tree = _tree(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                setattr(node, name, [_bare(one) for one in block if not _idle(one)])
+    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
 
 
-class _Plain(ast.NodeTransformer):
-    """Takes imports, docstrings and annotations out of a source."""
+def _idle(node: ast.stmt) -> bool:
+    """Is it an import or a docstring?"""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return not node.value.value.startswith(BLANK)
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
-    def visit(self, node: ast.AST) -> Any:
-        return None if isinstance(node, ast.Import | ast.ImportFrom) else super().visit(node)
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        value = node.value.value if isinstance(node.value, ast.Constant) else None
-        return None if isinstance(value, str) and not value.startswith(BLANK) else node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.generic_visit(node)
-        for argument in ast.walk(node.args):
-            if isinstance(argument, ast.arg):
-                argument.annotation = None
-        node.returns = None
-        node.body = node.body or [ast.Pass()]
-        return node
+def _bare(node: ast.stmt) -> ast.stmt:
+    """An assignment without its annotation."""
+    if isinstance(node, ast.AnnAssign) and node.value:
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+    return node
