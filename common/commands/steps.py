@@ -61,7 +61,7 @@ def _record(options: argparse.Namespace, seed: int) -> int:
         raise ValueError("--record: takes steps and --seed alone")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if small := device.small_card():
-        raise ValueError(f"--record: the shipped verdicts are of {device.USUAL_CARD}; this card has {small}'s limits")
+        raise ValueError(f"--record: verdicts are of {device.USUAL_CARD}, and this one has the limits of {small}")
     found = list(verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)))
     coming = compiling.compile_steps(steps, codegen.ARCHITECTURES, False)
     outcomes = [*found, *console.progress("compile", coming, steps, verdicts.line)]
