@@ -2,7 +2,7 @@
 
 Module by module:
 
-    arguments     options that several commands share; which steps, presets and shapes were named
+    arguments     every option; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
     verdicts      outcomes and traces on the terminal, and exit codes
     steps         list, check, time, diff, all, ship

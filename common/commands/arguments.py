@@ -1,4 +1,4 @@
-"""What a command is given: options that several share, and which steps, presets and shapes were named."""
+"""What a command is given: every option, and which steps, presets and shapes were named."""
 
 from __future__ import annotations
 

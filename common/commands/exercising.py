@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.markup import escape
@@ -33,11 +33,9 @@ def grade_files(options: argparse.Namespace) -> int:
     if folder is None:
         return _graded(options, files)
     out = options.out or folder
-    try:
+    with suppress(OSError):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{out}: must be a folder to write to: {error.strerror}") from None
-    if not os.access(out, os.W_OK):
+    if not (out.is_dir() and os.access(out, os.W_OK)):
         raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):

@@ -19,14 +19,13 @@ from rich.markup import escape
 from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE, WRONG
-from common.explain.faults import UNSOUND, Fault
+from common.explain.faults import UNSOUND
 from common.report import traces
 from common.run import isolate
 from common.trace.messages import Script, ScriptResult, Traced, TracedKernel
 
 _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code between launches; and for a program
 _POLL_SECONDS = 0.05
-_STATUS = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}
 
 
 def _own_options(options: argparse.Namespace) -> list[str]:
@@ -61,54 +60,48 @@ def run_script(options: argparse.Namespace) -> int:
             verdicts.write_page([(nobody, trace, path.resolve())], options)
         else:
             console.complain(f"[yellow]{escape(str(options.html))}: not written, as no kernel of a file ran[/]")
-    unknown = [*found.unknown, *([found.message] if found.message else [])]  # or why the program has no end
-    faults: list[tuple[TracedKernel | None, Fault]] = [(None, fault) for fault in found.others]
-    faults += [(kernel, fault) for kernel in found.kernels for fault in kernel.faults]
-    notes = [f"{_named(kernel)}{note}." for kernel in found.kernels for note in kernel.notes]
-    notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
-    code = WRONG if faults else RIGHT if found.status == "right" and not found.unknown else UNUSABLE
+    code, told, lines = _report(path, found)
     if options.json:
-        entries = [_entry(kernel, fault) for kernel, fault in faults]
-        told = {"status": _STATUS[code], "faults": entries, "unknown": unknown, "notes": notes}
-        console.print_json({**told, "kernels": found.kernels})
+        console.print_json(told)
     else:
-        _print(path, found, notes, faults, unknown)
+        for line in lines:
+            console.say().print(line, soft_wrap=True)
     return code
 
 
-def _named(kernel: TracedKernel) -> str:
-    return f"{Path(kernel.file).name}, {kernel.name}, "
-
-
-def _entry(kernel: TracedKernel | None, fault: Fault) -> dict[str, object]:
-    """A fault as JSON has it."""
-    if kernel is None:
-        return {"file": None, "kernel": None, **to_builtins(fault)}
-    return {"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": UNSOUND[fault.kind]}
-
-
-def _print(
-    path: Path,
-    found: ScriptResult,
-    notes: list[str],
-    faults: list[tuple[TracedKernel | None, Fault]],
-    unknown: list[str],
-) -> None:
+def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], list[str]]:
+    """The exit code, the result as JSON has it, and in lines for people."""
+    unknown = [*found.unknown, *([found.message] if found.message else [])]  # or why the program has no end
+    notes = [f"{_named(kernel)}{note}." for kernel in found.kernels for note in kernel.notes]
+    notes += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     lines = [f"[dim]{escape(traces.summary(kernel))}[/]" for kernel in found.kernels]
     lines += [escape(line) for line in (*traces.dearest(found.kernels), *notes)]
-    for kernel, fault in faults:
-        where = f"{path.name}:{fault.line}: " if fault.line else f"{path.name}: "
-        said = f"{_named(kernel)}{traces.fault_sentence(fault)}" if kernel else f"{where}{fault.what}"
+    faults: list[dict[str, object]] = []
+    kernels = [(kernel, fault) for kernel in found.kernels for fault in kernel.faults]
+    for kernel, fault in (*((None, fault) for fault in found.others), *kernels):
+        if kernel is None:  # the program's own
+            faults.append({"file": None, "kernel": None, **to_builtins(fault)})
+            said = f"{path.name}:{fault.line}: {fault.what}" if fault.line else f"{path.name}: {fault.what}"
+        else:
+            kind = UNSOUND[fault.kind]
+            faults.append({"file": kernel.file, "kernel": kernel.name, **to_builtins(fault), "name": kind})
+            said = f"{_named(kernel)}{traces.fault_sentence(fault)}"
         lines.append(f"[bold red]{escape(said)}[/]")
         lines += [f"    {escape(fault.code)}"] if fault.code else []
         lines += [f"    [dim]look at {escape(fault.look_at)}[/]"] if fault.look_at else []
     lines += [f"[yellow]Not known to the tracer:[/] {escape(text)}" for text in unknown]
-    if not faults and not unknown:
+    code = WRONG if faults else RIGHT if found.status == "right" and not found.unknown else UNUSABLE
+    if code == RIGHT:
         launched = sum(kernel.launches for kernel in found.kernels)
         text = f"in {launched:,} launches: {traces.NO_FAULT}" if launched else "as no kernel was launched"
         lines.append(f"[green]No fault[/] {text}.")
-    for line in lines:
-        console.say().print(line, soft_wrap=True)
+    status = {RIGHT: "nothing found", WRONG: "faults", UNUSABLE: "unknown"}[code]
+    told = {"status": status, "faults": faults, "unknown": unknown, "notes": notes}
+    return code, {**told, "kernels": found.kernels}, lines
+
+
+def _named(kernel: TracedKernel) -> str:
+    return f"{Path(kernel.file).name}, {kernel.name}, "
 
 
 # --- what the program prints ---

@@ -65,12 +65,10 @@ def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     """How many verdicts are of the record, if any."""
     if shipped:
         newest = max(verdict.date for verdict in shipped.values())
-        verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'}"
-        console.say().print(
-            f"[dim]{verdicts} of the record (results/verdicts.json, {newest}: right at the whole plan, and compiled "
-            "for every architecture); here the code ran at two shapes. `check STEP` runs the whole plan.[/]",
-            soft_wrap=True,
-        )
+        verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'} of the record"
+        said = f"results/verdicts.json, {newest}: right at the whole plan, and compiled for every architecture"
+        here = "here the code ran at two shapes. `check STEP` runs the whole plan."
+        console.say().print(f"[dim]{verdicts} ({said}); {here}[/]", soft_wrap=True)
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
