@@ -27,14 +27,40 @@ from common.commands import (
     pictures,
     scripts,
     steps,
-    times,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.run import isolate, stages
 from common.timing import tools
 from common.trace.state import TraceError
 
-_COMMANDS = (exercising, steps, inspecting, edits, scripts, pictures, bench, times)  # a learner's first
+# What each does, in words, and the options that it takes; a learner's first.
+_COMMANDS = {
+    "grade": (exercising.grade_files, "grade exercises, a file, or a folder of other people's files",
+              "targets --json --sim --seconds --workers --out"),
+    "hint": (exercising.hint, "print one more hint for an exercise; without NUMBER, what has passed", "exercise?"),
+    "list": (steps.show_list, "list all steps", "--json"),
+    "check": (steps.check, "check that steps compute the right values, without races or unset reads",
+              "steps --file --json --sim --shape --seed --full --record"),
+    "time": (steps.time, "time steps on the GPU", "steps --file --json --problem"),
+    "all": (steps.do_all, "check, time (with a GPU) and draw charts of all that has changed", "--sim --fresh"),
+    "diff": (steps.diff, "show what differs between two steps, docstrings left out", "old new?"),
+    "ship": (steps.ship, "declare helpers and exercises, as they are, the shipped ones (for maintainers)", ""),
+    "inspect": (inspecting.inspect, "show machine code, registers and occupancy of a kernel or two; needs no GPU",
+                "steps --file --json --problem --cc --ptx --sass --compiler --record"),
+    "trace": (inspecting.trace_steps, "run one block on the CPU and report every access to memory, line by line",
+              "steps --file --json --shape --block --html --agree"),
+    "history": (edits.show_history, "list the runs of edited steps and exercises, and their results", "step?"),
+    "restore": (edits.restore, "bring back an earlier version of a step; yours is saved first", "step version?"),
+    "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
+    "run": (scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
+            "script --stop --html --json words"),
+    "charts": (pictures.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
+    "book": (pictures.build_book, "build the book, a site that opens in a browser without a network", ""),
+    "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
+              "steps --problem --part --record"),
+    "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
+              "step --problem --values --record"),
+}  # fmt: skip
 _SWITCHES = (
     f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "
     f"{device.COMPILER_SWITCH}={device.MLIR} has numba-cuda-mlir compile what a GPU runs."
@@ -64,34 +90,23 @@ def lesson_main(
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
         options = own[words[0]]().parse_args(words[1:])
-        command, options.command = options.command, lambda given: _with_gpu(command, given)
-    else:
-        options = lessons.parser(lesson, tuple(own or ())).parse_args(words)
-    return _guarded(options)
-
-
-def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Do a lesson's own command; raises NoGpuError first at a GPU that cannot be used."""
-    if not getattr(options, "sim", True):
-        device.ready()
-    return command(options)
+        return _guarded(options, needs_gpu=not getattr(options, "sim", True))
+    return _guarded(lessons.parser(lesson, tuple(own or ())).parse_args(words))
 
 
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
     what = "Check, grade, time and inspect the workbook's kernels."
     parser = arguments.Parser(prog="python -m common", description=what, epilog=_SWITCHES)
-    known = arguments.Commands(parser)
-    for module in _COMMANDS:
-        module.commands(known)
+    known = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (command, text, options) in _COMMANDS.items():
+        sub = known.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=command, json=False)
+        arguments.takes(sub, options)
     return parser
 
 
-class _EndedError(BaseException):
-    """A signal other than Ctrl-C's asks the program to end."""
-
-
-def _guarded(options: argparse.Namespace) -> int:
+def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
     """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
@@ -99,10 +114,10 @@ def _guarded(options: argparse.Namespace) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _signals() as came:
-            if sys.stdout is None:
-                raise ValueError("standard output is closed")
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
+            if needs_gpu:
+                device.ready()
             with stages.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()
@@ -117,23 +132,23 @@ def _guarded(options: argparse.Namespace) -> int:
             if error.filename is None:  # the interpreter would complain once more as it ends
                 console.discard(sys.stdout)
         with suppress(OSError):
-            if options.json and sys.stdout is not None:
+            if options.json:
                 print(json.dumps({"error": text}), flush=True)
         console.complain(f"[bold red]error:[/] {escape(text)}")
         return UNUSABLE
-    except (KeyboardInterrupt, _EndedError):
+    except KeyboardInterrupt:
         number = came[0] if came else signal.SIGINT
-        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         with suppress(OSError):  # a terminal that has hung up
-            console.say(options).print(f"{what}: what was written so far is kept")
+            said = f"ended by {signal.Signals(number).name}: what was written so far is kept"
+            console.say(options).print(said)
             sys.stdout.flush()
         return _SIGNALLED + number
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """While open, the first signal to end stops all work that is waited for and is raised; the second ends the
-    program at once. Yields the list that the first one's number goes into."""
+    """While open, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
+    ends the program at once. Yields the list that the first one's number goes into."""
     came: list[int] = []
 
     def end(number: int, _: object) -> None:
@@ -141,7 +156,7 @@ def _signals() -> Iterator[list[int]]:
         if came:
             os._exit(_SIGNALLED + number)
         came.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else _EndedError
+        raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():

@@ -2,13 +2,12 @@
 
 Module by module:
 
-    arguments     options that several commands share; which steps, presets and shapes were named
+    arguments     every option; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
     verdicts      outcomes and traces on the terminal, and exit codes
-    steps         list, check, diff, all, ship
-    bench         bench: what a record lacks is measured
+    steps         list, check, time, diff, all, ship
+    bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times, and how that is measured
-    times         time, sweep
     inspecting    inspect, trace
     edits         history, restore, reset; a run of an edited step, again at every save
     scripts       run: a program of anybody's, in the tracer

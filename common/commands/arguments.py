@@ -1,16 +1,14 @@
-"""What a command is given: options that several share, and which steps, presets and shapes were named."""
+"""What a command is given: every option, and which steps, presets and shapes were named."""
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, exercises, limits, problems
+from common.catalog import catalog, device, exercises, problems
 from common.catalog.catalog import Step
 from common.check import run
 from common.commands import console
@@ -18,76 +16,56 @@ from common.records import records
 from common.records.records import Record
 
 Parser = argparse.ArgumentParser
-_OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
+Opened = tuple[Record, str]  # a record, and the key of a run of it
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 
 
-class Commands:
-    """The commands of a parser: ``options.command`` does one, ``options.json`` is always there."""
-
-    def __init__(self, parser: Parser) -> None:
-        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(self, name: str, command: Callable[[Any], int], text: str) -> Parser:
-        """One more, described by ``text``; its options are added to what is returned."""
-        parser = self._parsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-        parser.set_defaults(command=command, json=False)
-        return parser
-
-
-def takes_steps(parser: Parser, which: str = "default: all steps") -> None:
-    """Add the options of a command that works on steps, or on a file in the place of one."""
-    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")
-    parser.add_argument("--file", type=Path, metavar="PATH", help="use this file in place of the one STEP")
-    takes_json(parser)
-
-
-def takes_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
-
-
-def takes_preset(parser: Parser, default: str) -> None:
-    parser.add_argument("--problem", metavar="PRESET", help=f"preset (default: {default})")
-
-
-def takes_sim(parser: Parser) -> None:
-    parser.add_argument("--sim", action="store_true", help="behave as if there were no GPU")
-
-
-def takes_record(parser: Parser) -> None:
-    """Add the option of a command that writes a record."""
-    text = "write the shipped records in results/, not your own in .workbook/results/ (for maintainers)"
-    parser.add_argument("--record", action="store_true", help=text)
-
-
-def architecture(text: str) -> str:
-    """A compute capability that ``--cc`` names; raises ValueError."""
-    if text not in limits.LIMITS and text.removesuffix("a") not in _OWN:
-        known = ", ".join(limits.LIMITS)
-        raise ValueError(f"--cc {text!r}: must be a compute capability such as 9.0: known are {known}")
-    return text
+# What several commands, or one, may be given; a positional one may be left out where a command adds "?" to its name.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "steps": {"nargs": "*", "metavar": "STEP", "help": "steps or exercises (check, time, bench: default all)"},
+    "step": {"metavar": "STEP", "help": "a step, experiment or exercise"},
+    "version": {"metavar": "N|HASH", "help": "as `history STEP` lists it (default: the last that differs)"},
+    "lesson": {"metavar": "LESSON|STEP", "help": "a lesson such as 03, or one step or exercise"},
+    "old": {"metavar": "FROM", "help": "step or experiment; without TO, compared with what it grew from"},
+    "new": {"metavar": "TO", "help": "step or experiment"},
+    "targets": {"nargs": "*", "metavar": "TARGET", "help": "lesson, exercise, file or folder (default: all)"},
+    "exercise": {"metavar": "NUMBER", "help": "such as 02.3"},
+    "script": {"type": Path, "metavar": "SCRIPT.py", "help": "the program"},
+    "words": {"nargs": argparse.REMAINDER, "metavar": "ARGS", "help": "the program's arguments"},
+    "--file": {"type": Path, "metavar": "PATH", "help": "use this file in place of the one STEP"},
+    "--json": {"action": "store_true", "help": "print JSON to standard output"},
+    "--sim": {"action": "store_true", "help": "behave as if there were no GPU"},
+    "--fresh": {"action": "store_true", "help": "do all of it anew, changed or not"},
+    "--record": {"action": "store_true", "help": "write what is shipped, in results/ (for maintainers)"},
+    "--watch": {"action": "store_true", "help": "run again whenever a file is saved, until Ctrl-C"},
+    "--problem": {"metavar": "PRESET", "help": "preset (default: the ladder's, or the one that shows the idea)"},
+    "--shape": {"metavar": '"M=2 N=3 ..."', "help": "at this shape only"},
+    "--seed": {"type": int, "metavar": "N", "help": "seed of the shapes that are drawn at random"},
+    "--full": {"action": "store_true", "help": "check at hundreds of shapes, with every pair of conditions"},
+    "--part": {"action": "append", "metavar": "PART", "help": "rows (default), counters, accuracy and others"},
+    "--values": {"metavar": '"NAME=1,2 ..."', "help": "sweep these constants only; the others stay as shipped"},
+    "--cc": {"metavar": "X.Y", "help": "compute capability (default: this GPU's, else 9.0)"},
+    "--ptx": {"action": "store_const", "const": "ptx", "dest": "show", "help": "print the PTX"},
+    "--sass": {"action": "store_const", "const": "sass", "dest": "show", "help": "print all machine code"},
+    "--compiler": {"choices": ["mlir"], "help": "show beside it the code of numba-cuda's successor, if installed"},
+    "--block": {"metavar": "X,Y,Z", "help": "the block to trace (default: one in the middle)"},
+    "--html": {"type": Path, "metavar": "OUT", "help": "write the trace as an interactive page, in one file"},
+    "--agree": {"action": "store_true", "help": "compare with the hardware's counters; with a GPU, count anew"},
+    "--stop": {"action": "store_true", "help": "stop after the first launch that has a fault"},
+    "--seconds": {"type": float, "default": 60.0, "metavar": "S", "help": "limit of each check (default: 60)"},
+    "--workers": {"type": int, "metavar": "N", "help": "files graded at a time (default: one per processor)"},
+    "--out": {"type": Path, "metavar": "DIR", "help": "folder for grades.json and grades.md"},
+}
 
 
-def require_shipped(steps: list[Step]) -> None:
-    """Raise ValueError for a step that no record is of."""
-    known = {step.name for step in catalog.everything()}
-    for step in steps:
-        if step.name not in known:
-            raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder that results will go to, before any work; raises ValueError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        said = f"must be a folder to write to, or name one with --out: {error.strerror}"
-        raise ValueError(f"{folder}: {said}") from None
-
-
-Opened = tuple[Record, str]  # a record, and the key of a run of it
+def takes(parser: Parser, options: str) -> Parser:
+    """Add some of :data:`OPTIONS`, named in one text; returns the parser."""
+    for name in options.split():
+        given = dict(OPTIONS[name.rstrip("?")])
+        if name.endswith("?"):
+            given["nargs"] = "?"
+        parser.add_argument(name.rstrip("?"), **given)
+    return parser
 
 
 def folder(shipped: bool) -> Path:
@@ -101,22 +79,34 @@ def open_record(shipped: bool) -> Opened:
     return record, record.start_run()
 
 
+# --- steps, shapes, presets ---
+
+
 def chosen(options: argparse.Namespace) -> list[Step]:
     """The steps or exercises named, or all steps; with --file exactly one must be named."""
     steps = [_step_of(name) for name in options.steps]
     if options.file is not None:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
-        if options.file.is_dir():
-            raise ValueError(f"--file {options.file}: is a folder; name a file in it")
         if not options.file.is_file():
-            raise ValueError(f"--file {options.file}: there is no such file")
+            why = "is a folder; name a file in it" if options.file.is_dir() else "there is no such file"
+            raise ValueError(f"--file {options.file}: {why}")
         options.file = options.file.resolve()
     return list(dict.fromkeys(steps)) or catalog.everything()
 
 
-def one_or_two(options: argparse.Namespace) -> list[Step]:
+def _step_of(name: str) -> Step:
+    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
+    for one in exercises.everything():
+        if one.ladder and name in (one.name, one.number):
+            return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
+    return catalog.find(name)
+
+
+def one_or_two(options: argparse.Namespace, command: str) -> list[Step]:
     """The one step that is named, or the two that are to be compared; raises ValueError."""
+    if len(options.steps) not in (1, 2):
+        raise ValueError(f"{command} takes one STEP or two, and {len(options.steps)} are named")
     steps = chosen(options)
     if len(steps) < len(options.steps):
         raise ValueError(f"STEP2 {options.steps[1]}: is STEP itself: name another to compare it with")
@@ -135,20 +125,14 @@ def shape_of(steps: list[Step], text: str, without_gpu: bool) -> problems.Proble
     return problem
 
 
-def _step_of(name: str) -> Step:
-    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
-    one = next((one for one in exercises.everything() if one.ladder and name in (one.name, one.number)), None)
-    if one is None:
-        return catalog.find(name)
-    return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
-
-
 def preset_of(named: list[Step], preset: str | None) -> str | None:
     """The ``preset`` asked for; without one, that which the one step named is shown on, or None for several."""
     return catalog.usual_preset(named[0]) if preset is None and len(named) == 1 else preset
 
 
-def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:
+def pairs(
+    steps: list[Step], preset: str | None, every_preset: bool = False, named: bool = False
+) -> list[tuple[Step, str]]:
     """Each step with each preset it is to be timed on; experiments only with their ladder's default.
 
     Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
@@ -171,7 +155,7 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
     return pairs
 
 
-def without_gpu(asked: bool, options: argparse.Namespace | None) -> bool:
+def without_gpu(asked: bool, options: argparse.Namespace | None = None) -> bool:
     """As if there were no GPU? Says so, and why, if it was not asked for; raises NoGpuError at a GPU of no use."""
     if not asked:
         if device.ready():
@@ -184,17 +168,9 @@ def without_gpu(asked: bool, options: argparse.Namespace | None) -> bool:
     return True
 
 
-def with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
-    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
-    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
-    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))
-
-
 def require_page(path: Path) -> None:
     """Raise ValueError unless the path can be a page's."""
-    if path.suffix not in (".html", ".htm"):
-        raise ValueError(f"--html {path}: must end in .html")
-    if path.is_dir():
-        raise ValueError(f"--html {path}: is a folder, must be a file")
+    if path.suffix not in (".html", ".htm") or path.is_dir():
+        raise ValueError(f"--html {path}: must end in .html, and be no folder")
     if not path.parent.is_dir():
         raise ValueError(f"--html {path}: there is no folder {path.parent}")

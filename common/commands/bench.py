@@ -1,75 +1,55 @@
-"""The command ``bench``, which measures what this GPU's record lacks or has of older code.
+"""The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
 
-A record has rows, times of steps and libraries, and parts beside these. ``bench`` may be interrupted at any time:
-what is measured is kept as it comes, and the next run goes on with the rest.
+A record has rows, times of steps and libraries, and parts beside these. Both may be interrupted at any time: what is
+measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import chain
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.check import run
 from common.commands import arguments, console, verdicts
-from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
-from common.commands.parts import PARTS, Part, named
+from common.commands.parts import PARTS
 from common.records import current, records
+from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
 from common.run import messages
-from common.run.messages import Outcome
-from common.timing import ceilings, measuring, peers, timing, tools
-from common.trace.state import TraceError
+from common.run.messages import Outcome, StepResult, Tile
+from common.timing import ceilings, measuring, peers, timing
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
-_FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("bench", _bench, "check and time all steps and NVIDIA's libraries that have no current record")
-    sub.add_argument(
-        "steps", nargs="*", metavar="STEP", help="measure these (default: those without a current record)"
-    )
-    arguments.takes_preset(sub, "all")
-    names = ", ".join((ROWS, *PARTS))
-    sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
-    sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
-    arguments.takes_record(sub)
-
-
-def _bench(options: argparse.Namespace) -> int:
+def run_bench(options: argparse.Namespace) -> int:
     known = (ROWS, *PARTS)
     for name in options.part or ():
         if name not in known:
             raise ValueError(f"--part {name!r}: must be one of {', '.join(known)}")
     chosen = [catalog.find(name) for name in options.steps]
-    whole = options.record and not (chosen or options.problem)
-    names = options.part or (known if whole else (ROWS,))
-    steps = chosen or catalog.everything()
-    pairs = arguments.pairs(steps, options.problem, every_preset=True, named=bool(chosen))
+    pairs = arguments.pairs(chosen or catalog.everything(), options.problem, every_preset=True, named=bool(chosen))
     device.require_gpu("the bench")
     failed: list[tuple[str, str, str]] = []  # part, what of it, and why
     code = RIGHT
-    for name in names:
-        if len(names) > 1:
-            console.say().rule(name)
+    for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
+        console.say().rule(name)
         if name == ROWS:
-            bench = Bench(pairs, *run.inspect_device(), options.fresh or bool(chosen), options.record)
-            code = max(code, bench.run())
-            failed += [(name, what, why) for what, why in bench.failed.items()]
+            outcomes, why = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
+            code = max(code, verdicts.exit_code(outcomes, asked=False))
+            failed += [(name, *one) for one in why.items()]
             continue
-        part, opened = PARTS[name], arguments.open_record(options.record)
-        for group, found in _measure(part, part.chosen(opened[0], chosen, options.problem), opened):
+        for what, found in PARTS[name].run(arguments.open_record(options.record), chosen, options.problem):
             if isinstance(found, Exception):
-                failed.append((name, group, str(found)))
+                failed.append((name, what, str(found)))
             else:
                 code = max(code, found)
     if failed:
@@ -77,100 +57,113 @@ def _bench(options: argparse.Namespace) -> int:
     return max(code, WRONG if failed else RIGHT)
 
 
-def _measure(part: Part, items: list[Any], opened: Opened) -> Iterator[tuple[str, int | Exception]]:
-    """Measure items, some together, and each alone of those that failed. Yields their names with what came of them:
-    an exit code, or what stood in the way."""
-    groups = [items[at : at + part.together] for at in range(0, len(items), part.together)]
-    while groups:
-        group = groups.pop(0)
-        try:
-            yield ", ".join(map(named, group)), part.measure(group, opened)
-        except tools.UnavailableError as error:  # for all of them
-            yield ", ".join(map(named, chain(group, *groups))), error
-            return
-        except _FAILURES as error:
-            if len(group) > 1:
-                groups[:0] = [[one] for one in group]
-            else:
-                yield named(group[0]), error
+def measure_rows(
+    pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
+    quick: bool = False, libraries: bool = True,
+) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; each row is written
+    as soon as it is there.
 
-
-class Bench:
-    """What of a card's record, its own or the ``shipped`` one, is to be measured, and doing it.
-
-    ``pairs``  steps and presets; with ``fresh`` also those whose rows are current
-    ``quick``  only a second of launches for each, and no library
-    ``libraries``  also the vendor's libraries; without them the ceilings are measured only if they are not current
-    ``outcomes``, ``failed``  what came of the steps, and what has no row since it was tried, with the reason
+    ``fresh``: also those whose rows are current. ``quick``: a second of launches for each, and no library.
+    ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. Returns
+    what came of the steps, and what has no row though it was tried, with the reason.
     """
+    record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
+    twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
+    wanted = libraries and not quick
+    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and wanted]
+    presets = presets if peers.available() else []
+    kept = len(pairs) + len(presets)
+    if not fresh:
+        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes, not quick)]
+        presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
+    console.say_kept(kept - len(pairs) - len(presets), "rows")
+    with_ceilings = (fresh and libraries) or not current.ceilings(record)
+    expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
+    outcomes: list[Outcome] = []
+    failed: dict[str, str] = {}
+    if not expected:
+        return outcomes, failed
+    key = record.start_run()
+    say.print("[dim]compiling kernels ahead[/]")
+    known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
+    run.compile_ahead(
+        pairs, [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
+    )
+    with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
+        for kind, one in console.progress("time", found, expected, _line):
+            if kind == "step":
+                outcomes.append(one)
+            if why := _keep(record, kind, one, key):
+                failed[_line((kind, one)).partition(":")[0]] = why
+    outcomes = measuring.latest(outcomes)
+    if record.ceilings is not None:
+        rates = record.ceilings
+        said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
+        say.print(f"{escape(gpu.name)}: {said}")
+        verdicts.print_times(outcomes, rates, gpu.name)
+    if wanted and not peers.available():
+        say.print(peers.HOW_TO_GET)
+    return outcomes, failed
 
-    def __init__(
-        self,
-        pairs: list[tuple[Step, str]],
-        gpu: device.Gpu,
-        room_bytes: int,
-        fresh: bool,
-        shipped: bool = False,
-        quick: bool = False,
-        libraries: bool = True,
-    ) -> None:
-        self._record = Record.open(gpu, arguments.folder(shipped))
-        self._gpu, self._quick = gpu, quick
-        # a layer's channels-last twin has the layer's libraries beside it
-        twins = problems.CHANNELS_LAST.values()
-        presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
-        self._libraries = libraries and not quick
-        presets = presets if peers.available() and self._libraries else []
-        record, known = self._record, not fresh
-        self._pairs = [pair for pair in pairs if not (known and current.row(record, *pair, room_bytes, not quick))]
-        self._presets = [name for name in presets if not (known and current.libraries(record, name, room_bytes))]
-        self._held = len(pairs) - len(self._pairs) + len(presets) - len(self._presets)
-        self._ceilings = (fresh and libraries) or not current.ceilings(self._record)
-        self.outcomes: list[Outcome] = []
-        self.failed: dict[str, str] = {}
 
-    def run(self, wrong: Iterable[str] = ()) -> int:
-        """Measure, but for the steps named in ``wrong``; each row is written as soon as it is there. Returns the exit
-        code."""
-        say = console.say()
-        console.say_kept(self._held, "row", "rows")
-        pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
-        names = ["ceilings"] * self._ceilings + [f"{step.name} {preset}" for step, preset in pairs]
-        names += [f"the library {preset}" for preset in self._presets]
-        if not names:
-            return RIGHT
-        key = self._record.start_run()
-        say.print("[dim]compiling kernels ahead[/]")
-        known = ceilings.kernels_of(self._gpu.compute_capability) if self._ceilings else []
-        compiling = [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
-        run.compile_ahead(pairs, compiling)
-        found = measuring.measure(pairs, None, self._presets, self._ceilings, self._quick)
-        with closing(found):
-            for kind, one in console.progress("time", found, names, verdicts.measured_line):
-                self._keep(kind, one, key)
-                if kind == "step":
-                    self.outcomes.append(one)
-        self.outcomes, rates = measuring.latest(self.outcomes), self._record.ceilings
-        if rates is not None:
-            said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
-            say.print(f"{escape(self._gpu.name)}: {said}")
-            verdicts.print_times(self.outcomes, rates, self._gpu.name)
-        if self._libraries:
-            console.say_libraries()
-        return verdicts.exit_code(self.outcomes, asked=False)
+def _keep(record: Record, kind: str, found: Any, key: str) -> str:
+    """Write what came of one measurement; why there is no row of it, if so."""
+    if kind == "ceilings":
+        record.set_ceilings(found, key, timing.MEASURE_VERSION)
+        return ""
+    if kind == "library":
+        preset, result = found
+        if result.status == "right":
+            records.record_peers(record, key, preset, result)
+        return result.message or ""
+    if found.status == "right":
+        records.record_step(record, key, found)
+    elif not found.elsewhere:
+        return "; ".join(found.reasons) or found.message or found.status
+    return ""
 
-    def _keep(self, kind: str, found: Any, key: str) -> None:
-        """Write what came of one measurement, or note why nothing did."""
-        if kind == "ceilings":
-            self._record.set_ceilings(found, key, timing.MEASURE_VERSION)
-        elif kind == "step" and found.status == "right":
-            records.record_step(self._record, key, found)
-        elif kind == "step" and not found.elsewhere:
-            why = "; ".join(found.reasons) or found.message or found.status
-            self.failed[f"{found.step.name} {found.preset}"] = why
-        elif kind == "library":
-            preset, result = found
-            if result.status == "right":
-                records.record_peers(self._record, key, preset, result)
-            if result.message:
-                self.failed[f"the library {preset}"] = result.message
+
+def _line(entry: tuple[str, Any]) -> str:
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library PRESET: measured``."""
+    kind, found = entry
+    if kind == "step":
+        return verdicts.line(found)
+    return f"the library {found[0]}: measured" if kind == "library" else f"{kind}: measured"
+
+
+# --- sweep ---
+
+
+def sweep(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
+    problems.preset(preset, step.ladder)
+    device.require_gpu("a sweep")
+    found = measuring.tunables(step, preset)
+    record, key = arguments.open_record(options.record)
+    old = record.sweep(preset, step.name)
+    points = old.points if old and current.sweep(record, preset, step.name) else []
+    done = [point.tile for point in points]
+    values = measuring.narrowed(found.tunables, found.shipped, options.values)
+    tiles = [tile for tile in measuring.combinations(values) if tile not in done]
+    console.say().print(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
+    for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
+        point = Point(tile=tile, status=result.status)
+        if result.status == "right":
+            point.median_ms = result.time.median_ms
+        else:
+            point.reason = result.message or "; ".join(one.message for one in result.findings)
+        points.append(point)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
+        record.keep("sweeps", preset, {step.name: entry}, key)
+    console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))
+    return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+def _swept_line(point: tuple[Tile, StepResult]) -> str:
+    """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
+    tile, result = point
+    words = " ".join(f"{name}={value}" for name, value in tile.items())
+    found = f"{result.time.median_ms:.4g} ms" if result.timing is not None else result.status.replace("_", " ")
+    return f"{words}: {found}"

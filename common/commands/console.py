@@ -1,4 +1,4 @@
-"""What is said to whoever sits at the terminal: lines, complaints, progress."""
+"""What is said to whoever sits at the terminal: lines, complaints, progress; and the exit codes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from typing import Any, TypeVar
 from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from common.timing import peers
+from rich.progress import Progress
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 Item = TypeVar("Item")
-Written = TypeVar("Written")
 
 
 class _Console(Console):
@@ -41,7 +38,6 @@ def say(options: argparse.Namespace | None = None) -> Console:
 
 
 def print_json(found: object) -> None:
-    """Print what was found on standard output, as JSON."""
     print(json.dumps(to_builtins(found), indent=1))
 
 
@@ -53,27 +49,10 @@ def complain(text: str) -> None:
         discard(sys.stderr)
 
 
-def tried(action: Callable[[], Written]) -> Written | None:
-    """What ``action`` writes beside the verdicts; if that fails, it is said and None is returned."""
-    try:
-        return action()
-    except (OSError, ValueError) as error:
-        complain(f"[yellow]not kept: {escape(str(error))}[/]")
-        return None
-
-
-def say_kept(count: int, one: str, many: str) -> None:
+def say_kept(count: int, what: str) -> None:
     """Say how many results were reused because nothing they depend on has changed."""
     if count:
-        is_are, what = ("is as new as its", one) if count == 1 else ("are as new as their", many)
-        was = "was" if count == 1 else "were"
-        say().print(f"{count} {what} {is_are} code and {was} kept")
-
-
-def say_libraries() -> None:
-    """Say how to get the vendor's libraries to compare with, where they are not installed."""
-    if not peers.available():
-        say().print(peers.HOW_TO_GET)
+        say().print(f"{what} that are as new as the code, and were kept: {count}")
 
 
 def progress(
@@ -83,14 +62,14 @@ def progress(
     line: Callable[[Item], str] | None = None,
     aside: bool = False,
 ) -> Iterator[Item]:
-    """Yield ``items`` and say how far they are: on a terminal a bar, with what is next and the time left, else a line
-    for each, if there is a ``line``.
-
-    Lines go to standard output, or to standard error where JSON has that (``aside``).
-    """
-    stream = sys.stderr if aside else sys.stdout
-    if sys.stderr.isatty() and (aside or stream.isatty()):
-        yield from _with_bar(what, items, expected)
+    """Yield ``items`` and say how far they are: on a terminal a bar with what came last, else a line for each, if
+    there is a ``line``; on standard error where JSON has standard output (``aside``)."""
+    if sys.stderr.isatty() and (aside or sys.stdout.isatty()):
+        with Progress(console=_Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=len(expected))
+            for item in items:
+                bar.update(task, advance=1, description=escape(line(item)) if line else what)
+                yield item
         return
     out = _Console(stderr=aside, highlight=False)
     out.print(f"{what}: {len(expected)} to do")
@@ -98,23 +77,6 @@ def progress(
         if line:
             out.print(escape(line(item)), soft_wrap=True)
         yield item
-
-
-def _with_bar(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
-    times = TimeElapsedColumn(), TimeRemainingColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
-    names = [_name(one) for one in expected]
-    with Progress(*columns, console=_Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{what} {names[0] if names else ''}", total=len(expected))
-        for number, item in enumerate(items, 1):
-            bar.update(task, advance=1, description=f"{what} {names[number] if number < len(names) else ''}")
-            yield item
-
-
-def _name(one: Any) -> str:
-    """What is done, as the bar names it: a step, a step and its preset, or the name itself."""
-    first = one[0] if isinstance(one, tuple) else one
-    return escape(str(getattr(first, "name", first if isinstance(first, str) else "")))
 
 
 def quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:

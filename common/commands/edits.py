@@ -1,4 +1,4 @@
-"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore``, ``reset``, ``ship``."""
+"""Edited files: a run of a step, again at every save; the commands ``history``, ``restore`` and ``reset``."""
 
 from __future__ import annotations
 
@@ -14,44 +14,23 @@ from rich.markup import escape
 
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.catalog.catalog import Step
-from common.commands import arguments, console, verdicts
+from common.commands import console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.edit import history, loop, words
 from common.run import isolate
 
-_SHOWN_EVENTS = 30
 
-
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("history", _history, "list the runs of edited steps and exercises, and their results")
-    sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
-
-    sub = known.add("restore", _restore, "bring back an earlier version of a step; the present one is saved first")
-    sub.add_argument("step", metavar="STEP")
-    what = "a version listed by `history STEP` (default: the last one that differs from the present file)"
-    sub.add_argument("version", nargs="?", metavar="N|HASH", help=what)
-
-    sub = known.add("reset", _reset, "bring back a lesson's shipped files; edited ones are saved first")
-    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="a lesson such as 03, or one step or exercise")
-
-
-def _history(options: argparse.Namespace) -> int:
-    say = console.say()
-    everything = options.step is None
-    files = shipped.everything() if everything else [_file_of(options.step)]
-    name = None if everything else files[0].stem
-    found = history.events(name)
+def show_history(options: argparse.Namespace) -> int:
+    files = [_file_of(options.step)] if options.step else shipped.everything()
+    found = history.events(files[0].stem if options.step else None)
     if not found:
-        say.print("the history is empty: it will list each run of an edited step")
+        console.say().print("the history is empty: it will list each run of an edited step")
         return RIGHT
-    present = {path.stem: history.sha(store.read_bytes(path)) for path in files if path.exists()}
     known = {event.step for event in found}
-    texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
-    originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
-    if len(found) > _SHOWN_EVENTS and everything:
-        say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
-        found = found[-_SHOWN_EVENTS:]
-    say.print(words.events(found, present, originals, named=everything))
+    paths = [path for path in files if path.stem in known]
+    present = {path.stem: history.sha(store.read_bytes(path)) for path in paths if path.exists()}
+    originals = {path.stem: history.sha(shipped.text(path) or b"") for path in paths}
+    console.say().print(words.events(found, present, originals, named=not options.step))
     return RIGHT
 
 
@@ -62,7 +41,7 @@ def _file_of(text: str) -> Path:
     return shipped.find(Path(text).stem if text.endswith(".py") else text)
 
 
-def _restore(options: argparse.Namespace) -> int:
+def restore(options: argparse.Namespace) -> int:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
@@ -75,8 +54,8 @@ def _restore(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _reset(options: argparse.Namespace) -> int:
-    lessons, wanted = catalog.lessons(), options.lesson or ""
+def reset(options: argparse.Namespace) -> int:
+    lessons, wanted, say = catalog.lessons(), options.lesson or "", console.say()
     chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:
         files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
@@ -84,20 +63,16 @@ def _reset(options: argparse.Namespace) -> int:
         numbers = ", ".join(name[:2] for name in lessons)
         text = f"LESSON={wanted}: must be one of {numbers}, or the name of a step, a helper or an exercise"
         raise ValueError(text) from None
-    say = console.say()
-    unchanged = []
     for path in files:
         original = shipped.text(path)
         if original is None:
             console.complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
         elif path.exists() and store.read_bytes(path) == original:
-            unchanged.append(path.stem)
+            say.print(f"{path.stem}: as shipped")
         else:
             saved = history.put_back(path, original, "reset")
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
-    if unchanged:
-        say.print(f"as shipped: {', '.join(unchanged)}", soft_wrap=True)
     name_edited_helpers()
     return RIGHT
 
@@ -106,12 +81,10 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
     """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
     wanted = None if steps is None else {path for step in steps for path in sources.imported_helpers(step.path)}
     for path in shipped.edited_helpers():
-        if wanted is not None and path.is_file() and path not in wanted:
-            continue
-        name = path.relative_to(catalog.ROOT).as_posix()
-        said = f"{name} is edited: {meaning or 'so is every step that imports it'}"
-        back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
-        console.complain(f"[yellow]{said}; {back}[/]")
+        if wanted is None or path in wanted or not path.is_file():
+            said = f"{store.shown(path)} is edited: {meaning or 'so is every step that imports it'}"
+            back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
+            console.complain(f"[yellow]{said}; {back}[/]")
 
 
 def keep(steps: Sequence[Step] = ()) -> None:
@@ -128,16 +101,15 @@ def keep(steps: Sequence[Step] = ()) -> None:
 
 def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
-    say = console.say()
+    say, code = console.say(), UNUSABLE
     this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
-    code = UNUSABLE
     with closing(this.stages()) as stages:
         printed: list[str] = []
         for stage in stages:
             if not printed:
                 printed = words.printed(stage.outcomes)
                 for line in printed:
-                    say.print(line, soft_wrap=True, highlight=False)
+                    say.print(line, soft_wrap=True)
             if stage.failed:
                 verdicts.print_complaints(stage.failed)
                 say.print(f"[dim]{stage.seconds:.1f} s[/]")
@@ -146,11 +118,11 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
             code = RIGHT
             for line in words.stage(step.name, stage, this.best):
                 say.print(line, soft_wrap=True)
-    if code == RIGHT and this.verdict not in ("right", "unfinished"):
-        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
-        code = UNUSABLE
     if this.verdict == "unfinished":
         say.print("[dim]left unfinished[/]")
+    elif code == RIGHT and this.verdict != "right":
+        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
+        code = UNUSABLE
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
     return code

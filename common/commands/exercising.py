@@ -6,11 +6,11 @@ import argparse
 import os
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from common.catalog import catalog, device, exercises, shipped
 from common.commands import arguments, console, edits
@@ -21,20 +21,7 @@ from common.report import tables
 from common.timing import measuring
 
 
-def commands(known: arguments.Commands) -> None:
-    sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
-    sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
-    arguments.takes_json(sub)
-    arguments.takes_sim(sub)
-    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of each check (default: 60)")
-    sub.add_argument("--workers", type=int, metavar="N", help="files graded at a time (default: one per processor)")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for grades.json and grades.md")
-
-    sub = known.add("hint", _hint, "print one more hint for an exercise; without NUMBER, list what has passed")
-    sub.add_argument("exercise", nargs="?", metavar="NUMBER", help="such as 02.3")
-
-
-def _grade(options: argparse.Namespace) -> int:
+def grade_files(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
@@ -44,9 +31,12 @@ def _grade(options: argparse.Namespace) -> int:
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     if folder is None:
-        return _graded(options, files, left_out)
+        return _graded(options, files)
     out = options.out or folder
-    arguments.make_folder(out)
+    with suppress(OSError):
+        out.mkdir(parents=True, exist_ok=True)
+    if not (out.is_dir() and os.access(out, os.W_OK)):
+        raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):
         given = [str(folder.resolve()), "--out", str(out.resolve()), "--seconds", str(options.seconds)]
@@ -54,117 +44,79 @@ def _grade(options: argparse.Namespace) -> int:
         given += [f"--{name}" for name in ("json", "sim") if getattr(options, name)]
         command = [*words, sys.executable, "-m", "common", "grade", *given]
         return subprocess.run(command, cwd=catalog.ROOT).returncode
-    return _graded(options, files, left_out, out, folders.ISOLATED if inside else folders.NOT_ISOLATED)
+    notes = [f"not graded: {text}" for text in left_out]
+    return _graded(options, files, out, [*notes, folders.ISOLATED if inside else folders.NOT_ISOLATED])
 
 
 def _graded(
-    options: argparse.Namespace,
-    files: list[folders.Submission],
-    left_out: list[str],
-    out: Path | None = None,
-    note: str = "",
+    options: argparse.Namespace, files: list[folders.Submission], out: Path | None = None, notes: Sequence[str] = ()
 ) -> int:
-    """Grade files and print the verdicts; those of a folder's are reported to ``out``, with a ``note``."""
+    """Grade files and print the verdicts; those of a folder's are reported to ``out``, above the last note."""
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
-    own = _own_sources(files)
+    files = [file.taken() for file in files]
     if folders.INSIDE not in os.environ:
         edits.keep()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, options.workers or device.workers())) as coming:
-            for number, verdict in console.progress("grade", coming, files, _graded_line, options.json):
+            for number, verdict in console.progress(
+                "grade", coming, files, lambda each: _head(each[1]), options.json
+            ):
                 found[number] = verdict
-    finally:
-        files = [files[number] for number in sorted(found)]
+    finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
         grades = [found[number] for number in sorted(found)]
-        # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = console.tried(lambda: folders.report(grades, out, note)) if out else None
-        console.tried(lambda: _remember(files, grades, own))
+        try:
+            written = folders.report(grades, out, notes[-1]) if out else ()
+            _remember([(files[number], found[number]) for number in sorted(found)])
+            notes = [*notes, *(f"written: {path}" for path in written)]
+        except (OSError, ValueError) as error:
+            console.complain(f"[yellow]not kept: {escape(str(error))}[/]")
     if options.json:
         console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
     say = console.say(options)
-    say.print(_table(grades))
     for one in grades:
-        _print_reasons(one, out is None, options)
-    for text in left_out:
-        say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
-    if note:
-        say.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
-    if written:
-        say.print(escape(f"written: {', '.join(folders.printable(str(path)) for path in written)}"), soft_wrap=True)
+        say.print(escape(_head(one)), style="green" if one.passed else "bold red", soft_wrap=True)
+        lines = [*one.reasons, *one.notes]
+        if not out and not one.passed and one.target[:1].isdigit():
+            section = exercises.find(one.target).section
+            lines.append(
+                f"a hint: python -m common hint {one.target}{f'; its section: {section}' if section else ''}"
+            )
+        for text in lines:
+            say.print(escape(f"  {text}"), soft_wrap=True)
+    for text in notes:
+        say.print(f"[yellow]{escape(folders.printable(text))}[/]", soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
-def _print_reasons(one: grade.Grade, hints: bool, options: argparse.Namespace) -> None:
-    """Print why a file did not pass, and what is noted; with ``hints`` where to get one."""
-    say = console.say(options)
-    if one.reasons or one.notes:
-        exercise = "" if one.target == one.name else one.target
-        say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
-    for text in (*one.reasons, *one.notes):
-        say.print(f"  {escape(text)}", soft_wrap=True)
-    if hints and not one.passed and one.target[:1].isdigit():
-        section = exercises.find(one.target).section
-        where = f"; its section: {escape(section)}" if section else ""
-        say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
+def _head(one: grade.Grade) -> str:
+    """``ada 01.2 gemm_double: passed, 3 s``."""
+    names = dict.fromkeys(filter(None, (one.student, one.target, one.name)))
+    return f"{' '.join(names)}: {'passed' if one.passed else 'not passed'}, {one.seconds:.0f} s"
 
 
-def _graded_line(entry: tuple[int, grade.Grade]) -> str:
-    """``ada 01.2: passed``."""
-    _, one = entry
-    return f"{' '.join(filter(None, (one.student, one.target)))}: {'passed' if one.passed else 'not passed'}"
-
-
-def _own_sources(files: list[folders.Submission]) -> dict[Path, tuple[exercises.Exercise, bytes]]:
-    """Those files that are exercises of this workbook itself, with their sources now."""
-    own = {one.path.resolve(): one for one in exercises.everything()}
-    paths = {file.path.resolve() for file in files} & own.keys()
-    return {path: (own[path], path.read_bytes()) for path in paths}
-
-
-def _remember(
-    files: list[folders.Submission],
-    grades: list[grade.Grade],
-    own: dict[Path, tuple[exercises.Exercise, bytes]],
-) -> None:
-    """Keep the verdicts on the workbook's ``own`` exercises, and in the history the edited ones' sources.
+def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
+    """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources.
 
     A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
     """
-    state = exercises.State() if own else None
-    for file, one in zip(files, grades, strict=True):
+    own = {one.path.resolve(): one for one in exercises.everything()}
+    for file, one in graded:
         path = file.path.resolve()
-        if state is None or path not in own or not path.is_file():
+        if path not in own or folders.Submission(path).taken().text != file.text:
             continue
-        exercise, source = own[path]
-        if path.read_bytes() != source:
-            continue
-        state.remember(exercise, one.passed)
+        exercises.State().remember(own[path], one.passed)
         if shipped.edited(path):
-            history.keep(source, path.name)
+            source = history.keep(path.read_bytes(), path.name).parent.name
             verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
-            event = history.Event(path.stem, history.sha(source), "graded", "", verdict, reason)
-            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(event.source, verdict)]:
-                history.add(event)
+            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(source, verdict)]:
+                history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
 
 
-def _table(found: list[grade.Grade]) -> Table:
-    """One line for each verdict; students have a column if there are any."""
-    students = any(one.student for one in found)
-    table = Table(*(["student"] if students else []), "exercise", "file", "kind", "verdict")
-    table.add_column("s", justify="right")
-    for one in found:
-        verdict = "[green]passed[/]" if one.passed else "[bold red]not passed[/]"
-        number = "" if one.target == one.name else one.target
-        cells = [number, escape(one.name), one.kind, verdict, f"{one.seconds:.0f}"]
-        table.add_row(*([escape(one.student)] if students else []), *cells)
-    return table
-
-
-def _hint(options: argparse.Namespace) -> int:
+def hint(options: argparse.Namespace) -> int:
     edits.keep()  # exercises as shipped, while they are
     if options.exercise is None:
         console.say().print(tables.progress(exercises.everything(), exercises.State()))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems, store
+from common.catalog import catalog, device, limits
 from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
@@ -21,45 +19,36 @@ from common.records.records import Record
 from common.report import agreement, tables, traces
 from common.trace import trace
 
-
-def commands(known: arguments.Commands) -> None:
-    text = "show a kernel's machine code, registers and occupancy; needs no GPU"
-    sub = known.add("inspect", _inspect, text)
-    arguments.takes_steps(sub, "one, or two to compare; with --record any number")
-    arguments.takes_preset(sub, "each ladder's")
-    sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
-    show = sub.add_mutually_exclusive_group()
-    show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
-    show.add_argument("--sass", action="store_const", const="sass", dest="show", help="print all machine code")
-    text = "mlir: beside numba-cuda's code that of its successor, numba-cuda-mlir, where it is installed"
-    sub.add_argument("--compiler", choices=("mlir",), help=text)
-    text = "compile all steps, or those named, and write results/machine-code.json (for maintainers)"
-    sub.add_argument("--record", action="store_true", help=text)
-
-    sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
-    arguments.takes_steps(sub, "one, or two to compare; with --agree any number, default: all steps")
-    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
-    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
-    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as an interactive page, in one file")
-    sub.add_argument(
-        "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
-    )
+_OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 
 
-def _inspect(options: argparse.Namespace) -> int:
-    if options.compiler:
-        return _compilers(options)
+def _refuse(options: argparse.Namespace, switch: str, *names: str) -> None:
+    """Raise ValueError if an option is given that ``switch`` has no use for."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"{switch}: goes with steps alone, not with --{name.replace('show', 'ptx or --sass')}")
+
+
+def inspect(options: argparse.Namespace) -> int:
     if options.record:
         return _record(options)
-    if len(options.steps) not in (1, 2):
-        raise ValueError(f"inspect takes one STEP or two, and {len(options.steps)} are named")
-    steps = arguments.one_or_two(options)
-    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), every_preset=False, named=True)
-    architecture = compiling.summary_architecture() if options.cc is None else arguments.architecture(options.cc)
-    making = compiling.summaries(pairs, architecture, options.file, options.show)
-    outcomes = list(console.quietly("compile", making, pairs))
+    if options.compiler:
+        _refuse(options, "--compiler mlir", "cc", "show", "json")
+    steps = arguments.one_or_two(options, "inspect")
+    pairs = arguments.pairs(steps, arguments.preset_of(steps, options.problem), named=True)
+    architecture = options.cc or (successor.ARCHITECTURE if options.compiler else compiling.summary_architecture())
+    if architecture not in limits.LIMITS and architecture.removesuffix("a") not in _OWN:
+        known = ", ".join(limits.LIMITS)
+        raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
+    outcomes = list(
+        console.quietly("compile", compiling.summaries(pairs, architecture, options.file, options.show), pairs)
+    )
     found = [(o.step.name, card) for o in outcomes for card in o.cards]
-    say = console.say(options)
+    shown = found
+    if options.compiler:
+        by, built = f"by {successor.PACKAGE}", [(one, successor.compiled(*one, options.file)) for one in pairs]
+        shown = [(f"{step.name} {by}", card) for (step, _), cards in built for card in cards]
+        found = found + shown
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]
         console.print_json({"architecture": architecture, "results": results})
@@ -69,48 +58,28 @@ def _inspect(options: argparse.Namespace) -> int:
             text = card["text"]
             print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
-        if len(outcomes) > 1 and found:
-            say.print(tables.side_by_side(found))
-        for name, card in found:
+        if found and (len(outcomes) > 1 or options.compiler):
+            console.say().print(tables.side_by_side(found))
+        for name, card in shown:
             for part in tables.full(name, card, listing=len(outcomes) == 1):
-                say.print(part)
+                console.say().print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
     return verdicts.exit_code(outcomes, asked=True)
 
 
-def _compilers(options: argparse.Namespace) -> int:
-    """Show a step's kernels by both compilers side by side, and the hot loops of the successor's."""
-    if options.cc or options.show or options.json:
-        raise ValueError("--compiler mlir: goes with STEP, --problem and --file, or with --record alone")
-    if options.record:
-        steps = [step for step in catalog.steps() if not step.requires]
-        made = successor.save(steps, records.RESULTS)
-        print(f"{sum(not one.reason for one in made.steps.values())} of {len(steps)} steps compile")
-        return RIGHT
-    (step,) = arguments.one_or_two(options)
-    preset = arguments.preset_of([step], options.problem)
-    preset = preset or problems.DEFAULT_PRESET[step.ladder]
-    new = successor.compiled(step, preset, options.file)
-    (outcome,) = compiling.summaries([(step, preset)], successor.ARCHITECTURE, options.file)
-    say = console.say(options)
-    both = [("numba-cuda", card) for card in outcome.cards] + [(successor.PACKAGE, card) for card in new]
-    say.print(tables.side_by_side(both))
-    for card in new:
-        for part in tables.full(step.name, card):
-            say.print(part)
-    return RIGHT
-
-
 def _record(options: argparse.Namespace) -> int:
-    """Compile steps for one architecture at every preset, and write their machine code's record if all compile."""
-    if options.cc or options.file or options.problem or options.show or options.json:
-        raise ValueError("--record: takes steps alone")
-    steps = arguments.chosen(options)
-    arguments.require_shipped(steps)
+    """Compile steps for one architecture at every preset, and write their machine code's record if all compile; with
+    ``--compiler`` what the successor makes of all."""
+    _refuse(options, "--record", "cc", "file", "problem", "show", "json")
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
+    if options.compiler:
+        made = successor.save([step for step in catalog.steps() if not step.requires], records.RESULTS)
+        print(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
+        return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
-    outcomes = list(console.progress("compile", compiled, steps, verdicts.compiled_line))
+    outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
     verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
@@ -120,12 +89,10 @@ def _record(options: argparse.Namespace) -> int:
     return code
 
 
-def _trace(options: argparse.Namespace) -> int:
+def trace_steps(options: argparse.Namespace) -> int:
     if options.agree:
         return _agree(options)
-    if len(options.steps) not in (1, 2):
-        raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
-    steps = arguments.one_or_two(options)
+    steps = arguments.one_or_two(options, "trace")
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": traces.block(options.block)}
     if options.html is not None:
@@ -136,21 +103,18 @@ def _trace(options: argparse.Namespace) -> int:
     tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
+    taken = [(step, at, one) for (step, at), one in zip(pairs, found, strict=True)]
     if options.html is not None:
-        from common.book import explorer
-
-        taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
-        shown = [explorer.Shown(step, one, options.file or step.path) for step, one in taken]
-        store.write(options.html, explorer.page(shown))
-        console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
-    compared = traces.comparison(named) if len(named) == 2 else None
+        verdicts.write_page(
+            [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken], options
+        )
+    compared = "" if alone else traces.comparison(named)
     if options.json:
         entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
-        told = {"steps": entries, "comparison": compared} if compared else entries[0]
-        console.print_json(told)
+        console.print_json(entries[0] if alone else {"steps": entries, "comparison": compared})
     else:
-        for (step, problem), one in zip(pairs, found, strict=True):
-            verdicts.print_trace(step, problem, one, shape is None)
+        for step, at, one in taken:
+            verdicts.print_trace(step, at, one, shape is None)
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
     return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
@@ -158,25 +122,16 @@ def _trace(options: argparse.Namespace) -> int:
 
 def _agree(options: argparse.Namespace) -> int:
     """Show what the hardware counts beside what the tracer does: both now, or where there is no GPU as recorded."""
-    for name in ("block", "html"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    _refuse(options, "--agree", "block", "html", "shape", "file")
     steps = arguments.chosen(options)
-    found: dict[str, dict[str, Agreement]] = {}
+    found: dict[str, dict[str, Agreement]] = {step.name: {} for step in steps}
     if device.gpu_count():
-        if options.file:
-            steps = [replace(steps[0], path=options.file)]
         pairs = agreement.cases(steps)
-        if options.shape is not None:
-            shape = arguments.shape_of(steps, options.shape, without_gpu=True)
-            pairs = [(step, shape) for step in steps]
         for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
-            found.setdefault(step.name, {})[str(problem)] = entry
+            found[step.name][str(problem)] = entry
     else:
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-        if options.file or options.shape is not None:
-            raise ValueError(f"--agree: {record.gpu_name} has counted shipped steps alone, and there is no GPU here")
-        found = {step.name: record.data.agreement.get(step.name, {}) for step in steps}
+        found = {name: record.data.agreement.get(name, {}) for name in found}
     if options.json:
         console.print_json(found)
     else:

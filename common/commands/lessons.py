@@ -9,8 +9,7 @@ from rich.markup import escape
 from common.catalog import catalog, device, problems, shipped
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
-from common.commands import arguments, console, edits, verdicts
-from common.commands.bench import Bench
+from common.commands import arguments, bench, console, edits, verdicts
 from common.commands.console import RIGHT
 from common.records import records
 from common.report import tables
@@ -22,14 +21,19 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     """The options of ``python -m lessons.LESSON``; ``own`` are commands of the lesson's, to be named."""
     more = f" {' and '.join(own)} in STEP's place: commands of this lesson." if own else ""
     parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.{more}")
-    parser.add_argument(
-        "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
-    )
-    arguments.takes_preset(parser, "one that shows the idea")
-    arguments.takes_sim(parser)
-    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.set_defaults(command=_command, lesson=lesson, json=False)
-    return parser
+    return arguments.takes(parser, "step? --problem --sim --watch")
+
+
+def _command(options: argparse.Namespace) -> int:
+    """Run a lesson, or watch it."""
+    steps = _chosen_of(options.lesson, options.step, options.problem)
+    without_gpu = arguments.without_gpu(options.sim)
+    edits.keep()
+    if options.watch:
+        edits.name_edited_helpers(steps=steps)
+        return edits.watch(steps, options.step is not None, options.problem, without_gpu)
+    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
 
 
 def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
@@ -56,84 +60,64 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
         code = max(code, edits.run_edited(step, preset, without_gpu))
-    rest = [step for step in chosen if step not in edited]
-    outcomes, of_rest = _check(rest, without_gpu)
-    code = code or of_rest
+    outcomes = _check([step for step in chosen if step not in edited], without_gpu)
+    code = code or verdicts.exit_code(outcomes, asked=False)
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
-    needed = arguments.with_predecessors(chosen, last=True)
-    found: list[Outcome] | str = "`python -m common inspect STEP --compiler mlir` shows those by this compiler"
-    if without_gpu or device.compiler() == device.NUMBA_CUDA:
-        found = _summaries(arguments.pairs(needed, preset, every_preset=False))
+    medians: dict[tuple[str, str | None], float] = {}
     if without_gpu:
         console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)
-        _print_summaries(found, {})
-        return code
-    pairs = arguments.pairs(arguments.with_predecessors(chosen), preset, every_preset=False)
-    bench = Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
-    bench.run()
-    medians = {(o.step.name, o.preset): o.time.median_ms for o in bench.outcomes if o.status == "right"}
-    _print_summaries(found, medians)
+    else:
+        pairs = arguments.pairs(_with_predecessors(chosen), preset)
+        timed, _ = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
+        medians = {(o.step.name, o.preset): o.time.median_ms for o in timed if o.status == "right"}
+        code = verdicts.exit_code(timed, asked=True)
+    if without_gpu or device.compiler() == device.NUMBA_CUDA:
+        _print_cards(arguments.pairs(_with_predecessors(chosen, last=True), preset), medians)
     verdicts.say_left_out(outcomes)
-    return verdicts.exit_code(bench.outcomes, asked=True)
+    return code
 
 
-def _summaries(pairs: list[tuple[Step, str]]) -> list[Outcome] | str:
-    """Cards of the kernels for this GPU; or why machine code cannot be had."""
-    try:
-        return list(console.quietly("compile", compiling.summaries(pairs, compiling.summary_architecture()), pairs))
-    except compiling.ToolError as error:
-        return str(error)
+def _with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
+    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
+    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
+    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))
 
 
-def _print_summaries(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
-    """Print what the kernels take, a line each; or why that is not known."""
-    say = console.say()
-    if isinstance(cards, str):
-        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
-        return
-    rows = [
-        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
-        for outcome in cards
-        for card in outcome.cards
-    ]
-    if rows:
-        say.print(tables.short(rows))
-    for outcome in cards:
-        for reason in outcome.reasons:
-            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
-
-
-def _print_recorded(steps: list[Step], preset: str | None) -> None:
-    say = console.say()
-    for record in records.all_records():
-        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
-            ladder = problems.preset(name).ladder
-            wanted = arguments.with_predecessors([step for step in steps if step.ladder == ladder])
-            if any(record.row(name, step.name) for step in wanted):
-                say.print(tables.recorded(record, name, wanted))
-
-
-def _check(steps: list[Step], without_gpu: bool) -> tuple[list[Outcome], int]:
-    """Check steps and print what came of it; the outcomes and the exit code."""
+def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
+    """Check steps and print what came of it."""
     if not steps:
-        return [], RIGHT
+        return []
     known = run.shipped(steps)
     checking = run.check_steps(steps, without_gpu, seed=plan.new_seed(), brief=known)
     outcomes = list(verdicts.checked(steps, checking))
     verdicts.print_checks(outcomes)
     verdicts.say_shipped(known)
-    return outcomes, verdicts.exit_code(outcomes, asked=False)
+    return outcomes
 
 
-def _command(options: argparse.Namespace) -> int:
-    """Run a lesson, or watch it."""
-    steps = _chosen_of(options.lesson, options.step, options.problem)
-    without_gpu = arguments.without_gpu(options.sim, None)
-    edits.keep()
-    if options.watch:
-        edits.name_edited_helpers(steps=steps)
-        return edits.watch(steps, options.step is not None, options.problem, without_gpu)
-    return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
+def _print_cards(pairs: list[tuple[Step, str]], medians: dict[tuple[str, str | None], float]) -> None:
+    """Print what the kernels take, a line each; or why that is not known."""
+    try:
+        making = compiling.summaries(pairs, compiling.summary_architecture())
+        found = list(console.quietly("compile", making, pairs))
+    except compiling.ToolError as error:
+        console.complain(f"[yellow]the kernels' registers and occupancy are left out: {escape(str(error))}[/]")
+        return
+    rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in found for card in one.cards]
+    if rows:
+        console.say().print(tables.short(rows))
+    for one in found:
+        for reason in one.reasons:
+            console.complain(f"[yellow]{one.step.name}: {escape(reason)}[/]")
+
+
+def _print_recorded(steps: list[Step], preset: str | None) -> None:
+    for record in records.all_records():
+        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
+            ladder = problems.preset(name).ladder
+            wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
+            if any(record.row(name, step.name) for step in wanted):
+                console.say().print(tables.recorded(record, name, wanted))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import asdict
@@ -12,6 +13,7 @@ from rich.markup import escape
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.check import run
 from common.commands import arguments, console
 from common.commands.arguments import Opened
 from common.commands.console import RIGHT, WRONG
@@ -21,13 +23,17 @@ from common.records.entries import Profile
 from common.records.records import Record
 from common.report import agreement, pages, tables
 from common.timing import measuring, tools
+from common.trace.state import TraceError
+
+_FAILURES = (run.DeviceError, tools.ToolError, TraceError, TimeoutError)
+Pairs = list[tuple[Step, str]]
 
 
 @dataclass(frozen=True)
 class Part:
     """One part of a record.
 
-    ``items``     what of these steps belongs to it, on a preset if one is named: tuples that begin with what is named
+    ``items``     what of these steps belongs to it, on a preset if one is named: tuples that begin with a step
     ``holds``     is the record's entry of an item there, and of the code as it is now?
     ``measure``   measures items and writes them into the opened record; returns the exit code
     ``together``  so many items at a time
@@ -38,11 +44,25 @@ class Part:
     measure: Callable[[list[Any], Opened], int]
     together: int = 1
 
-    def chosen(self, record: Record, named: list[Step], preset: str | None) -> list[Any]:
-        """The items of the steps that are named; without any, those of all steps that the record lacks."""
-        if named:
-            return self.items(record, named, preset)
-        return [item for item in self.items(record, _able(record), preset) if not self.holds(record, item)]
+    def run(self, opened: Opened, named: list[Step], preset: str | None) -> Iterator[tuple[str, int | Exception]]:
+        """Measure the items of the steps that are named; without any, those of all steps that the record lacks: some
+        together, and alone if those failed. Yields names with an exit code, or with what stood in the way."""
+        record = opened[0]
+        items = self.items(record, named or _able(record), preset)
+        items = [item for item in items if named or not self.holds(record, item)]
+        groups = [items[at : at + self.together] for at in range(0, len(items), self.together)]
+        while groups:
+            group = groups.pop(0)
+            try:
+                yield _names(group), self.measure(group, opened)
+            except tools.UnavailableError as error:  # for all of them
+                yield _names([*group, *chain(*groups)]), error
+                return
+            except _FAILURES as error:
+                if len(group) > 1:
+                    groups[:0] = [[one] for one in group]
+                else:
+                    yield _names(group), error
 
 
 def _able(record: Record) -> list[Step]:
@@ -50,10 +70,9 @@ def _able(record: Record) -> list[Step]:
     return [step for step in catalog.everything() if step.runs_on(record.data.gpu.compute_capability)]
 
 
-def named(item: tuple[Any, ...]) -> str:
-    """An item in words: ``STEP PRESET``."""
-    first, *at = item
-    return " ".join([first.name, *map(str, at)])
+def _names(items: list[Any]) -> str:
+    """``STEP PRESET, STEP PRESET``."""
+    return ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in items)
 
 
 def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str, str]]:
@@ -62,21 +81,18 @@ def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[S
 
 
 def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
-    step, preset, _ = item
-    found = record.data.epilogues.get(preset, {})
-    return step.name in found and current.epilogues(found[step.name], step.name)
+    found = record.data.epilogues.get(item[1], {}).get(item[0].name)
+    return found is not None and current.epilogues(found, item[0].name)
 
 
 def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
     """Time steps on presets with the epilogues of a module, fused and apart; record and print the times."""
     record, key = opened
-    say = console.say()
     for step, preset, ways in items:
         result = measuring.measure_epilogues(step, preset, ways)
         records.record_epilogues(record, key, step, preset, ways, result)
         found = pages.table("epilogues", record, step.name, preset)
-        say.print(replace(found, title=f"{step.name} on {preset}"))
-    console.say_libraries()
+        console.say().print(replace(found, title=f"{step.name} on {preset}"))
     return RIGHT
 
 
@@ -93,29 +109,20 @@ def _measure_accuracy(items: list[tuple[Step]], opened: Opened) -> int:
     """Measure the errors of the steps' products over K, record and print them."""
     record, key = opened
     records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
-    say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
-    say.print(replace(pages.table("accuracy", record), title=title))
-    say.print(replace(pages.table("unfit", record), title="operands beyond some precisions"))
-    console.say_libraries()
+    for kind, said in (("accuracy", title), ("unfit", "operands beyond some precisions")):
+        console.say().print(replace(pages.table(kind, record), title=said))
     return RIGHT
 
 
-def _counters(record: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str]]:
-    """On the preset that is named, or on that which shows a single step; else on each ladder's default, and on others
-    where they were read before."""
+def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
+    """Where no preset is named: a step's usual one; of several each ladder's default, and what the record has."""
     preset = arguments.preset_of(steps, preset)
-    pairs = arguments.pairs(steps, preset, every_preset=False)
     others = [(s, at) for s in steps for at in catalog.presets(s) if preset is None and record.profile(at, s.name)]
-    return list(dict.fromkeys((*pairs, *others)))
+    return list(dict.fromkeys((*arguments.pairs(steps, preset), *others)))
 
 
-def _has_counters(record: Record, item: tuple[Step, str]) -> bool:
-    step, preset = item
-    return current.holds(record.profile(preset, step.name), step)
-
-
-def _profile(pairs: list[tuple[Step, str]], opened: Opened) -> int:
+def _profile(pairs: Pairs, opened: Opened) -> int:
     """Print the hardware's counters of each pair of step and preset, and record them."""
     record, key = opened
     for one in measuring.profile_steps(pairs):
@@ -125,15 +132,6 @@ def _profile(pairs: list[tuple[Step, str]], opened: Opened) -> int:
         found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
         record.keep("profile", one.preset, {one.step.name: found}, key)
     return RIGHT
-
-
-def _agreement(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step, Problem]]:
-    return agreement.cases(steps)
-
-
-def _agrees(record: Record, item: tuple[Step, Problem]) -> bool:
-    step, at = item
-    return current.holds(record.data.agreement.get(step.name, {}).get(str(at)), step)
 
 
 def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
@@ -155,31 +153,24 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
     steps = [step for (step,) in items]
     expected = [step for _ in tools.TOOLS for step in steps]
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
-    say = console.say()
-    say.print(tables.sanitized(found))
+    console.say().print(tables.sanitized(found))
     for tool, step, count, report in found:
         if count:
-            say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
+            console.say().print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
     for step in steps:
-        errors = {tool: count for tool, one, count, _ in found if one == step}
-        records.record_sanitizer(record, key, step, errors)
+        records.record_sanitizer(record, key, step, {tool: count for tool, one, count, _ in found if one == step})
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
-def _compilers(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str]]:
+def _compilers(_: Record, steps: list[Step], preset: str | None) -> Pairs:
     """The steps that both compile, by the record of the successor's, on their ladders' defaults."""
     known = successor.load(records.RESULTS)
     both = {name for name, one in known.steps.items() if one.kernels} if known else set()
     found = [step for step in steps if step.name in both]
-    return arguments.pairs(found, preset, every_preset=False) if found else []
+    return arguments.pairs(found, preset) if found else []
 
 
-def _by_both(record: Record, item: tuple[Step, str]) -> bool:
-    step, preset = item
-    return current.holds(record.data.compilers.get(preset, {}).get(step.name), step)
-
-
-def _time_compilers(pairs: list[tuple[Step, str]], opened: Opened) -> int:
+def _time_compilers(pairs: Pairs, opened: Opened) -> int:
     """Time each pair of step and preset by both compilers, in turn; print the times and record them."""
     record, key = opened
     for one in console.progress("time", measuring.time_compilers(pairs), pairs, tables.by_both_line):
@@ -187,11 +178,22 @@ def _time_compilers(pairs: list[tuple[Step, str]], opened: Opened) -> int:
     return RIGHT
 
 
+def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, Any]], bool]:
+    """Has the record's group, by preset and step or the other way, an entry of the step as it is?"""
+
+    def holds(record: Record, item: tuple[Step, Any]) -> bool:
+        step, at = item
+        outer, inner = (step.name, str(at)) if by_step else (at, step.name)
+        return current.holds(getattr(record.data, group).get(outer, {}).get(inner), step)
+
+    return holds
+
+
 PARTS = {
     "epilogues": Part(_epilogues, _has_epilogue, _time_epilogues),
     "accuracy": Part(_accuracy, _has_accuracy, _measure_accuracy, together=1000),
-    "counters": Part(_counters, _has_counters, _profile, together=4),  # a profiled process takes seconds to start
+    "counters": Part(_counters, _held("profile"), _profile, together=4),  # a profiled process takes seconds to start
     "sanitizer": Part(lambda _, steps, __: [(step,) for step in steps], _is_sanitized, _sanitize, together=4),
-    "compilers": Part(_compilers, _by_both, _time_compilers),
-    "agreement": Part(_agreement, _agrees, _agree, together=4),
+    "compilers": Part(_compilers, _held("compilers"), _time_compilers),
+    "agreement": Part(lambda _, steps, __: agreement.cases(steps), _held("agreement", True), _agree, together=4),
 }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, store
 from common.catalog.catalog import Step
 from common.check import loading, run
 from common.commands import console
@@ -20,6 +20,7 @@ from common.edit import words
 from common.explain.faults import cut
 from common.report import tables, traces
 from common.report.table import Table
+from common.report.traces import StepTrace
 from common.run.messages import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
@@ -49,33 +50,25 @@ def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
     return UNUSABLE if failed or {o.step.name for o in outcomes} - shown else RIGHT
 
 
-def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
+def say_left_out(outcomes: Iterable[Outcome], options: argparse.Namespace | None = None) -> None:
     """In one line what the card had no room for, if anything."""
     left = [outcome for outcome in outcomes if outcome.left_out]
-    if not left:
-        return
-    needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
-    large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
-    what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
-    said = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
-    if aside:
-        console.complain(f"[yellow]{what}: {said}[/]")
-    else:
-        console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
+    if left:
+        needed, free = max((outcome.needed_bytes or 0, outcome.free_bytes or 0) for outcome in left)
+        large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
+        what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
+        said = f"{what}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
+        console.say(options).print(f"[yellow]{said}[/]", soft_wrap=True)
 
 
 def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     """How many verdicts are of the record, if any."""
-    if not shipped:
-        return
-    days = sorted({verdict.date for verdict in shipped.values()})
-    dates = " to ".join(days[:: max(1, len(days) - 1)])
-    verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'}"
-    console.say().print(
-        f"[dim]{verdicts} of the record (results/verdicts.json, {dates}: right at the whole plan, and compiled for "
-        "every architecture); here the code ran at two shapes. `check STEP` runs the whole plan.[/]",
-        soft_wrap=True,
-    )
+    if shipped:
+        newest = max(verdict.date for verdict in shipped.values())
+        verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'} of the record"
+        said = f"results/verdicts.json, {newest}: right at the whole plan, and compiled for every architecture"
+        here = "here the code ran at two shapes. `check STEP` runs the whole plan."
+        console.say().print(f"[dim]{verdicts} ({said}); {here}[/]", soft_wrap=True)
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
@@ -87,35 +80,16 @@ def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False)
 
 def _checked_line(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
-    counts = Counter("left out" if outcome.left_out else outcome.status for outcome in outcomes)
-    seconds = sum(outcome.seconds or 0.0 for outcome in outcomes)
-    parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
-    return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"
+    counts = Counter("left out" if outcome.left_out else outcome.status.replace("_", " ") for outcome in outcomes)
+    said = ", ".join(f"{status} at {count} shape{'s' * (count > 1)}" for status, count in counts.items())
+    return f"{outcomes[0].step.name}: {said}, {sum(one.seconds or 0.0 for one in outcomes):.1f} s"
 
 
-def timed_line(outcome: Outcome) -> str:
-    """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
-    right = outcome.status == "right"
-    found = f"{outcome.time.median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
-    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.seconds or 0.0:.1f} s"
-
-
-def measured_line(entry: tuple[str, Any]) -> str:
-    """A line for what :func:`common.timing.measuring.measure` yields: of a step, a library or the ceilings."""
-    kind, found = entry
-    if kind == "step":
-        return timed_line(found)
-    if kind == "ceilings":
-        return "the GPU's ceilings, measured"
-    preset, result = found
-    return f"{preset}: libraries, measured in {result.seconds or 0.0:.1f} s"
-
-
-def compiled_line(outcome: Outcome) -> str:
-    """``STEP: 1 kernel compiled, 0.9 s``."""
-    count = len({entry["kernel"] for entry in outcome.kernels})
-    what = f"{count} kernel{'s' * (count != 1)} compiled" if outcome.status == "right" else outcome.status
-    return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.seconds or 0.0:.1f} s"
+def line(one: Outcome) -> str:
+    """``STEP gemm-4096: right, 31.2 ms; 1.5 s``."""
+    where, found = f" {one.preset}" if one.preset else "", one.status.replace("_", " ")
+    median = f", {one.time.median_ms:.4g} ms" if one.timing is not None else ""
+    return f"{one.step.name}{where}: {found}{median}; {one.seconds or 0.0:.1f} s"
 
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
@@ -135,24 +109,22 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
     fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
     behind = timing.slow([o.time.sm_mhz for o in fp32])
-    slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
+    slow = {(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow}
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        slow_here = {name for name, where in slow if where == preset}
-        print_outcomes(tables.times(rows, ceilings, gpu, slow_here), rows)
+        print_outcomes(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}), rows)
         for outcome in rows:
-            if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
+            said = [outcome.lacking] if outcome.lacking is not None else []
+            if preset and outcome.status == "right" and outcome.problem != problems.preset(preset):
                 why = f"too large for this card, or takes it more than {loading.LAUNCH_SECONDS:g} s"
-                say.print(
-                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is {why}[/]", soft_wrap=True
-                )
-            if outcome.lacking is not None:
-                say.print(f"[yellow]{outcome.step.name} on {preset}: {outcome.lacking}[/]", soft_wrap=True)
+                said.append(f"{outcome.problem} ran; all of {preset} is {why}")
+            for text in said:
+                say.print(f"[yellow]{outcome.step.name} on {preset}: {text}[/]", soft_wrap=True)
     say_left_out(outcomes)
 
 
 def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
-    """A table, then what is wrong, each reason on lines of its own."""
+    """A table, then what is wrong."""
     console.say().print(table)
     print_complaints(outcomes)
 
@@ -170,24 +142,28 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
             say.print(text, soft_wrap=True)
 
 
+def write_page(found: list[tuple[Step, StepTrace, Path]], options: argparse.Namespace) -> None:
+    """Write traces of files, in their steps' places, as the interactive page that ``--html`` names."""
+    from common.book import explorer
+
+    store.write(options.html, explorer.page([explorer.Shown(*one) for one in found]))
+    console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
+
+
 def print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found.kernels:
         for table in traces.traced(kernel):
             say.print(table)
-        for row in traces.pipeline(kernel, say.width):
-            say.print(escape(row), soft_wrap=True, highlight=False)
-        for line in kernel.printed:
-            say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
+        lines = [*traces.pipeline(kernel, say.width), *(f"  prints {cut(line, 200)}" for line in kernel.printed)]
         if more := kernel.prints - len(kernel.printed):
-            say.print(f"  ... {more} more")
-        for sentence in traces.sentences(kernel):
-            say.print(escape(sentence), soft_wrap=True)
+            lines.append(f"  ... {more} more")
+        for line in (*lines, *traces.sentences(kernel)):
+            say.print(escape(line), soft_wrap=True)
     faults = [fault for kernel in found.kernels for fault in kernel.faults]
     for fault in faults:
-        text = f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}"
-        say.print(text, soft_wrap=True)
+        say.print(f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}", soft_wrap=True)
     if not faults:
         say.print(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.", soft_wrap=True)
         if usual:  # the shape is a multiple of the tiles

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import time
 from collections import Counter
 from contextlib import suppress
@@ -44,11 +43,11 @@ class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that happened to a step's file. ``source`` is the SHA-256 of its bytes at the time.
+    """One thing that happened to a step's file: ``what`` is run, graded, saved (kept before something overwrote it),
+    reset or restored.
 
-    ``what`` is run, graded, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's
-    status, or whether an exercise passed, ``reason`` its first finding. ``helpers`` has the sources of the lessons'
-    common files that it ran with, by name: those that were edited.
+    ``source`` is the SHA-256 of its bytes at the time, ``helpers`` those of the edited helpers that it ran with, by
+    name. ``verdict`` is a run's status, or whether an exercise passed, ``reason`` its first finding.
     """
 
     step: Name
@@ -66,12 +65,9 @@ def sha(source: bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
-    """Store a source under ``name``; returns the stored file, whose parent's name is the hash.
-
-    Raises StoreError when the folder cannot be written or the disk is full.
-    """
-    path = (folder or FOLDER) / "sources" / sha(source) / name
+def keep(source: bytes, name: str) -> Path:
+    """Store a source under ``name``; returns the stored file, whose parent's name is the hash. Raises StoreError."""
+    path = FOLDER / "sources" / sha(source) / name
     if not path.is_file() or store.read_bytes(path) != source:
         store.write(path, source)
     return path
@@ -87,7 +83,7 @@ def stored(name: str, digest: str) -> bytes:
 
 
 def add(event: Event) -> None:
-    """Write an event down; raises StoreError as :func:`keep` does."""
+    """Write an event down; raises StoreError."""
     now = time.time_ns()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
     entry = to_builtins(replace(event, time=event.time or stamp))
@@ -98,29 +94,23 @@ def add(event: Event) -> None:
 
 
 def events(step: str | None = None) -> list[Event]:
-    """A step's events, or all, the oldest first, numbered from 1 within their step.
-
-    A file that is no event is passed over.
-    """
-    found: list[tuple[str, Event]] = []
+    """A step's events, or all, the oldest first, numbered from 1 within their step; a file that is none is passed
+    over."""
+    found: list[Event] = []
     counts: Counter[str] = Counter()
-    try:
-        paths = sorted((FOLDER / "runs").glob(f"{step or '*'}/*.json"))
-    except OSError as error:
-        raise HistoryError(f"{FOLDER / 'runs'}: cannot be read: {store.reason(error)}") from None
-    for path in paths:
+    for path in sorted((FOLDER / "runs").glob(f"{step or '*'}/*.json"), key=lambda path: path.name):
         with suppress(store.StoreError, schema.SchemaError):
             event = schema.read(store.read_json(path), Event)
             counts[path.parent.name] += 1
-            found.append((path.name, replace(event, step=path.parent.name, number=counts[path.parent.name])))
-    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+            found.append(replace(event, step=path.parent.name, number=counts[path.parent.name]))
+    return found
 
 
 def best(step: str, preset: str, shipped: str = "") -> Event | None:
     """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
-    known = [event for event in events(step) if event.source != shipped or event.helpers]
-    timed = [event for event in known if event.figures.preset == preset and event.figures.ratio]
-    return max(timed, key=lambda one: one.figures.ratio or 0.0, default=None)
+    timed = [event for event in events(step) if event.figures.preset == preset and event.figures.ratio]
+    own = [event for event in timed if event.source != shipped or event.helpers]
+    return max(own, key=lambda one: one.figures.ratio or 0.0, default=None)
 
 
 def save(path: Path) -> Path:
@@ -134,27 +124,21 @@ def save(path: Path) -> Path:
 
 def choose(path: Path, wanted: str | None) -> Event:
     """The event that ``wanted`` names: its number, or the start of a source's hash; by default the last source that
-    is not the file's present one.
-
-    Raises HistoryError saying what there is.
-    """
-    name = path.stem
-    known = events(name)
+    is not the file's present one. Raises HistoryError saying what there is."""
+    name, known = path.stem, events(path.stem)
     if not known:
         raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
     if wanted is None:
         now = sha(store.read_bytes(path)) if path.exists() else ""
-        others = [event for event in known if event.source != now]
-        if not others:
-            raise HistoryError(f"{name}: the history holds no other source than the present one")
-        return others[-1]
-    if wanted.isdigit() and int(wanted) <= len(known):
-        if wanted.strip("0"):
-            return known[int(wanted) - 1]
-    elif re.fullmatch(rf"[0-9a-f]{{{_SHORTEST_HASH},64}}", wanted):
-        fitting = {event.source: event for event in known if event.source.startswith(wanted)}
-        if len(fitting) == 1:
-            return next(iter(fitting.values()))
+        for event in reversed(known):
+            if event.source != now:
+                return event
+        raise HistoryError(f"{name}: the history holds no other source than the present one")
+    if wanted.isdigit() and 0 < int(wanted) <= len(known):
+        return known[int(wanted) - 1]
+    fitting = {event.source: event for event in known if event.source.startswith(wanted)}
+    if len(wanted) >= _SHORTEST_HASH and len(fitting) == 1:
+        return next(iter(fitting.values()))
     raise HistoryError(
         f"{wanted!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a hash's first "
         f"{_SHORTEST_HASH} digits or more, as python -m common history {name} shows them"
@@ -163,10 +147,7 @@ def choose(path: Path, wanted: str | None) -> Event:
 
 def put_back(path: Path, source: bytes, what: str) -> str:
     """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, or
-    "" if there was nothing.
-
-    Raises StoreError, with the file untouched, when that cannot be saved or the file cannot be written.
-    """
+    "" if there was nothing. Raises StoreError, with the file untouched, when that cannot be done."""
     saved = save(path).parent.name if path.exists() else ""
     keep(source, path.name)
     store.write(path, source)

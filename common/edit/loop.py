@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from concurrent import futures
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,20 +23,15 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.edit import history
-from common.edit.history import Figures
+from common.edit.history import Event, Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
-from common.run import isolate, messages
-from common.run.messages import Outcome, ShapeTask, StepResult, at
+from common.run import isolate
+from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
-ARCHITECTURE = run.CODE_ARCHITECTURE
 LOOK_SECONDS = 0.1  # files are looked at: this works on every file system, network's and Windows' included
-
-# Stages in the order in which they are told.
-FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
-
-Outcomes = Future[list[Outcome]]
+FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"  # stages, in the order in which they are told
 
 
 @dataclass(frozen=True)
@@ -58,36 +52,13 @@ class Stage:
         return [outcome for outcome in self.outcomes if not outcome.fine]
 
 
-@dataclass(frozen=True)
-class Version:
-    """A step's file at one moment, and the edited helpers that it imports: copies that can be run."""
-
-    path: Path
-    helpers: dict[str, Path] = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        """The hash of the file's bytes."""
-        return self.path.parent.name
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """Those of the helpers, by name."""
-        return {name: copy.parent.name for name, copy in self.helpers.items()}
-
-
-def kept(step: Step) -> Version:
-    """Store a step's file and its edited helpers, which enter histories of their own; raises StoreError."""
-    helpers = {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
-    return Version(history.keep(store.read_bytes(step.path), step.path.name), helpers)
-
-
 @dataclass
 class Run:
     """One run of a step's file as it is now.
 
-    ``verdict`` is "unfinished" until it has one, and ``warnings`` say what could not be kept. ``stop`` ends the run
-    early, from another thread.
+    ``version`` is what runs, whatever is saved meanwhile, copies of the file and of the edited helpers that it
+    imports: None if they could not be kept. ``verdict`` is "unfinished" until it has one, and ``warnings`` say what
+    could not be kept. ``stop`` ends the run early, from another thread.
     """
 
     step: Step
@@ -95,19 +66,19 @@ class Run:
     without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
-    version: Version | None = None  # what runs, whatever is saved meanwhile; None if it could not be kept
-    best: history.Event | None = None
+    version: Rival | None = None
+    best: Event | None = None
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
-        began = time.monotonic()
+        began, path = time.monotonic(), self.step.path
         try:
-            self.version = kept(self.step)
+            helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
+            self.version = Rival(path=str(history.keep(store.read_bytes(path), path.name)), helpers=helpers)
         except OSError as error:
             self.warnings.append(f"this run is not kept: {error}")
-        original = shipped.text(self.step.path)
-        self.best = history.best(self.step.name, self.preset, history.sha(original) if original else "")
+        self.best = history.best(self.step.name, self.preset, history.sha(shipped.text(path) or b""))
         reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
         ran: list[Outcome] = []
         try:
@@ -121,14 +92,19 @@ class Run:
                     stage = Stage(name, outcomes, time.monotonic() - began)
                     figures = _figured(figures, stage)
                     if stage.failed:
-                        self.verdict, reason = stage.failed[0].status, _reason(stage.failed[0])
+                        self.verdict, reason = _ended(ran)
                         yield stage
                         return
                     yield stage
             self.verdict, reason = _ended(ran)
         finally:
             if self.version:
-                self.warnings += _added(self.step.name, self.version, self.verdict, reason, figures)
+                source, helpers = _hashes(self.version)
+                event = Event(self.step.name, source, "run", "", self.verdict, reason, figures, helpers)
+                try:
+                    history.add(event)
+                except OSError as error:
+                    self.warnings.append(f"this run is not kept: {error}")
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
@@ -145,17 +121,17 @@ class Run:
                 compiling.submit(self._ran, [self._compile(shape)], False)
                 for shape in (shapes if self.without_gpu else [full])
             ]
+            first = first if self.without_gpu else replace(first, engine="gpu")
+            begun = checking.submit(self._ran, [first], self.without_gpu)
+            traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
             if self.without_gpu:
-                begun = checking.submit(self._ran, [first], True)
-                rest = checking.submit(self._ran, cpu, True)
-                yield FIRST, _first(begun, compiled[0])
-                yield CHECK, _told(rest.result())
+                # it may have been traced, and found wrong: that it does not compile is told before that
+                yield FIRST, _failed(compiled[0].result()) or _told([*compiled[0].result(), *begun.result()])
+                yield CHECK, _told(traced.result())
             else:
-                begun = checking.submit(self._ran, [replace(first, engine="gpu")], False)
                 rest = checking.submit(self._ran, gpu, False)
-                traced = [tracing.submit(self._ran, tasks, True) for tasks in ([first], cpu)]
-                yield FIRST, _first_on_gpu(begun, traced[0])
-                yield CHECK, self._every_on_gpu(rest, traced[1])
+                yield FIRST, self._explained(begun.result()) or begun.result()
+                yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
             code = [outcome for each in compiled for outcome in each.result()]
             broken = [outcome for outcome in code if not outcome.fine]
             if not broken:
@@ -163,7 +139,7 @@ class Run:
             elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
                 yield CODE, broken
             if not self.without_gpu:
-                pair = messages.Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
+                pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
         finally:
             self.stop.set()  # ends their processes
@@ -181,16 +157,13 @@ class Run:
                 break
         return found
 
-    def _every_on_gpu(self, checked: Outcomes, traced: Outcomes) -> list[Outcome]:
-        """The outcomes of the GPU and of the tracer, or the first that fails, traced again."""
-        found = _told(checked.result())
-        if not found or found[0].fine:
-            return _told([*found, *traced.result()])
-        return [run.retell(self._check(found[0].problem), found[0].problem, found[0])]
+    def _explained(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The first that fails on the GPU, with what a trace says of it; empty if none does."""
+        return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
-    def _rivals(self) -> dict[str, messages.Rival]:
+    def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
-        rivals: dict[str, messages.Rival] = {}
+        rivals: dict[str, Rival] = {}
         if self.version is None:
             return rivals
         best, name = self.best, self.step.path.name
@@ -198,85 +171,57 @@ class Run:
             original = shipped.text(self.step.path)
             if original is not None:
                 rivals["shipped"] = self._rival(original, {})
-            if best is not None and (best.source, best.helpers) != (self.version.source, self.version.hashes):
+            if best is not None and (best.source, best.helpers) != _hashes(self.version):
                 own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
                 rivals["best"] = self._rival(history.stored(name, best.source), own)
         except OSError as error:
             self.warnings.append(str(error))
         return rivals
 
-    def _rival(self, source: bytes, helpers: dict[str, bytes]) -> messages.Rival:
+    def _rival(self, source: bytes, helpers: dict[str, bytes]) -> Rival:
         """A source on these helpers, and on the shipped ones in place of edited others."""
         path = history.keep(source, self.step.path.name)
         texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | helpers
         copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
-        return messages.Rival(path=str(path), helpers={name: str(copy) for name, copy in copies.items()})
+        return Rival(path=str(path), helpers={name: str(copy) for name, copy in copies.items()})
 
-    def _check(self, problem: Problem, **more: Any) -> messages.Check:
-        return messages.Check(
-            **self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more
-        )
+    def _check(self, problem: Problem, **more: Any) -> Check:
+        return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
 
-    def _compile(self, problem: Problem) -> messages.Compile:
-        return messages.Compile(**self._at(problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True)
+    def _compile(self, problem: Problem) -> Compile:
+        return Compile(**self._at(problem), architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
 
     def _at(self, problem: Problem) -> dict[str, Any]:
-        version = self.version or Version(self.step.path)
-        helpers = {name: str(copy) for name, copy in version.helpers.items()}
-        return {**at(self.step, problem, version.path), "home": str(self.step.path), "helpers": helpers}
+        version = self.version or Rival(path=str(self.step.path))
+        place = at(self.step, problem, Path(version.path))
+        return {**place, "home": str(self.step.path), "helpers": version.helpers}
+
+
+def _hashes(version: Rival) -> tuple[str, dict[str, str]]:
+    """Of a kept file's bytes, and by name of its helpers'."""
+    return Path(version.path).parent.name, {name: Path(copy).parent.name for name, copy in version.helpers.items()}
+
+
+def _failed(outcomes: list[Outcome]) -> list[Outcome]:
+    """The first that fails, if any."""
+    return [outcome for outcome in outcomes if not outcome.fine][:1]
 
 
 def _told(outcomes: list[Outcome]) -> list[Outcome]:
-    """The first that fails, or all."""
-    return [outcome for outcome in outcomes if not outcome.fine][:1] or outcomes
-
-
-def _first(checked: Outcomes, compiled: Outcomes) -> list[Outcome]:
-    """The first check and the first compilation; one alone as soon as it failed.
-
-    What does not compile may have been traced all the same, and found wrong: then that it does not compile is told.
-    """
-    for each in futures.as_completed((checked, compiled)):
-        for outcome in each.result():
-            if not outcome.fine and (each is compiled or outcome.status not in ("wrong", "crashed")):
-                return [outcome]
-    return _told([*compiled.result(), *checked.result()])
-
-
-def _first_on_gpu(checked: Outcomes, traced: Outcomes) -> list[Outcome]:
-    """The first check; where a trace may know more of what is wrong, with what it says."""
-    found = []
-    for outcome in checked.result():
-        if not outcome.fine and run.wants_trace(outcome):
-            for seen in traced.result():
-                outcome = run.with_faults(outcome, seen, seen.problem)
-        found.append(outcome)
-    return found
-
-
-def _added(step: str, version: Version, verdict: str, reason: str, figures: Figures) -> list[str]:
-    """Write a run down; returns the warning where that fails."""
-    try:
-        history.add(history.Event(step, version.source, "run", "", verdict, reason, figures, version.hashes))
-    except OSError as error:
-        return [f"this run is not kept: {error}"]
-    return []
+    return _failed(outcomes) or outcomes
 
 
 def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
-    """The verdict of a run, and the reason: that of the first outcome that is not fine; right only if one is."""
+    """The verdict of a run, and the reason in one line: that of the first outcome that is not fine; right only if one
+    is."""
     ran = [outcome for outcome in outcomes if not outcome.only_compiled]
-    failed = next((outcome for outcome in outcomes if not outcome.fine), None)
-    if failed is None and any(outcome.status == "right" for outcome in ran):
+    failed = [outcome for outcome in outcomes if not outcome.fine]
+    if not failed and any(outcome.status == "right" for outcome in ran):
         return "right", ""
-    told = failed or next(iter(ran or outcomes), None)
-    return (told.status, _reason(told)) if told else ("unfinished", "")
-
-
-def _reason(outcome: Outcome) -> str:
-    """The fault, or the first finding, in one line."""
-    told = [fault.what for fault in outcome.faults] + outcome.reasons
-    return next(iter(told), "").removeprefix(f"{outcome.status}: ")
+    for told in failed or ran or outcomes:
+        reasons = [fault.what for fault in told.faults] + told.reasons
+        return told.status, next(iter(reasons), "").removeprefix(f"{told.status}: ")
+    return "unfinished", ""
 
 
 def heaviest(result: StepResult) -> Kernel | None:
@@ -297,11 +242,11 @@ def _figured(known: Figures, stage: Stage) -> Figures:
         return replace(known, loop_per_fma=per_multiply_add(kernel))
     if stage.name != TIME or one.status != "right":
         return known
-    known, pairs = replace(known, device=one.gpu, preset=one.preset), one.pairs or {}
-    if pair := pairs.get("shipped"):
-        return replace(known, median_ms=pair.second.median_ms, ratio=pair.ratio)
-    alone = one.timing or next(iter(pairs.values())).second
-    return replace(known, median_ms=alone.median_ms)
+    pairs = one.pairs or {}
+    pair = pairs.get("shipped")
+    alone = pair.second if pair else one.timing or next(iter(pairs.values())).second
+    ratio = pair.ratio if pair else None
+    return replace(known, device=one.gpu, preset=one.preset, median_ms=alone.median_ms, ratio=ratio)
 
 
 # --- saves ---

@@ -16,11 +16,33 @@ from common.explain.faults import Fault, cut
 from common.machine_code import summaries
 from common.records import records
 from common.report import figures
-from common.run.messages import Outcome, Paired, StepResult
+from common.run.messages import Outcome, Paired
 
-_HASH_DIGITS = 8
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence
 _REASON_WIDTH = 60
+
+# --- what is wrong ---
+
+
+def told(
+    outcomes: list[Outcome], width: int = 100, suspicions: dict[str, tuple[str, str]] | None = None
+) -> list[tuple[Outcome, str]]:
+    """A complaint for each different thing that is wrong, with the outcome that it shows.
+
+    ``suspicions`` holds, by step, what closes the first complaint about it (:func:`complaint`).
+    """
+    left = dict(suspicions or {})
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        if reasons := outcome.reasons:
+            # one cause gives other values at each shape
+            kind = tuple((fault.kind, fault.line) for fault in outcome.faults) or reasons[0].split(":")[0]
+            groups.setdefault((outcome.step.name, outcome.status, kind), []).append(outcome)
+    complaints = []
+    for first, *rest in groups.values():
+        suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
+        complaints.append((first, complaint(first, 1 + len(rest), width, suspicion)))
+    return complaints
 
 
 def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tuple[str, str] | None = None) -> str:
@@ -34,23 +56,23 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     doing = ", compiled for" if outcome.only_compiled else " at"
     lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
-    said = outcome.reasons
-    if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
-        said = [f"{outcome.status}: {outcome.faults[0].what}"]
+    faults, said = outcome.faults[:_SHOWN], outcome.reasons
+    if outcome.status == "crashed" and faults:  # its message gives way to the translation
+        said = [f"{outcome.status}: {faults[0].what}"]
     lines += [f"  {line}" for line in said]
-    for fault in outcome.faults[:_SHOWN] if outcome.status != "refused" else ():  # a refusal is no fault
+    for fault in faults if outcome.status != "refused" else ():  # a refusal is no fault
         if outcome.status != "unusable" and not any(fault.what in line for line in said):
             lines += _wrapped(fault.what, "  ", width)
         lines += _pointer(fault, width)
     if suspicion:
         finding, command = suspicion
-        if not any(fault.line for fault in outcome.faults[:_SHOWN]):
+        if not any(fault.line for fault in faults):
             lines += _wrapped(f"a trace finds {finding}", "  ", width)
         lines += ["    see every access of that block:", f"      {command}"]
     return escape("\n".join(lines))
 
 
-def _pointer(fault: Fault, width: int) -> list[str]:
+def _pointer(fault: Fault, width: int = 100) -> list[str]:
     """The fault's line, and what to look at."""
     lines = [f"    line {fault.line}: {fault.code}"] if fault.line else []
     return lines + _wrapped(f"look at: {fault.look_at}", "    ", width)
@@ -60,38 +82,18 @@ def _wrapped(text: str, indent: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
 
 
-def told(
-    outcomes: list[Outcome], width: int = 100, suspicions: dict[str, tuple[str, str]] | None = None
-) -> list[tuple[Outcome, str]]:
-    """A complaint for each different thing that is wrong, with the outcome that it shows.
-
-    ``suspicions`` holds, by step, what closes the first complaint about it (:func:`complaint`).
-    """
-    left = dict(suspicions or {})
-    groups: dict[tuple[Any, ...], list[Outcome]] = {}
-    for outcome in outcomes:
-        faults = tuple((fault.kind, fault.line) for fault in outcome.faults)
-        for reason in outcome.reasons[:1]:
-            # one cause gives other values at each shape
-            kind = reason.split(":")[0]
-            groups.setdefault((outcome.step.name, outcome.status, faults or kind), []).append(outcome)
-    complaints = []
-    for first, *rest in groups.values():
-        suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
-        complaints.append((first, complaint(first, 1 + len(rest), width, suspicion)))
-    return complaints
-
-
 def printed(outcomes: list[Outcome]) -> list[str]:
     """What each step prints at the first shape at which it prints: the first lines, and how many more there are."""
     lines = []
     for outcome in {one.step.name: one for one in reversed(outcomes) if one.prints}.values():
-        shown = outcome.printed
         lines.append(f"{outcome.step.name} prints at {outcome.problem}:")
-        lines += [f"  {cut(line, 200)}" for line in shown]
-        if more := outcome.prints - len(shown):
+        lines += [f"  {cut(line, 200)}" for line in outcome.printed]
+        if more := outcome.prints - len(outcome.printed):
             lines.append(f"  ... {more} more")
     return [escape(line) for line in lines]
+
+
+# --- a stage that did not fail ---
 
 
 def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
@@ -101,14 +103,15 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     if found.name == loop.FIRST:
         lines = [_first(found.outcomes)]
     elif found.name == loop.CHECK:
-        lines, more = _checked(found.outcomes)
+        line, more = _checked(found.outcomes)
+        lines = [line]
     elif found.name == loop.CODE:
-        lines = [f" on {one.preset}: {line}" for line in _machine_code(step, one)]
+        lines = _machine_code(step, one)
     else:
         lines = [f": {line}" for line in _pairs(one, best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
     for fault in warnings[:1]:
-        more += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault, 100))]
+        more += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
     return [*(f"{step}{line}  [dim]{found.seconds:.1f} s[/]" for line in lines), *more]
 
 
@@ -117,14 +120,18 @@ def _first(outcomes: list[Outcome]) -> str:
     compiled = [outcome for outcome in outcomes if outcome.kernels]
     declined = [outcome for outcome in outcomes if outcome.status == "refused"]
     if declined and not compiled:  # so nothing was built
-        reason = declined[-1].message or ""
-        return f": [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}"
-    what = [f"compiles{_resources(compiled[0])}" if compiled else "compiles"]
+        return f": [yellow]refused at {declined[-1].problem}[/]: {escape(declined[-1].message or '')}"
+    what = ["compiles"]
+    if kernel := loop.heaviest(compiled[0]) if compiled else None:
+        spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
+        shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""
+        takes = f"({kernel.registers} registers{spilled}{shared})"
+        what = [f"compiles for compute capability {kernel.architecture} {takes}"]
     what += [f"right at {one.problem}" for one in outcomes if one.right and one.status == "right"]
     return f": [green]{', '.join(what)}[/]"
 
 
-def _checked(outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
+def _checked(outcomes: list[Outcome]) -> tuple[str, list[str]]:
     """At how many shapes it is right, and whether it is sound; and why that could not be told, if so."""
     right, refused = (len({str(one.problem) for one in outcomes if one.status == s}) for s in ("right", "refused"))
     more = f", refused at {refused}" if refused else ""
@@ -132,54 +139,45 @@ def _checked(outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
     sound = "" if unseen else ", and sound"
     said = f"[green]right at {right} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
     why = "whether it is sound was not judged whole"
-    return [f": {said}"], [f"  [yellow]{why}[/]: {escape(one.message or '')}" for one in unseen[:1]]
+    return f": {said}", [f"  [yellow]{why}[/]: {escape(one.message or '')}" for one in unseen[:1]]
 
 
-def _resources(result: StepResult) -> str:
-    kernel = loop.heaviest(result)
-    if not kernel:
-        return ""
-    spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
-    shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""
-    return f" for compute capability {kernel.architecture} ({kernel.registers} registers{spilled}{shared})"
-
-
-def _machine_code(step: str, result: StepResult) -> list[str]:
+def _machine_code(step: str, outcome: Outcome) -> list[str]:
     """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
-    kernel, shipped = loop.heaviest(result), records.main_kernel(records.load_code(), step)
+    kernel, shipped = loop.heaviest(outcome), records.main_kernel(records.load_code(), step)
     if not kernel:
         return []
     each = summaries.shown(loop.per_multiply_add(kernel))
-    text = f"{each} instructions per multiply-add, {kernel.registers} registers"
-    return [f"{text}; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else text]
+    beside = f"; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else ""
+    return [f" on {outcome.preset}: {each} instructions per multiply-add, {kernel.registers} registers{beside}"]
 
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     """How an edited step did in turn with the shipped one, and with the best so far."""
     if outcome.pairs is None:
         return [f"[yellow]not timed[/]: {escape(str(outcome.message))}"]
-    lines = []
+    lines, where = [], f"on {outcome.preset}, {outcome.gpu}"
     if "shipped" not in outcome.pairs:
         lines.append("the shipped version is not known: neither git nor .workbook has it")
     if outcome.timing is not None:
-        ms = figures.milliseconds(outcome.time.median_ms)
-        lines.append(f"{ms} ms on {outcome.preset}, {outcome.gpu}")
+        lines.append(f"{figures.milliseconds(outcome.time.median_ms)} ms {where}")
     for name, pair in outcome.pairs.items():
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
         if name == "shipped":
-            where = f"{outcome.preset}, {outcome.gpu}"
-            lines.append(f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {where}")
+            lines.append(f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}")
         elif best is not None:
-            lines.append(f"{ratio(pair, f'your best so far, run {best.number}')}")
+            lines.append(ratio(pair, f"your best so far, run {best.number}"))
     return lines
 
 
 def ratio(pair: Paired, other: str = "the shipped version") -> str:
     """``1.23x the shipped version (paired, p20-p80 1.21-1.25)``; says so where the two cannot be told apart."""
-    spread = f"paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}"
     same = abs(pair.ratio - 1) <= pair.ratio * pair.ratio_error
     note = ", no difference that can be told" if same else ""
-    return f"{pair.ratio:.2f}x {other} ({spread}{note})"
+    return f"{pair.ratio:.2f}x {other} (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
+
+
+# --- the history ---
 
 
 def events(found: list[Event], present: dict[str, str], originals: dict[str, str], named: bool) -> Table:
@@ -187,32 +185,31 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
 
     ``present`` and ``originals`` map steps to the hash of the file as it is, and as it was shipped.
     """
-    table = Table(*(["step"] if named else []), "N", "when", "source", "", "result")
-    for column in table.columns[named:-1]:
-        column.no_wrap = True
-    if named:
-        table.columns[0].overflow = "fold"
+    table = Table(*(["step"] if named else []))
+    for header in ("N", "when", "source", ""):
+        table.add_column(header, no_wrap=True)
+    table.add_column("result")
     for event in found:
         marks = ["now"] if present.get(event.step) == event.source else []
         marks += ["shipped"] if originals.get(event.step) == event.source and not event.helpers else []
         colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(reason)]
-        what += [f"with {name}.py {digest[:_HASH_DIGITS]}" for name, digest in event.helpers.items()]
-        cells = [str(event.number), when(event), event.source[:_HASH_DIGITS], " ".join(marks)]
+        what += [f"with {name}.py {digest[:8]}" for name, digest in event.helpers.items()]
+        cells = [str(event.number), when(event), event.source[:8], " ".join(marks)]
         table.add_row(*([event.step] if named else []), *cells, ": ".join(filter(None, what)))
     return table
 
 
 def _figure(event: Event) -> str:
     """What was measured, in a few words."""
-    if event.figures.ratio is not None:
-        where = filter(None, (event.figures.preset, event.figures.device))
-        return ", ".join([f"{event.figures.ratio:.2f}x the shipped version", *where])
-    if event.figures.median_ms is not None:
-        return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
-    if event.figures.loop_per_fma is not None:
-        return f"{summaries.shown(event.figures.loop_per_fma)} instructions per multiply-add"
+    known = event.figures
+    if known.ratio is not None:
+        return ", ".join(filter(None, (f"{known.ratio:.2f}x the shipped version", known.preset, known.device)))
+    if known.median_ms is not None:
+        return f"{figures.milliseconds(known.median_ms)} ms, {known.preset or ''}"
+    if known.loop_per_fma is not None:
+        return f"{summaries.shown(known.loop_per_fma)} instructions per multiply-add"
     return ""
 
 

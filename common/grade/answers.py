@@ -52,11 +52,8 @@ class Expected:
     def slip(self, answer: float, slips: Mapping[str, str]) -> str:
         """What is said of the first of these mistakes, arithmetic and words, that comes to this answer, as nearly as
         the right value must be met; empty if none does."""
-        for text, said in slips.items():
-            wrong = evaluated(text)
-            if abs(answer - wrong) <= abs(wrong) * max(self.within / 100, 1e-9):
-                return said
-        return ""
+        near = max(self.within / 100, 1e-9)
+        return next((said for text, said in slips.items() if math.isclose(answer, evaluated(text), rel_tol=near)), "")
 
 
 def expected(text: str) -> Expected:
@@ -95,8 +92,7 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
             right = expected(words)
         except AnswerError as error:
             return [Finding("unjudged", f"cannot be judged here: {error}")], []
-        off = right.compare(answer)
-        if off:
+        if off := right.compare(answer):
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{f': {said}' if said else ''}"))
         else:
@@ -132,45 +128,29 @@ def read(name: str, text: str) -> dict[str, float | None]:
     None where nothing is answered yet. Raises AnswerError naming the file, by ``name``, and the line of anything
     else.
     """
-    lines = text.split("\n")
-
-    def quoted(line: int) -> str:
-        said = lines[line - 1].strip() if line <= len(lines) else ""
-        return f"{name}:{line}: `{said if len(said) <= 80 else f'{said[:77]}...'}`"
-
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None) or 1
-        raise AnswerError(f"{quoted(line)}: not readable as Python: {_MUST}") from None
     found: dict[str, float | None] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # a docstring
-        target, value = _assigned(statement)
-        if target is None or value is None:
-            raise AnswerError(f"{quoted(statement.lineno)}: {_MUST}")
-        if isinstance(value, ast.Constant) and value.value is None:
-            found[target] = None
-            continue
-        try:
-            found[target] = _value(value, found)
-        except NameError as error:
-            raise AnswerError(f"{quoted(statement.lineno)}: {error.name} has no value yet") from None
-        except (ArithmeticError, TypeError, RecursionError, MemoryError):
-            raise AnswerError(f"{quoted(statement.lineno)}: cannot be worked out: {_MUST}") from None
+    line, why = 1, f"not readable as Python: {_MUST}"
+    try:
+        for statement in ast.parse(text).body:
+            line, why = statement.lineno, _MUST
+            match statement:
+                case ast.Expr(ast.Constant()):  # a docstring
+                    continue
+                case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(
+                    ast.Name(target), value=ast.expr() as value
+                ):
+                    why = f"cannot be worked out: {_MUST}"
+                    unanswered = isinstance(value, ast.Constant) and value.value is None
+                    found[target] = None if unanswered else _value(value, found)
+                case _:
+                    raise TypeError
+    except (SyntaxError, ValueError, ArithmeticError, NameError, TypeError, RecursionError, MemoryError) as error:
+        if isinstance(error, NameError):
+            why = f"{error.name} has no value yet"
+        said = [*text.split("\n"), ""][(getattr(error, "lineno", None) or line) - 1].strip()
+        quoted = said if len(said) <= 80 else f"{said[:77]}..."
+        raise AnswerError(f"{name}:{getattr(error, 'lineno', None) or line}: `{quoted}`: {why}") from None
     return found
-
-
-def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
-    """The one name that a statement assigns to, and what; None if it is another statement."""
-    targets: list[ast.expr] = []
-    if isinstance(statement, ast.Assign):
-        targets = statement.targets
-    elif isinstance(statement, ast.AnnAssign):
-        targets = [statement.target]
-    names = [target.id for target in targets if isinstance(target, ast.Name)]
-    return (names[0] if len(names) == len(targets) == 1 else None), getattr(statement, "value", None)
 
 
 def _value(expression: ast.expr, known: Mapping[str, float | None]) -> float:

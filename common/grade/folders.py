@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, exercises, store
-from common.catalog.catalog import Step
+from common.catalog import catalog, exercises, problems, store
 from common.catalog.exercises import Exercise
+from common.catalog.problems import Problem
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -29,6 +29,20 @@ NOT_ISOLATED = (
 )
 
 
+class Shipped(Exercise, frozen=True, kw_only=True):
+    """A step as an exercise: checked at its ladder's ragged shapes, and solved as it lies in its lesson."""
+
+    @property
+    def solution(self) -> str:
+        return store.read_text(self.path)
+
+    def write_solution(self) -> Path:
+        return self.path
+
+    def problems(self) -> list[Problem]:
+        return list(problems.RAGGED[self.ladder])
+
+
 @dataclass(frozen=True)
 class Submission:
     """One file to grade, and whose it is. ``text`` is what it holds once it is read, ``refusal`` why it has none."""
@@ -40,37 +54,36 @@ class Submission:
     refusal: str = ""
 
     @property
-    def target(self) -> Exercise | Step | None:
+    def target(self) -> Exercise | None:
         """The exercise or step that the file's name says it is; None if it says neither."""
         return known().get(self.path.stem)
 
     def taken(self) -> Submission:
-        """The same with its text: what is graded is the file as it is now, whatever becomes of it later."""
+        """The same with its text, its lines ended by ``\\n`` alone: the file as it is now, whatever becomes of it."""
         if self.text is not None or self.refusal:
             return self
         try:
-            return replace(self, text=_text(self.path))
+            with self.path.open("rb") as file:
+                data = file.read(SOURCE_BYTES + 1)
+            if len(data) > SOURCE_BYTES:
+                return replace(self, refusal=f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
+            text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            return replace(self, refusal=f"line {line}: not UTF-8")
-        except (OSError, ValueError) as error:
-            return replace(self, refusal=getattr(error, "strerror", None) or str(error))
+            return replace(self, refusal=f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8")
+        except OSError as error:
+            return replace(self, refusal=str(error.strerror))
+        return replace(self, text=text)
 
 
-def _text(path: Path) -> str:
-    """The text of a file in UTF-8, its lines ended by ``\\n`` alone. Raises OSError or ValueError."""
-    with path.open("rb") as file:
-        data = file.read(SOURCE_BYTES + 1)
-    if len(data) > SOURCE_BYTES:
-        raise ValueError(f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
-    text = data.decode("utf-8-sig")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def known() -> dict[str, Exercise | Step]:
+def known() -> dict[str, Exercise]:
     """Exercises and steps by name."""
-    steps = {step.name: step for step in catalog.everything()}
-    return {**steps, **{one.name: one for one in exercises.everything()}}
+    found: dict[str, Exercise] = {}
+    for step in catalog.everything():
+        found[step.name] = Shipped(
+            name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
+            preset=exercises.PRESETS[step.ladder], hints=(), answers={}, slips={},
+        )  # fmt: skip
+    return {**found, **{one.name: one for one in exercises.everything()}}
 
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
@@ -95,6 +108,36 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     return found, left_out
 
 
+def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, list[str]]:
+    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
+    files = [] if targets else [Submission(one.path) for one in exercises.everything()]
+    for target in targets:
+        path, own = Path(target), _own(Path(target))
+        if path.is_dir() and not own:
+            if len(targets) > 1:
+                raise ValueError(f"{target}: a folder of files to grade must be named alone")
+            found, left_out = submissions(path)
+            return found, path, left_out
+        if path.suffix == ".py" or (not own and os.sep in target):
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file or folder")
+            files.append(Submission(path))
+        else:
+            files += [Submission(one.path) for one in exercises.chosen(own or target)]
+    return list(dict.fromkeys(files)), None, []
+
+
+def _own(path: Path) -> str:
+    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
+    for lesson in catalog.lessons():
+        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
+            return lesson
+    return ""
+
+
+# --- the report ---
+
+
 def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, Path]:
     """Write ``grades.json`` and a table, ``grades.md``, with a ``note`` below, to a folder; returns both paths.
 
@@ -106,9 +149,8 @@ def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, P
     for grade in grades:
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
-    below = f"\n{cell(note)}\n" if note else ""
     header = ["student", "file", "passed", "why"]
-    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n" + below)
+    store.write(as_table, f"{markdown(Table(header, rows, left=header))}\n\n{cell(note)}\n")
     return as_json, as_table
 
 
@@ -130,6 +172,9 @@ def in_one_line(text: str, most: int = 1000) -> str:
     return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} more characters)"
 
 
+# --- shut in ---
+
+
 def bubblewrap(folder: Path, out: Path) -> list[str]:
     """The words that run a command in bubblewrap: it reads what is there, writes to ``out`` and to a /tmp of its own
     alone, has no network, sees no other process, and ends when this one does.
@@ -149,35 +194,3 @@ def bubblewrap(folder: Path, out: Path) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return words if tried.returncode == 0 else []
-
-
-def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, list[str]]:
-    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
-    if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
-        found, left_out = submissions(Path(targets[0]))
-        return found, Path(targets[0]), left_out
-    files: list[Submission] = []
-    for target in targets:
-        path = Path(target)
-        if path.is_dir() and not _own(path):
-            raise ValueError(f"{target}: a folder of files to grade must be named alone")
-        if path.suffix == ".py":
-            if not path.is_file():
-                raise ValueError(f"{target}: no such file")
-            files.append(Submission(path))
-        else:
-            own = _own(path)
-            if not own and os.sep in target:
-                raise ValueError(f"{target}: no such folder")
-            files += [Submission(one.path) for one in exercises.chosen(own or target)]
-    if not targets:
-        files = [Submission(one.path) for one in exercises.everything()]
-    return list(dict.fromkeys(files)), None, []
-
-
-def _own(path: Path) -> str:
-    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
-    for lesson in catalog.lessons():
-        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
-            return lesson
-    return ""

@@ -40,61 +40,56 @@ def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
     importing it says so with its line.
     """
     try:
-        old, new = _tree(given), _tree(text)
-        known = {word for _, word in (*_foreign(old, helpers), *_on_the_host(old))}
-        found = [(line, word) for line, word in (*_foreign(new, helpers), *_on_the_host(new)) if word not in known]
+        known = {word for _, word in _foreign(_tree(given), helpers)}
+        found = {(line, word) for line, word in _foreign(_tree(text), helpers) if word not in known}
     except _NOT_PYTHON:
         return []
-    return [f"line {line}: {word}" for line, word in sorted(dict.fromkeys(found))]
+    return [f"line {line}: {word}" for line, word in sorted(found)]
 
 
 def _foreign(tree: ast.Module, helpers: bool) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
+        modules = []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module in (catalog.LESSONS.name, _TOOLKIT):
-            modules = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             modules = ["." * node.level + (node.module or "")]
-        else:
-            modules = []
-        for module in modules:
-            helper = helpers and module in _HELPERS
-            if module.partition(".")[0] not in FREE and not helper:
-                yield getattr(node, "lineno", 1), f"import of {module}"
-        if isinstance(node, ast.Name) and node.id in REFUSED:
+            if node.module in (catalog.LESSONS.name, _TOOLKIT):
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Name) and node.id in REFUSED:
             yield node.lineno, f"`{node.id}`"
         elif isinstance(node, ast.Constant) and _MODULE.fullmatch(repr(node.value)):
             yield node.lineno, repr(node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name == "launch" and node in tree.body:
+            yield from _on_the_host(node)
+        for module in modules:
+            if module.partition(".")[0] not in FREE and not (helpers and module in _HELPERS):
+                yield getattr(node, "lineno", 1), f"import of {module}"
 
 
-def _on_the_host(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _on_the_host(launch: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """What ``launch`` does with elements itself: NumPy's functions, copies, new arrays, and what it stores."""
-    for launch in (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "launch"):
-        operands = {argument.arg for argument in launch.args.args}
-        for node in ast.walk(launch):
-            if isinstance(node, ast.Attribute):
-                numpy = isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
-                number = numpy and isinstance(getattr(np, node.attr, None), type)  # such as np.float32
-                does = (numpy and not number) or node.attr in COPIES
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                does = isinstance(node.value, ast.Name) and node.value.id in operands
-            else:
-                continue
-            if does:
-                yield node.lineno, f"`{ast.unparse(node)}` in launch, {KERNELS_ALONE}"
+    operands = {argument.arg for argument in launch.args.args}
+    for node in ast.walk(launch):
+        if not isinstance(node, ast.Attribute | ast.Subscript):
+            continue
+        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        if isinstance(node, ast.Subscript):
+            does = isinstance(node.ctx, ast.Store) and name in operands
+        else:
+            number = isinstance(getattr(np, node.attr, None), type)  # such as np.float32
+            does = (name in ("np", "numpy") and not number) or node.attr in COPIES
+        if does:
+            yield node.lineno, f"`{ast.unparse(node)}` in launch, {KERNELS_ALONE}"
 
 
 def departure(exercise: Exercise, text: str) -> str | None:
     """What a file changes of its exercise that is not its to change; None if nothing, or if it is not Python."""
-    if exercise.kind not in ("write", "bug"):
-        return None
-    given = exercise.solution
     try:
         ast.parse(text)
         if exercise.kind == "write":
-            return _around_the_blank(given, text)
-        return _of_the_bug(exercise, _lines(given), _lines(text))
+            return _around_the_blank(exercise.solution, text)
+        return _of_the_bug(exercise, text) if exercise.kind == "bug" else None
     except _NOT_PYTHON:
         return None  # importing it says so with its line
 
@@ -115,76 +110,69 @@ def _around_the_blank(given: str, text: str) -> str | None:
     if [found[2].strip() for found in blanks] != [found[2].strip() for found in _FILLED.finditer(given)]:
         return f"the lines {BLANK} and {END} are not as given: {only}"
     leaves = f"what stands between {BLANK} and {END} leaves the block of lines that it began in"
-    for found in blanks:
-        if any(line.strip() and not line.startswith(found[1]) for line in found[3].splitlines()):
-            return leaves
-    try:
-        old, new = _lines(_emptied(given)), _lines(_emptied(text))
+    if any(line.strip() and not line.startswith(found[1]) for found in blanks for line in found[3].splitlines()):
+        return leaves
+    try:  # with a string in place of each blank and what fills it
+        old, new = (_lines(_FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", one)) for one in (given, text))
     except SyntaxError:  # a statement begins in the blank and ends behind it
         return leaves
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            line = f"`{new[j1].strip()}` is not as given" if j1 < j2 else f"`{old[i1:i2][0].strip()}` is missing"
-            return f"outside the blank, {line}: {only}, names for constants and shapes, too"
+    for i1, i2, j1, j2 in _changes(old, new):
+        line = f"`{new[j1].strip()}` is not as given" if j1 < j2 else f"`{old[i1:i2][0].strip()}` is missing"
+        return f"outside the blank, {line}: {only}, names for constants and shapes, too"
     return None
 
 
-def _emptied(text: str) -> str:
-    """The text with a string in place of each blank and what fills it."""
-    return _FILLED.sub(lambda found: f"{found[1]}{found[2]!r}", text)
-
-
-def _of_the_bug(exercise: Exercise, old: list[str], new: list[str]) -> str | None:
-    old, new = ([line.strip() for line in lines] for lines in (old, new))
+def _of_the_bug(exercise: Exercise, text: str) -> str | None:
+    old, new = ([line.strip() for line in _lines(one)] for one in (exercise.solution, text))
     most = exercise.lines + SLACK
     count = len(new) - len(old)
     if count <= most:  # else comparing them line by line might take long
-        found = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-        count = sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in found if tag != "equal")
+        count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
     if count <= most:
         return None
     said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
     return f"{said}: find what is wrong, and leave the rest, names too"
 
 
+def _changes(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
+    """Where two texts differ: the lines from which to which of the one, and of the other."""
+    found = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in found if tag != "equal"]
+
+
 def _tree(text: str) -> ast.Module:
     """The code of a source without its self-test."""
     tree = ast.parse(text)
-    tree.body = [node for node in tree.body if not _is_self_test(node)]
+    for node in list(tree.body):
+        if isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'":
+            tree.body.remove(node)
     return tree
-
-
-def _is_self_test(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def _lines(text: str) -> list[str]:
     """A source's code, line by line, in one layout, without what does not count."""
-    return ast.unparse(ast.fix_missing_locations(_Plain().visit(_tree(text)))).splitlines()
+    tree = _tree(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                setattr(node, name, [_bare(one) for one in block if not _idle(one)])
+    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
 
 
-class _Plain(ast.NodeTransformer):
-    """Takes imports, docstrings and annotations out of a source."""
+def _idle(node: ast.stmt) -> bool:
+    """Is it an import or a docstring?"""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return not node.value.value.startswith(BLANK)
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
-    def visit_Import(self, _: ast.Import) -> None:
-        return None
 
-    def visit_ImportFrom(self, _: ast.ImportFrom) -> None:
-        return None
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        value = node.value.value if isinstance(node.value, ast.Constant) else None
-        return None if isinstance(value, str) and not value.startswith(BLANK) else node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else node
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.generic_visit(node)
-        node.returns = None
-        node.body = node.body or [ast.Pass()]
-        return node
+def _bare(node: ast.stmt) -> ast.stmt:
+    """An assignment without its annotation."""
+    if isinstance(node, ast.AnnAssign) and node.value:
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+    return node

@@ -25,15 +25,14 @@ from typing import Any
 from msgspec import structs
 
 from common.catalog import catalog, exercises, problems, shipped, sources, store
-from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
-from common.grade.folders import Submission, in_one_line, printable
-from common.grade.tasks import ARCHITECTURE, Count, Counted, compared, limited
+from common.grade.folders import Shipped, Submission, in_one_line, printable
+from common.grade.tasks import ARCHITECTURE, READS, Count, Counted, compared
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
@@ -41,11 +40,7 @@ from common.timing.ceilings import Ceilings
 
 TIMED_BYTES = 448 << 20  # of a problem and its workspace: reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
-# Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
-# the rest as it is.
-READS = {"write": 1.5, "bug": 1.1}
 FRESH = 8  # shapes that a file must be right at beside its exercise's
 TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and drawn to find so many
 SOLUTION_SECONDS = 60.0
@@ -112,13 +107,9 @@ class Grader:
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, file, target = time.monotonic(), file.taken(), file.target
-        place = printable(file.student), printable(file.file or file.path.name)
-        if isinstance(target, Exercise):
-            grade = Grade(target.number, target.name, target.kind, *place)
-        elif target:
-            grade = Grade(target.name, target.name, "step", *place)
-        else:
-            grade = Grade("", printable(file.path.stem), "unknown", *place)
+        kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
+        names = (target.number, target.name) if target else ("", printable(file.path.stem))
+        grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
         except ExerciseError as error:
@@ -131,29 +122,24 @@ class Grader:
         grade.seconds = time.monotonic() - start
         return grade
 
-    def _judge(self, grade: Grade, file: Submission, target: Exercise | Step | None) -> None:
+    def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
         if target is None:
             said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
             grade.findings = [Finding("unknown", said)]
-            return
-        if file.text is None:
+        elif file.text is None:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
-            return
-        exercise = target if isinstance(target, Exercise) else None
-        if exercise and exercise.kind == "predict":
-            grade.findings, grade.notes = answers.predicted(exercise, file.text)
-            return
-        given = exercise.solution if exercise else store.read_text(target.path)
-        strange = frame.foreign(file.text, given, grade.kind not in READS)
-        if strange:
-            said = "; ".join([*strange[:3], *([f"and {len(strange) - 3} more"] if len(strange) > 3 else [])])
-            said += ": there is no use for it here, so the file was not run"
-            grade.findings = [Finding("language", said)]
+        elif grade.kind == "predict":
+            grade.findings, grade.notes = answers.predicted(target, file.text)
         else:
-            with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-                _Kernel(self, grade, Path(folder), file, target).judge()
-        if exercise:
-            self._compare(grade, exercise, file.text)
+            if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
+                said = "; ".join([*strange[:3], *([f"and {len(strange) - 3} more"] if len(strange) > 3 else [])])
+                said += ": there is no use for it here, so the file was not run"
+                grade.findings = [Finding("language", said)]
+            else:
+                with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
+                    _Kernel(self, grade, Path(folder), file, target).judge()
+            if grade.kind != "step":
+                self._compare(grade, target, file.text)
 
     def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
         """Hold a kernel against its exercise: limits, frame, and the solution."""
@@ -165,37 +151,26 @@ class Grader:
             grade.notes = [*kept, *grade.notes]
         if grade.findings and (blank := frame.unfilled(text)):
             grade.findings.insert(0, Finding("unsolved", blank))
-        departure = frame.departure(exercise, text)
-        if departure:
+        if departure := frame.departure(exercise, text):
             grade.findings.append(Finding("frame", departure))
         if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
             grade.notes.append("the same code as the solution, which is fine")
 
-    def fresh(self, target: Exercise | Step) -> list[Problem]:
+    def fresh(self, target: Exercise) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
         with self.drawing.setdefault(target.name, threading.Lock()):
             if target.name not in self.drawn:
-                given = solution_of(target)
-                drawn = fresh_shapes(own_shapes(target), self.seed)
-                tasks = [checking(target, {"path": str(given)}, one, depth="once") for one in drawn]
+                place = {"path": str(target.write_solution())}
+                drawn = fresh_shapes(target.problems(), self.seed)
+                tasks = [checking(target, place, one, depth="once") for one in drawn]
                 results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
                 right = (one for one, (_, result) in results if result.status == "right")
                 self.drawn[target.name] = list(itertools.islice(right, FRESH))
             return self.drawn[target.name]
 
 
-def solution_of(target: Exercise | Step) -> Path:
-    """The file of the exercise's solution, or the step as it lies in its lesson."""
-    return target.write_solution() if isinstance(target, Exercise) else target.path
-
-
-def own_shapes(target: Exercise | Step) -> list[Problem]:
-    """What it is checked at: a step at its ladder's ragged shapes."""
-    return target.problems() if isinstance(target, Exercise) else list(problems.RAGGED[target.ladder])
-
-
-def checking(target: Exercise | Step, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
-    """A check of a file in the place of an exercise or a step, traced unless ``more`` names another engine."""
+def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
+    """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
     named = {"ladder": target.ladder, "step": target.name, "shape": problem.shape(), "seed": secrets.randbits(48)}
     wanted = {"repeats": 1, "precision": target.precision, "algorithm": target.algorithm, **more}
     return messages.Check(**{**named, **place, **wanted})
@@ -209,49 +184,43 @@ class _Kernel:
     grade: Grade
     folder: Path
     file: Submission
-    target: Exercise | Step
-
-    @property
-    def exercise(self) -> Exercise | None:
-        return self.target if isinstance(self.target, Exercise) else None
-
-    @property
-    def preset(self) -> str:
-        return self.exercise.preset if self.exercise else exercises.PRESETS[self.target.ladder]
+    target: Exercise
 
     def judge(self) -> None:
         """Fill in the grade, up to the first reason not to pass."""
-        copy, target, grade = self.folder / self.file.path.name, self.target, self.grade
+        target, grade = self.target, self.grade
+        copy = self.folder / self.file.path.name
         copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
         place: dict[str, Any] = {"path": str(copy), "helpers": self._helpers(copy)}
-        if not self.exercise:
+        if grade.kind == "step":
             place["home"] = str(target.path)
-        found = self._done(self._tasks(place), True)
-        for number, (task, result) in enumerate(found):
-            drawn = isinstance(task, messages.Check) and number >= len(own_shapes(target))
+        result = None
+        for number, (task, result) in enumerate(self._done(self._tasks(place), True)):
+            drawn = isinstance(task, messages.Check) and number >= len(target.problems())
             said = ": a shape that was drawn for this grade" if drawn else ""
             grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
-            if isinstance(result, Counted):
-                grade.notes += result.notes
-                grade.figures |= result.figures
-        if not grade.findings and not (found and isinstance(found[-1][0], Count)):
+        if isinstance(result, Counted):
+            grade.notes += result.notes
+            grade.figures |= result.figures
+        elif not grade.findings:
             grade.findings.append(Finding("unjudged", "the grading was ended"))
         if self.grader.gpu and not grade.findings:
             self._on_gpu(place)
 
     def _tasks(self, place: dict[str, Any]) -> Iterator[Task[Any]]:
         """What is asked without a GPU, each once what was asked before is right."""
-        for one in own_shapes(self.target):
-            yield checking(self.target, place, one)
-        for one in self.grader.fresh(self.target):
-            yield checking(self.target, place, one, depth="once")
-        yield self._count(place)
+        target = self.target
+        for one in target.problems():
+            yield checking(target, place, one)
+        for one in self.grader.fresh(target):
+            yield checking(target, place, one, depth="once")
+        named = {"ladder": target.ladder, "step": target.name, "architecture": _architecture(target)}
+        yield Count(**{**place, **named}, solution=str(target.write_solution()))
 
     def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
         """Tasks and what came of them, until one is not right, or the grading ends."""
-        grader = self.grader
         found = []
-        for task, result in isolate.run(tasks, without_gpu, grader.seconds, grader.closing):
+        for task, result in isolate.run(tasks, without_gpu, self.grader.seconds, self.grader.closing):
             found.append((task, result))
             if result.status != "right":
                 break
@@ -264,11 +233,10 @@ class _Kernel:
         """
         if result.status == "unjudged" and isinstance(task, messages.Check) and task.engine == "traced":
             place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-            compiled = self._done([messages.Compile(**place, architectures=[self.architecture])], True)
-            if compiled and compiled[0][1].status == "crashed":
-                result = compiled[0][1]
-            else:
-                result = structs.replace(result, message=f"cannot be judged here: {result.message}")
+            compiling = messages.Compile(**place, architectures=[_architecture(self.target)])
+            crashed = [one for _, one in self._done([compiling], True) if one.status == "crashed"]
+            unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
+            result = crashed[0] if crashed else unjudged
         found = _reasons(result)
         if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
             return found
@@ -279,39 +247,19 @@ class _Kernel:
         """Copies of the edited helpers that it imports, as they were shipped."""
         found = {}
         for helper in shipped.edited_helpers(copy):
-            text = shipped.text(helper)
-            if text is not None:
-                path = self.folder / "helpers" / helper.name
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(text)
-                found[helper.stem] = str(path)
+            path = self.folder / "helpers" / helper.name
+            store.write(path, shipped.text(helper) or b"")
+            found[helper.stem] = str(path)
         return found
-
-    @property
-    def architecture(self) -> str:
-        return catalog.targets(self.target.requires, [ARCHITECTURE])[0]
-
-    def _count(self, place: dict[str, Any]) -> Count:
-        exercise, asked = self.exercise, dict[str, Any]()
-        if exercise:
-            asked = {
-                "most_reads": READS.get(exercise.kind, 0.0), "limited": sorted(limited(exercise)),
-                "least": sorted(exercise.at_least), "compiled_shape": _compiled_problem(exercise.preset).shape(),
-            }  # fmt: skip
-        return Count(
-            **place, **asked, ladder=self.target.ladder, step=self.target.name,
-            solution=str(solution_of(self.target)), shapes=[one.shape() for one in own_shapes(self.target)],
-            architecture=self.architecture,
-        )  # fmt: skip
 
     def _on_gpu(self, place: dict[str, Any]) -> None:
         """Check it on the GPU; time it if a share of the floor is asked for, or if it is a step."""
         grade, target = self.grade, self.target
         tasks: list[Task[Any]] = [
-            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in own_shapes(target)
+            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in target.problems()
         ]
-        timed = loading.fitted(problems.preset(self.preset), TIMED_BYTES)
-        if not self.exercise or self.exercise.floor:
+        timed = loading.fitted(problems.preset(target.preset), TIMED_BYTES)
+        if target.floor or grade.kind == "step":
             named: dict[str, Any] = {"ladder": target.ladder, "step": target.name, "seed": secrets.randbits(48)}
             tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
         for task, result in self._done(tasks, False):
@@ -325,15 +273,19 @@ class _Kernel:
         derived = records.derive(problem, milliseconds, ceilings, self.target.precision) if ceilings else None
         if derived is None:
             return
-        percent, asked = derived.percent_of_floor, self.exercise.floor if self.exercise else 0.0
+        percent = derived.percent_of_floor
         grade.figures |= {"ms": milliseconds, "percent_of_floor": percent}
         grade.notes.append(f"{milliseconds:.3g} ms on {problem}: {percent:.1f} percent of the floor's rate")
         if percent > 100 * BEYOND_FLOOR:
             text = f"{milliseconds:.3g} ms is less than the floor, {derived.floor_ms:.3g} ms, allows"
             grade.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
-        elif percent < asked:
-            text = f"{percent:.1f} percent of the floor's rate on {self.preset} ({milliseconds:.3g} ms)"
-            grade.findings.append(Finding("slow", f"{text}; {asked:g} percent is required"))
+        elif percent < self.target.floor:
+            text = f"{percent:.1f} percent of the floor's rate on {self.target.preset} ({milliseconds:.3g} ms)"
+            grade.findings.append(Finding("slow", f"{text}; {self.target.floor:g} percent is required"))
+
+
+def _architecture(target: Exercise) -> str:
+    return catalog.targets(target.requires, [ARCHITECTURE])[0]
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:
@@ -342,23 +294,17 @@ def _reasons(result: Counted | StepResult) -> list[Finding]:
     if result.status == "right":
         return []
     explained = result.faults
-    looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
     if findings := result.findings:
-        told = [
-            f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}" for one in explained if one.kind in UNSOUND
-        ]
-        unsound = [Finding("unsound", said) for said in told]
+        unsound = [
+            Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}")
+            for one in explained if one.kind in UNSOUND
+        ]  # fmt: skip
         return [*unsound, *(one for one in findings if not unsound or one.kind != "unsound")]
     text = str(result.message)
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"
+    looks = "".join(f"; look at: {fault.look_at}" for fault in explained[:1] if fault.look_at)
     return [Finding(result.status, text + looks)]
-
-
-def _compiled_problem(preset: str) -> Problem:
-    """A preset, with a batch that fits."""
-    problem = problems.preset(preset)
-    return problem if isinstance(problem, problems.Gemm) else loading.fitted(problem, COMPILED_BYTES)
 
 
 def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
@@ -373,12 +319,8 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
     most = max(MOST, *(one.flops // 2 for one in own))
     found: list[Problem] = []
     for one in plan.drawn(own[0].ladder, seed, DRAWS, most):
-        like, filters = rng.choice(own), rng.random() < SAME_FILTER
-        kept = {
-            name: value
-            for name, value in asdict(like).items()
-            if name not in free or (filters and name not in _ARRAY_EXTENTS)
-        }
+        like, drawn = rng.choice(own), free & _ARRAY_EXTENTS if rng.random() < SAME_FILTER else free
+        kept = {name: value for name, value in asdict(like).items() if name not in drawn}
         with contextlib.suppress(ValueError):  # a filter larger than its image
             fresh = replace(one, **kept)
             if fresh.flops // 2 <= most and fresh not in (*own, *found):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from msgspec import field
@@ -21,6 +21,8 @@ from common.catalog import catalog, problems
 from common.catalog.exercises import Exercise
 from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
+from common.check import loading
+from common.grade.folders import known
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
@@ -70,9 +72,12 @@ COMPARED = (
 TOUCHED = (
     "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
 )  # fmt: skip
-OF_THE_LOOP = ("per_fma", "shared_per_fma")
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
+# Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
+# the rest as it is.
+READS = {"write": 1.5, "bug": 1.1}
+COMPILED_BYTES = 112 << 20  # of a problem that is compiled for, and its workspace
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
     "max keeps inside, it reads a value once more)"
@@ -80,37 +85,35 @@ NEEDED = (
 STAGED = "; what is staged in shared memory must be what is multiplied"
 
 
-def limited(exercise: Exercise | None) -> set[str]:
+def limited(exercise: Exercise) -> set[str]:
     """Names that an exercise limits of its own."""
-    return {*exercise.at_most, *exercise.at_least} if exercise else set()
+    return {*exercise.at_most, *exercise.at_least}
 
 
 def touched(found: Traced) -> dict[str, float]:
     """The figures that a trace tells."""
     main = found.main
-    each = main.per_fma
-    warps = main.launches * main.blocks * -(-int(np.prod(main.block)) // 32)
-    shared = [access for access in main.accesses if access.space == "shared"]
-    written = [access for kernel in found.kernels for access in kernel.select("global", "write", "tma store")]
-    of_all = [access for kernel in found.kernels for access in kernel.accesses]
-    return {
-        **figures.worst(found),
-        "threads": float(np.prod(main.block)),
-        "shared_requests": sum(access.requests for access in shared) / max(1, warps),
-        "under_way": float(main.under_way),
-        "atomics": float(sum(access.accesses for access in of_all if access.op == "atomic")),
-        "writes": sum(access.accesses for access in written) / found.output.size,
-        "shared_reads": each["shared"]["loads"] * _told(found) if each else 0.0,
-        "global_reads": each["global"]["loads"] * _told(found) if each else 0.0,
-    }
-
-
-def _told(found: Traced) -> float:
-    """The share of its multiply-adds that a single kernel tells as such: ``acc += a * b + c * d`` adds two products,
-    and one of them is no multiply-add to the compiler. 1 where padding may be what was left out."""
+    threads = int(np.prod(main.block))
+    # acc += a * b + c * d adds two products, and one of them is no multiply-add to the compiler; what is left out
+    # where there is padding is another matter
     pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
     needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
-    return found.main.fma / max(found.main.fma, needed, 1)
+    told = main.fma / max(main.fma, needed, 1)
+    reads = {memory: main.per_fma[memory]["loads"] * told if main.per_fma else 0.0 for memory in ("shared", "global")}
+    written = [
+        access.accesses for kernel in found.kernels for access in kernel.select("global", "write", "tma store")
+    ]
+    atomics = [a.accesses for kernel in found.kernels for a in kernel.accesses if a.op == "atomic"]
+    requests = sum(access.requests for access in main.accesses if access.space == "shared")
+    return {
+        **figures.worst(found),
+        "threads": float(threads),
+        "shared_requests": requests / max(1, main.launches * main.blocks * -(-threads // 32)),
+        "under_way": float(main.under_way),
+        "atomics": float(sum(atomics)),
+        "writes": sum(written) / found.output.size,
+        **{f"{memory}_reads": count for memory, count in reads.items()},
+    }
 
 
 def compiled(
@@ -123,28 +126,23 @@ def compiled(
     what Numba raises for a kernel that does not compile.
     """
     launches = codegen.launches(module, problem)
-    if not launches:
-        return {}
-    texts = {
-        _kernel(launch): codegen.ptx(launch, [architecture])[architecture] for launch in codegen.distinct(launches)
-    }
-    overall: dict[str, float] = {
+    once = {_kernel(launch): launch for launch in codegen.distinct(launches)}
+    texts = {key: codegen.ptx(launch, [architecture])[architecture] for key, launch in once.items()}
+    found: dict[str, float] = {
         "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
         OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts.values()),
     }
-    if set(names) <= set(overall):
-        return overall
-    loops = any(name in OF_THE_LOOP for name in names)
-    codes = {
-        _kernel(launch): codegen.assemble(
-            texts[_kernel(launch)], launch.name, architecture, launch.kernel.targetoptions.get("max_registers"), loops
-        )
-        for launch in codegen.distinct(launches)
-    }
-    overall["stack_bytes"] = max(code.stack_bytes for code in codes.values())
+    if not launches or set(names) <= set(found):
+        return found if launches else {}
+    loops = bool({"per_fma", "shared_per_fma"} & {*names})
+    codes = {}
+    for key, launch in once.items():
+        most = launch.kernel.targetoptions.get("max_registers")
+        codes[key] = codegen.assemble(texts[key], launch.name, architecture, most, loops)
     working = [launch for launch in launches if "fma.rn.f32" in texts[_kernel(launch)]] or launches
     each = [_of_launch(one, texts[_kernel(one)], codes[_kernel(one)], problem, architecture) for one in working]
-    found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
+    found["stack_bytes"] = max(code.stack_bytes for code in codes.values())
+    found |= {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
     return {name: value for name, value in found.items() if name in {*names, OF_INTEGERS}}
 
 
@@ -160,7 +158,6 @@ def _of_launch(
     loop = HotLoop.of(code)
     block, grid = launch.threads, int(np.prod(launch.grid))
     shared = code.shared_bytes + launch.dynamic_shared_bytes
-    outputs = int(np.prod(problem.output_shape))
     return {
         "registers": code.registers,
         "shared_bytes": shared,
@@ -169,7 +166,7 @@ def _of_launch(
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
         "warps": occupancy(architecture, block, code.registers, shared).warps,
-        "idle": 100 * (1 - outputs / (block * grid)),
+        "idle": 100 * (1 - int(np.prod(problem.output_shape)) / (block * grid)),
         "blocks": grid,
     }
 
@@ -208,42 +205,30 @@ class Counted(Result, frozen=True, kw_only=True):
 
 
 class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
-    """What of a kernel file is limited, in a trace of its source and in its compiled code?
+    """What of a kernel file does its exercise or step limit, in a trace of its source and in its code, compiled for
+    this ``architecture``? ``solution`` is the file that it is compared with."""
 
-    ``shapes``       those of its exercise
-    ``solution``     the file of the exercise's solution
-    ``most_reads``   values that it may read for each that the solution does; 0: any number
-    ``limited``      the names of :data:`COUNTED` that are limited; ``least`` of them from below
-    ``compiled_shape``  at which its compiled code is counted
-    ``architecture`` the compute capability that it is compiled for
-    """
-
-    shapes: list[dict[str, int]]
     solution: str
-    most_reads: float = 0.0
-    limited: list[str] = field(default_factory=list)
-    least: list[str] = field(default_factory=list)
-    compiled_shape: dict[str, int] = field(default_factory=dict)
     architecture: str
 
 
 def count_task(task: Count) -> Counted:
     """Count, unless it reads too much, what is limited. Compiling raises what Numba has against it."""
-    module = _loaded(task, task.path)
+    module, exercise = _loaded(task, task.path), known()[task.step]
     found = Counted(status="right")
-    if task.most_reads or {*task.limited} & {*TOUCHED}:
-        found = _counted_reads(task, module)
+    if exercise.kind in READS or limited(exercise) & {*TOUCHED}:
+        found = _counted_reads(task, module, exercise)
     if found.findings:
         return found
-    names = {*task.limited} - {*TOUCHED, *EVERYWHERE}
-    asked = [(task.shapes[0], {*EVERYWHERE})]
-    if names:
-        asked.append((task.compiled_shape, names))
+    asked = [(exercise.problems()[0], {*EVERYWHERE})]
+    if names := limited(exercise) - {*TOUCHED, *EVERYWHERE}:
+        whole = problems.preset(exercise.preset)
+        whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
+        asked.append((whole, names))
     counts = dict(found.figures)
     try:
-        for shape, some in asked:
-            problem = problems.from_shape(task.ladder, shape)
-            counts |= compiled(module, problem, some, task.least, task.architecture)
+        for problem, some in asked:
+            counts |= compiled(module, problem, some, exercise.at_least, task.architecture)
     except codegen.ToolMissingError as error:
         return replace(found, status="unjudged", message=f"cannot be judged here: {error}")
     except codegen.RegistersError as error:
@@ -258,39 +243,37 @@ def _loaded(task: Count, path: str) -> ModuleType:
         return catalog.load(Path(path), task.ladder, task.home, task.helpers)
 
 
-def _counted_reads(task: Count, module: ModuleType) -> Counted:
+def _counted_reads(task: Count, module: ModuleType, exercise: Exercise) -> Counted:
     """What a trace counts, and whether it reads more of global memory than the solution does."""
     from common.trace import trace
 
-    solution = _loaded(task, task.solution) if task.most_reads else None
+    most = READS.get(exercise.kind, 0.0)
+    solution = _loaded(task, task.solution) if most else None
     found = Counted(status="right")
-    for number, shape in enumerate(task.shapes[:TRACED]):
-        problem = problems.from_shape(task.ladder, shape)
+    for problem in exercise.problems()[:TRACED]:
         traced = trace.run(module, problem, every=True)
-        if number == 0:
-            found = replace(found, figures=touched(traced))
+        found = found if found.figures else replace(found, figures=touched(traced))
         if solution is None:
             break
-        reads = _reads(traced)
         solved = trace.run(solution, problem, every=True)
-        needed, why = _reads(solved), NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
-        if number == 0:
-            allowed = f"at most {task.most_reads * needed['all arrays']:,.0f} allowed"
+        reads, needed = _reads(traced), _reads(solved)
+        if not found.notes:
+            allowed = f"at most {most * needed['all arrays']:,.0f} allowed"
             note = f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
             found = replace(found, notes=[note])
         for name, count in needed.items():
-            if reads.get(name, 0) > task.most_reads * count:
+            if reads[name] > most * count:
                 said = f"{reads[name]:,.0f} values of {name} are read from global memory"
-                needs = f"the exercise solved needs {count:,.0f}"
-                finding = Finding("reads", f"at {problem}: {said}; {needs}: {why}")
-                return replace(found, status="wrong", findings=[finding])
+                why = NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
+                said = f"at {problem}: {said}; the exercise solved needs {count:,.0f}: {why}"
+                return replace(found, status="wrong", findings=[Finding("reads", said)])
     return found
 
 
-def _reads(found: Any) -> dict[str, int]:
+def _reads(found: Traced) -> Counter[str]:
     """Values that are read from global memory, by array and of all arrays together."""
-    reads: dict[str, int] = {}
+    reads: Counter[str] = Counter()
     for kernel in found.kernels:
         for access in kernel.select("global", "read", "copy"):
-            reads[access.array] = reads.get(access.array, 0) + access.accesses
-    return {**reads, "all arrays": sum(reads.values())}
+            reads[access.array] += access.accesses
+    return reads | Counter({"all arrays": reads.total()})

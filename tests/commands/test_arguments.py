@@ -16,7 +16,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, edits, exercising, lessons, pictures, steps
+from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -75,17 +75,16 @@ CASES = {
     "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
     "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
-    "bench": lambda s: len(s.Bench.pairs) > 50 and not s.Bench.fresh and not s.Bench.shipped,
+    "bench": lambda s: len(s.measure_rows.pairs) > 50 and not s.measure_rows.fresh and not s.measure_rows.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
-        presets(s.Bench.pairs) == {"gemm-2048"} and s.Bench.fresh and "profile" not in s.asked
+        presets(s.measure_rows.pairs) == {"gemm-2048"} and s.measure_rows.fresh and "profile" not in s.asked
     ),
-    "bench --fresh": lambda s: s.Bench.fresh,
-    "bench --record": lambda s: s.Bench.shipped and "profile_steps" in s.asked and "sanitize_steps" in s.asked,
+    "bench --record": lambda s: s.measure_rows.shipped and "profile_steps" in s.asked and "sanitize_steps" in s.asked,
     "bench --part counters gemm_naive --problem gemm-2048 --record": lambda s: (
         presets(s.profile_steps.pairs) == {"gemm-2048"} and s.open_record.shipped and "keep profile" in s.asked
     ),
     "bench --part sanitizer gemm_naive --record": lambda s: (
-        s.open_record.shipped and "record_sanitizer" in s.asked and "Bench" not in s.asked
+        s.open_record.shipped and "record_sanitizer" in s.asked and "measure_rows" not in s.asked
     ),
     "bench --part compilers gemm_naive gemm_tuned --record": lambda s: (  # toolkit: not for both compilers
         [(step.name, preset) for step, preset in s.time_compilers.pairs] == [("gemm_naive", "gemm-4096")]
@@ -110,9 +109,7 @@ CASES = {
         == [(str(s.folder / "mine.py"), SMALL.shape(), (1, 2, 0))]
     ),
     "trace gemm_naive --html {out}.html": lambda s: (s.folder / "out.html").is_file(),
-    "trace gemm_naive --agree --file {file}": lambda s: (
-        {str(step.path) for step, _ in s.refresh.pairs} == {str(s.folder / "mine.py")}
-    ),
+    "trace gemm_naive --agree": lambda s: {step.name for step, _ in s.refresh.pairs} == {"gemm_naive"},
     "history gemm_naive": lambda s: s.events.step == "gemm_naive",
     "restore gemm_naive 3": lambda s: (s.choose.path.stem, s.choose.wanted) == ("gemm_naive", "3"),
     "reset gemm_naive": lambda s: s.text.path.stem == "gemm_naive",
@@ -121,8 +118,8 @@ CASES = {
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
     "hint": lambda s: "02.3" in s.out,
     "charts --record": lambda s: s.redraw.shipped and s.draw_photo.shipped,
-    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.Bench.fresh,
-    "all --sim": lambda s: "Bench" not in s.asked and "ready" not in s.asked,
+    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.measure_rows.fresh,
+    "all --sim": lambda s: "measure_rows" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
         names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
     ),
@@ -136,18 +133,18 @@ REFUSED = {
     'check gemm_naive --shape "M=99999999999999999999 N=1 K=1"': ["--shape 'M=99", "GB", "may take"],
     "check gemm_naive --seed -1": ["--seed -1: must be an integer from 0 to 2147483647"],
     "check gemm_naive --full --shape 'M=4 N=5 K=6'": ["--full has shapes of its own"],
-    "check 01.1 --record": ["--record", FIRST, "is an exercise"],
+    "check 01.1 --record": ["'01.1' is unknown"],
     "check gemm_naive --record --json": ["--record: takes steps and --seed alone"],
     "bench --part colour": ["--part 'colour': must be one of rows, epilogues"],
     "inspect": ["takes one STEP or two, and 0 are named"],
-    "inspect gemm_naive --record --cc 8.0": ["--record: takes steps alone"],
+    "inspect gemm_naive --record --cc 8.0": ["--record: goes with steps alone, not with --cc"],
     "inspect gemm_naive gemm_naive": ["STEP2 gemm_naive: is STEP itself"],
     "inspect gemm_naive --cc 9.": ["--cc '9.': must be a compute capability such as 9.0"],
     "inspect gemm_naive gemm_tuned --file {file}": ["--file", "name the one STEP", "2 are named"],
     'trace gemm_naive conv2d_naive --shape "M=3 N=4 K=2"': ["--shape 'M=3 N=4 K=2'", "one ladder"],
     "trace gemm_naive --html own.pdf": ["--html own.pdf: must end in .html"],
     "trace gemm_naive --html none/own.html": ["--html none/own.html: there is no folder none"],
-    "trace gemm_naive --agree --html {out}.html": ["--html: goes with a trace of one block"],
+    "trace gemm_naive --agree --html {out}.html": ["--agree: goes with steps alone, not with --html"],
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
     "check gemm_naive --shape 'M=1 N=1 K=1.5'": ["K='1.5': must be a positive integer"],
@@ -204,7 +201,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     def keep(kind, *_):
         seen.asked.setdefault(f"keep {kind}", []).append({})
 
-    data = SimpleNamespace(gpu=CARD, epilogues={}, sanitizer={}, agreement={}, compilers={})
+    data = SimpleNamespace(gpu=CARD, epilogues={}, sanitizer={}, agreement={}, compilers={}, profile={})
     record = SimpleNamespace(
         gpu_name=CARD.name, slug=CARD.slug, sweep=lambda *_: None, profile=lambda *_: None, keep=keep, data=data
     )
@@ -263,8 +260,9 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
     note(steps, "_check_changed", [])
     for name in ("epilogues", "accuracy", "agreement"):
-        monkeypatch.setitem(bench.PARTS, name, bench.Part(lambda *_: [], reached, reached))
-    for owner, name in ((bench, "Bench"), (steps, "Bench"), (grade, "Grader"), (run, "Outcomes")):
+        monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
+    note(bench, "measure_rows", ([], {}))
+    for owner, name in ((grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
     def ask(text):
@@ -287,7 +285,6 @@ def stand_in(monkeypatch, seen, owner, name):
     signature = signatures.signature(getattr(owner, name))
 
     class Noted:
-        failed = {}  # noqa: RUF012
         all = getattr(getattr(owner, name), "all", None)
 
         def __init__(self, *args, **options):
@@ -299,10 +296,6 @@ def stand_in(monkeypatch, seen, owner, name):
             return {}
 
         keep = known
-
-        def run(self, *_, **options):
-            seen.asked.setdefault("run", []).append(options)
-            return 0
 
     monkeypatch.setattr(owner, name, Noted)
 
@@ -343,7 +336,7 @@ def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, sourc
     record, _ = arguments.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep gemm_tuned")
-    assert ("measured on an older version of the file" in seen.out) == says
+    assert f"{0 if says else 1} points of this sweep are recorded and current" in seen.out
     assert [tile["PAD"] for tile in seen.sweep.tiles] == ([0, 1, 2] if says else [1, 2])
 
 
@@ -367,8 +360,8 @@ def test_a_bench_tells_what_failed_and_tries_alone_what_failed_together(ask, mon
             raise TimeoutError("too late")
         return 0
 
-    part = bench.Part(lambda *_: items, lambda _, item: item == held, measure, together=2)
-    monkeypatch.setitem(bench.PARTS, "counters", part)
+    part = parts.Part(lambda *_: items, lambda _, item: item == held, measure, together=2)
+    monkeypatch.setitem(parts.PARTS, "counters", part)
     seen = ask("bench --part counters")
     assert seen.code == 1
     assert tried == [["gemm_naive", "gemm_tuned"], ["gemm_naive"], ["gemm_tuned"], ["gemm_coarsened"]]

@@ -480,12 +480,11 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     one = structs.replace(exercises.find(ONE), path=path)
     monkeypatch.setattr(exercises, "everything", lambda *_: [one])
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
-    files, verdicts = [Submission(path)], [Grade("01.1", ONE, "write")]
-    own = exercising._own_sources(files)
+    graded = [(Submission(path).taken(), Grade("01.1", ONE, "write"))]
     path.write_text("x = 2\n")
-    exercising._remember(files, verdicts, own)
+    exercising._remember(graded)
     assert not exercises.State().passed(one)
-    exercising._remember(files, verdicts, exercising._own_sources(files))
+    exercising._remember([(Submission(path).taken(), Grade("01.1", ONE, "write"))])
     assert exercises.State().passed(one)
     assert [event.verdict for event in history.events(ONE)] == ["passed"]
 

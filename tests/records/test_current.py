@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from common.catalog import cache, catalog, device, problems, sources
 from common.check import run
 from common.commands import bench as benches
-from common.commands import console, parts, verdicts
+from common.commands import parts, verdicts
 from common.commands import steps as stepping
 from common.records import current, entries, records
 from common.records.records import Record
@@ -260,7 +260,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
         found = stepping._check_changed(steps, run.Outcomes("check", "tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
-    assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
+    assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
 
 
 # --- the bench ---
@@ -288,7 +288,8 @@ def bench(record, monkeypatch):
         monkeypatch.setattr(measuring, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
-        assert benches.Bench(pairs, card, ROOM, fresh).run() == console.RIGHT
+        _, failed = benches.measure_rows(pairs, card, ROOM, fresh)
+        assert failed == {}
         return measured
 
     return bench
@@ -299,7 +300,7 @@ def test_a_second_bench_measures_nothing_and_writes_nothing(bench, steps, record
     before = record.path.read_bytes()
     assert bench(steps) == []
     assert record.path.read_bytes() == before
-    assert "2 rows are as new as their code and were kept" in capsys.readouterr().out
+    assert "rows that are as new as the code, and were kept: 2" in capsys.readouterr().out
 
 
 def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
