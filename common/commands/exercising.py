@@ -62,9 +62,8 @@ def _graded(
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, options.workers or device.workers())) as coming:
-            for number, verdict in console.progress(
-                "grade", coming, files, lambda each: _head(each[1]), options.json
-            ):
+            line = (lambda each: _head(each[1])) if len(files) > 1 else None  # of one, the verdict itself follows
+            for number, verdict in console.progress("grade", coming, files, line, options.json):
                 found[number] = verdict
     finally:  # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
         grades = [found[number] for number in sorted(found)]
