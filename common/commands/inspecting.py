@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems, store
+from common.catalog import device, problems, store
 from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
@@ -85,7 +85,7 @@ def _compilers(options: argparse.Namespace) -> int:
     if options.cc or options.show or options.json:
         raise ValueError("--compiler mlir: goes with STEP, --problem and --file, or with --record alone")
     if options.record:
-        steps = [step for step in catalog.steps() if not step.requires]
+        steps = successor.steps()
         made = successor.save(steps, records.RESULTS)
         print(f"{sum(not one.reason for one in made.steps.values())} of {len(steps)} steps compile")
         return RIGHT
