@@ -13,7 +13,7 @@ from typing import Any
 
 from numba_cuda_mlir import extending, tools, types
 from numba_cuda_mlir._mlir import ir as mlir
-from numba_cuda_mlir._mlir.dialects import arith, llvm
+from numba_cuda_mlir._mlir.dialects import arith, builtin, llvm
 from numba_cuda_mlir.lowering_utilities import convert, get_conversion_signedness, memref_data_pointer
 from numba_cuda_mlir.mlir_lowering import MLIRLower
 from numba_cuda_mlir.numba_cuda import cudadrv
@@ -121,7 +121,7 @@ def _structure(parts: list[Type]) -> Type:
     return Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>")
 
 
-# --- Numba's context, intrinsics, and tuples with names ---
+# --- Numba's context and intrinsics ---
 
 
 class Context:
@@ -193,6 +193,9 @@ def intrinsic(function: Any) -> Any:
     return made
 
 
+# --- where the compiler falls short ---
+
+
 def _build_named_tuples() -> None:
     """Let kernels call the class of a named tuple, to which this compiler gives a type, but no code."""
     registered = MLIRLower.get_registered_builder
@@ -206,6 +209,33 @@ def _build_named_tuples() -> None:
         return build if isinstance(its_type, NamedTupleClass) else registered(lower, function, signature)
 
     MLIRLower.get_registered_builder = builder
+
+
+_VIEW = "!llvm.struct<(ptr<3>, ptr<3>, i64, array<1 x i64>, array<1 x i64>)>"  # of a memref: offset, extent, stride
+_MEMORY = "llvm.mlir.global external @dynamic() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>"
+
+
+def _declare_dynamic_memory() -> None:
+    """Let dynamic shared memory begin behind the static: this compiler has both begin at one address."""
+
+    def base(lower: Any) -> Any:
+        if lower._shared_memory_base is None:
+            with mlir.InsertionPoint.at_block_begin(lower.mlir_gpu_module.operation.regions[0].blocks[0]) as top:
+                top.insert(mlir.Operation.parse(_MEMORY))
+            with mlir.InsertionPoint.at_block_begin(lower.mlir_funcOp.entry_block):
+                word, long = _type(Type("i32")), _type(Type("i64"))
+                size = llvm.zext(long, llvm.inline_asm(word, [], "mov.u32 $0, %dynamic_smem_size;", "=r"))
+                address = llvm.AddressOfOp(_type(PointerType(None, 3)), "dynamic").result
+                offset, stride = (_value(Constant(long, number)) for number in (0, 1))
+                view = llvm.UndefOp(_type(Type(_VIEW)))
+                for value, place in (address, [0]), (address, [1]), (offset, [2]), (size, [3, 0]), (stride, [4, 0]):
+                    view = llvm.insertvalue(view, value, place)
+                dynamic, space = mlir.ShapedType.get_dynamic_size(), lower._get_shared_address_space()
+                kind = mlir.MemRefType.get([dynamic], _type(Type("i8")), memory_space=space)
+                lower._shared_memory_base = builtin.unrealized_conversion_cast([kind], [view])
+        return lower._shared_memory_base
+
+    MLIRLower._get_shared_memory_base = base
 
 
 # --- modules ---
@@ -243,6 +273,7 @@ def _module(name: str, **names: Any) -> ModuleType:
 def modules() -> dict[str, ModuleType]:
     """By name the modules that the toolkit imports, of llvmlite and of Numba."""
     _build_named_tuples()
+    _declare_dynamic_memory()
     names: dict[str, dict[str, Any]] = {
         "llvmlite": {"ir": _module("llvmlite.ir", **_IR)}, "numba.core": {},
         "numba.core.targetconfig": {"ConfigStack": _options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},

@@ -234,13 +234,10 @@ def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> 
     text, _ = cuda.compile(
         kernel.py_func, signature, cc=(9, 0), output="ptx", device=False, abi="numba", lineinfo=True, **options
     )
-    dynamic_bytes = given[3] if len(given) > 3 else 0
-    if dynamic_bytes and len(re.findall(r"^\s*\.shared", text, re.MULTILINE)) > 1:
-        raise CompilerError("static and dynamic shared memory begin at one address, and overwrite each other")
     grid, block = ([one] if isinstance(one, int) else list(one) for one in given[:2])
     return {
         "name": kernel.py_func.__name__, "ptx": text, "seconds": time.process_time() - start,
-        "grid": grid, "block": block, "dynamic_bytes": dynamic_bytes,
+        "grid": grid, "block": block, "dynamic_bytes": given[3] if len(given) > 3 else 0,
         "registers": given_options.get("max_registers"),
     }  # fmt: skip
 
