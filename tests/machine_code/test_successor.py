@@ -62,11 +62,17 @@ def test_a_step_compiles(name, multiply_adds, widths):
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
-def test_inline_ptx_and_32_bit_integers_compile_too():
-    (kernel,) = successor.compiled(catalog.find("hgemm_mma"), "hgemm-4096")
-    assert kernel["instructions"]["HMMA.16816"]
-    (kernel,) = successor.compiled(catalog.find("wgrad_implicit_gemm"), "wgrad-c3d-conv3a")
-    assert kernel["instructions"]["LDGSTS"]
+@pytest.mark.parametrize(
+    ("name", "preset", "instruction"),
+    [
+        ("hgemm_mma", "hgemm-4096", "HMMA.16816"),
+        ("dgrad_implicit_gemm", "dgrad-c3d-conv3a", "LDGSTS"),  # integers of 32 bits
+        ("conv3d_implicit_gemm", "c3d-conv3a", "LDGSTS"),  # a named tuple made in the kernel
+    ],
+)
+def test_inline_ptx_compiles(name, preset, instruction):
+    (kernel,) = successor.compiled(catalog.find(name), preset)
+    assert kernel["instructions"][instruction]
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs numba-cuda-mlir: pip install 'numba-cuda-mlir[cu13]'")
