@@ -75,7 +75,7 @@ def _record(options: argparse.Namespace) -> int:
     _refuse(options, "--record", "cc", "file", "problem", "show", "json")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if options.compiler:
-        made = successor.save([step for step in catalog.steps() if not step.requires], records.RESULTS)
+        made = successor.save(successor.steps(), records.RESULTS)
         print(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
         return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)

@@ -7,5 +7,6 @@ Module by module:
     sass          reads a disassembly: instructions, their classes, lines, loops
     summaries     a kernel's summary: registers, occupancy, hot loop; which kernel is a step's main one
     successor     what numba-cuda-mlir makes of a step
+    llvm_in_mlir  what it lacks of llvmlite and Numba, for the lessons' helpers
     kernelcache   kernels compiled before, to be run
 """

@@ -2,7 +2,7 @@
 
 ``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
 that a step's own imports find it; for a GPU it does so while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
-Helpers that are written for LLVM do not load there.
+What helpers ask of LLVM is there too (``llvm_in_mlir``).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ PACKAGE = "numba-cuda-mlir"
 ARCHITECTURE = "9.0"
 FILE = Path("compilers", "numba-cuda-mlir.json")
 _SECONDS = 120.0  # of a step, with the compiler's start
+_REPLACED = "numba", "llvmlite"
 _HOST = ("current_context", "device_array", "device_array_like", "get_current_device", "synchronize", "to_device")
 
 
@@ -64,6 +65,11 @@ def load(folder: Path) -> Record | None:
     """The record in a folder, if there is one. Raises schema.SchemaError."""
     path = folder / FILE
     return schema.read(json.loads(path.read_text(encoding="utf-8")), Record) if path.exists() else None
+
+
+def steps() -> list[Step]:
+    """Those that the record is of: all but what requires 9.0a, whose instructions are not ported."""
+    return [step for step in catalog.steps() if not (step.requires or "").endswith("a")]
 
 
 def save(steps: Iterable[Step], folder: Path) -> Record:
@@ -138,7 +144,7 @@ def on_gpu() -> Iterator[None]:
     version()
     host = import_module("numba.cuda")
     cuda = _taking_arrays(host)
-    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "numba"}
+    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in _REPLACED}
     try:
         _take_the_place_of_numba(cuda)
         vars(cuda).update({name: getattr(host, name) for name in _HOST})
@@ -147,7 +153,7 @@ def on_gpu() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise CompilerError(f"{PACKAGE}: {_reason(error)}") from None
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in _REPLACED]:
             del sys.modules[name]
         sys.modules.update(taken)
 
@@ -201,9 +207,13 @@ def _take_the_place_of_numba(cuda: Any) -> None:
     import numba_cuda_mlir as successor
     from numba_cuda_mlir import types
 
+    from common.machine_code import llvm_in_mlir
+
     named = {name: value for name, value in vars(types).items() if not name.startswith("_")}
     vars(successor).update(named, cuda=cuda, types=types)
-    sys.modules.update({"numba": successor, "numba.cuda": cuda, "numba.types": types})
+    helpers = llvm_in_mlir.modules()
+    vars(cuda).update(cgutils=helpers["numba.cuda.cgutils"])
+    sys.modules.update({"numba": successor, "numba.cuda": cuda, "numba.types": types, **helpers})
 
 
 def _host(shape: Any, dtype: Any, values: Any = None) -> Any:
@@ -218,7 +228,8 @@ def _type(value: Any) -> Any:
 
 
 def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> dict[str, Any]:
-    options = {"fastmath": True} if kernel.targetoptions.get("fastmath") else {}
+    given_options = kernel.targetoptions
+    options = {name: given_options[name] for name in ("fastmath", "launch_bounds") if given_options[name]}
     start = time.process_time()
     text, _ = cuda.compile(
         kernel.py_func, signature, cc=(9, 0), output="ptx", device=False, abi="numba", lineinfo=True, **options
@@ -227,12 +238,12 @@ def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> 
     return {
         "name": kernel.py_func.__name__, "ptx": text, "seconds": time.process_time() - start,
         "grid": grid, "block": block, "dynamic_bytes": given[3] if len(given) > 3 else 0,
-        "registers": kernel.targetoptions.get("max_registers"),
+        "registers": given_options.get("max_registers"),
     }  # fmt: skip
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in ("numba", "llvmlite"):
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in _REPLACED:
         return f"a helper imports {error.name}, which this compiler lacks"
     lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"

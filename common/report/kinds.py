@@ -207,12 +207,13 @@ def compilers(code: MachineCode) -> Table:
         if len(both) < len(pair):
             reasons.setdefault(other.reason, []).append(f"`{name}`")
             continue
-        loops = [HotLoop.recorded(kernel).per_multiply_add() for kernel in both]
+        loops = [HotLoop.recorded(kernel) for kernel in both]
+        each = [[loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))] for loop in loops]
         pairs = (
             [str(kernel.registers) for kernel in both],
             [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
-            [summaries.shown(each) if each else "–" for each in loops],
-            [f"{each:.2f}" for each in other.seconds],
+            *(["–" if one is None else summaries.shown(one) for one in two] for two in zip(*each, strict=True)),
+            [f"{seconds:.2f}" for seconds in other.seconds],
         )
         times = []
         for card in cards:
@@ -221,7 +222,8 @@ def compilers(code: MachineCode) -> Table:
             ms = [figures.milliseconds(timing.median_ms) for timing in timings]
             times.append(aged(" → ".join(ms), current.older(found, name)))
         rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
-    header = ["step", "registers", "occupancy", "instructions per multiply-add", "seconds to compile"]
+    header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
+    header += ["seconds to compile"]
     header += [f"ms on {card.gpu_name}" for card in cards]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
     note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "

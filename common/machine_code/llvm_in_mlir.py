@@ -1,0 +1,283 @@
+"""What the lessons' toolkit asks of llvmlite and of Numba's intrinsics, by numba-cuda-mlir: LLVM's dialect of MLIR.
+
+The toolkit's code is written for llvmlite's builder. Here stand the calls that it makes, under their names, so that a
+helper is written once for both compilers. Tried with numba-cuda-mlir 0.6.0, for compute capability 8.0 and newer.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from numba_cuda_mlir import extending, tools, types
+from numba_cuda_mlir._mlir import ir as mlir
+from numba_cuda_mlir._mlir.dialects import arith, builtin, llvm
+from numba_cuda_mlir.lowering_utilities import convert, get_conversion_signedness, memref_data_pointer
+from numba_cuda_mlir.mlir_lowering import MLIRLower
+from numba_cuda_mlir.numba_cuda import cudadrv
+from numba_cuda_mlir.numba_cuda.core import ir as numba_ir
+from numba_cuda_mlir.numba_cuda.types.functions import NamedTupleClass
+
+_DYNAMIC = -(2**31)  # in place of a constant index: it is an operand
+
+# --- llvmlite's types and values; MLIR's belong to a context, which is there only while a kernel is compiled ---
+
+
+class Type:
+    """A type of LLVM, in MLIR's words; called with a number, a constant."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, number: Any) -> Constant:
+        return Constant(self, number)
+
+    def as_pointer(self, space: int = 0) -> PointerType:
+        return PointerType(self, space)
+
+
+class PointerType(Type):
+    """A pointer that knows what it points to; MLIR's do not."""
+
+    def __init__(self, to: Any, space: int = 0) -> None:
+        super().__init__(f"!llvm.ptr<{space}>")
+        self.to = to
+
+
+class Constant:
+    def __init__(self, its_type: Any, number: Any) -> None:
+        self.type, self.number = its_type, number
+
+
+class Pointer:
+    def __init__(self, its_type: PointerType, value: Any) -> None:
+        self.type, self.value = its_type, value
+
+
+def _type(its_type: Any) -> Any:
+    return mlir.Type.parse(its_type.text) if isinstance(its_type, Type) else its_type
+
+
+def _value(value: Any) -> Any:
+    """An operand in MLIR; a constant becomes an operation where it is used."""
+    if isinstance(value, Constant):
+        return arith.constant(_type(value.type), value.number)
+    return value.value if isinstance(value, Pointer) else value
+
+
+class Builder:
+    """``llvmlite.ir.IRBuilder``: its code goes to where MLIR is inserting."""
+
+    def load(self, pointer: Pointer, align: int | None = None) -> Any:
+        return llvm.load(_type(pointer.type.to), pointer.value, alignment=align)
+
+    def store(self, value: Any, pointer: Pointer, align: int | None = None) -> None:
+        llvm.store(_value(value), pointer.value, alignment=align)
+
+    def gep(self, pointer: Pointer, indices: list[Any]) -> Pointer:
+        (index,), base = indices, pointer.value
+        found = llvm.getelementptr(base.type, base, [_value(index)], [_DYNAMIC], _type(pointer.type.to), None)
+        return Pointer(pointer.type, found)
+
+    def bitcast(self, value: Any, to: Type) -> Any:
+        return Pointer(to, value.value) if isinstance(to, PointerType) else llvm.bitcast(_type(to), _value(value))
+
+    def addrspacecast(self, pointer: Pointer, to: PointerType) -> Pointer:
+        return Pointer(to, llvm.addrspacecast(_type(to), pointer.value))
+
+    def ptrtoint(self, pointer: Pointer, to: Type) -> Any:
+        return llvm.ptrtoint(_type(to), pointer.value)
+
+    def zext(self, value: Any, to: Type) -> Any:
+        return arith.extui(_type(to), _value(value))
+
+    def trunc(self, value: Any, to: Type) -> Any:
+        return arith.trunci(_type(to), _value(value))
+
+    def add(self, a: Any, b: Any) -> Any:
+        return arith.addi(_value(a), _value(b))
+
+    def mul(self, a: Any, b: Any) -> Any:
+        return arith.muli(_value(a), _value(b))
+
+    def select(self, condition: Any, one: Any, other: Any) -> Any:
+        return arith.select(_value(condition), _value(one), _value(other))
+
+    def extract_value(self, aggregate: Any, n: int) -> Any:
+        return llvm.extractvalue(llvm.StructType(aggregate.type).body[n], aggregate, [n])
+
+    def call(self, code: SimpleNamespace, operands: list[Any]) -> Any:
+        given = list(map(_value, operands)), code.text, code.constraints
+        return llvm.inline_asm(code.result and _type(code.result), *given, has_side_effects=code.side_effect)
+
+
+def _assembly(result: Type | None, text: str, constraints: str, side_effect: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(result=result, text=text, constraints=constraints, side_effect=side_effect)
+
+
+def _structure(parts: list[Type]) -> Type:
+    return Type(f"!llvm.struct<({', '.join(part.text for part in parts)})>")
+
+
+# --- Numba's context and intrinsics ---
+
+
+class Context:
+    """Numba's target context, while the call of an intrinsic is compiled whose result goes to ``target``."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, lower: Any, target: Any) -> None:
+        self.lower, self.target = lower, target
+
+    def cast(self, _: Any, value: Any, source: Any, target: Any) -> Any:
+        signed = get_conversion_signedness(source, target)
+        return convert(_value(value), self.lower.get_value_type(target), signed=signed)
+
+    def arguments(self, variables: list[Any], wanted: Any) -> list[Any]:
+        """The values of variables, numbers as the types that are wanted."""
+        return [self._argument(*pair) for pair in zip(variables, wanted, strict=False)]
+
+    def _argument(self, variable: Any, wanted: Any) -> Any:
+        value = self.lower.load_var(variable)
+        if not isinstance(wanted, (types.Number, types.Boolean)):
+            return value
+        return self.cast(None, value, self.lower.get_numba_type(variable.name), wanted)
+
+    def get_dummy_value(self) -> None:
+        return None
+
+    def get_function(self, function: Any, signature: Any) -> Any:
+        """The code of one of Numba's operations. It is for variables, so operands and the result become some."""
+
+        def code(_: Any, values: list[Any]) -> Any:
+            operands = [self._variable(*pair) for pair in zip(signature.args, values, strict=True)]
+            result = self._variable(signature.return_type)
+            self.lower.get_registered_builder(function, signature)(self.lower, result, operands, [])
+            return self.lower.load_var(result)
+
+        return code
+
+    def _variable(self, kind: Any, value: Any = None) -> Any:
+        name = f"$operand{next(self._numbers)}"
+        self.lower.fndesc.typemap[name] = kind
+        if value is not None:
+            self.lower.varmap[name] = value
+        return numba_ir.Var(self.target.scope, name, self.target.loc)
+
+
+def intrinsic(function: Any) -> Any:
+    """Numba's decorator: ``function(typing_context, *types)`` gives a signature, and code for llvmlite's builder."""
+
+    @functools.wraps(function)
+    def typed(*given: Any) -> Any:
+        made = function(*given)
+        if made is None:
+            return None
+        signature, generate = made
+
+        def lowered(lower: Any, target: Any, args: list[Any], _: Any) -> None:
+            context = Context(lower, target)
+            result = _value(generate(context, Builder(), signature, context.arguments(args, signature.args)))
+            if result is not None:
+                wanted = lower.get_value_type(signature.return_type)
+                result = result if result.type == wanted else llvm.bitcast(wanted, result)
+            lower.store_var(target, result)
+
+        return signature, lowered
+
+    made = extending.intrinsic(typed)
+    extending.refresh_registries(target=False, include_uninitialized_cuda=False)  # what was typed before knows it not
+    return made
+
+
+# --- where the compiler falls short ---
+
+
+def _build_named_tuples() -> None:
+    """Let kernels call the class of a named tuple, to which this compiler gives a type, but no code."""
+    registered = MLIRLower.get_registered_builder
+
+    def build(lower: Any, target: Any, args: list[Any], _: Any) -> None:
+        wanted = lower.get_numba_type(target.name).types
+        lower.store_var(target, tuple(Context(lower, target).arguments(args, wanted)))
+
+    def builder(lower: Any, function: Any, signature: Any) -> Any:
+        its_type = isinstance(function, numba_ir.Var) and lower.get_numba_type(function.name)
+        return build if isinstance(its_type, NamedTupleClass) else registered(lower, function, signature)
+
+    MLIRLower.get_registered_builder = builder
+
+
+_VIEW = "!llvm.struct<(ptr<3>, ptr<3>, i64, array<1 x i64>, array<1 x i64>)>"  # of a memref: offset, extent, stride
+_MEMORY = "llvm.mlir.global external @dynamic() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>"
+
+
+def _declare_dynamic_memory() -> None:
+    """Let dynamic shared memory begin behind the static: this compiler has both begin at one address."""
+
+    def base(lower: Any) -> Any:
+        if lower._shared_memory_base is None:
+            with mlir.InsertionPoint.at_block_begin(lower.mlir_gpu_module.operation.regions[0].blocks[0]) as top:
+                top.insert(mlir.Operation.parse(_MEMORY))
+            with mlir.InsertionPoint.at_block_begin(lower.mlir_funcOp.entry_block):
+                word, long = _type(Type("i32")), _type(Type("i64"))
+                size = llvm.zext(long, llvm.inline_asm(word, [], "mov.u32 $0, %dynamic_smem_size;", "=r"))
+                address = llvm.AddressOfOp(_type(PointerType(None, 3)), "dynamic").result
+                offset, stride = (_value(Constant(long, number)) for number in (0, 1))
+                view = llvm.UndefOp(_type(Type(_VIEW)))
+                for value, place in (address, [0]), (address, [1]), (offset, [2]), (size, [3, 0]), (stride, [4, 0]):
+                    view = llvm.insertvalue(view, value, place)
+                dynamic, space = mlir.ShapedType.get_dynamic_size(), lower._get_shared_address_space()
+                kind = mlir.MemRefType.get([dynamic], _type(Type("i8")), memory_space=space)
+                lower._shared_memory_base = builtin.unrealized_conversion_cast([kind], [view])
+        return lower._shared_memory_base
+
+    MLIRLower._get_shared_memory_base = base
+
+
+# --- modules ---
+
+
+def _array(_: Any) -> Any:
+    """Numba's view of an array as a structure; the toolkit asks for where the elements begin."""
+
+    def view(*_: Any, value: Any) -> Any:
+        return SimpleNamespace(data=Pointer(PointerType(value.type.element_type), memref_data_pointer(value)))
+
+    return view
+
+
+def _options() -> Any:
+    """Numba's stack of options; the toolkit asks what it compiles for."""
+    capability = tools.get_gpu_compute_capability(tuple)
+    return SimpleNamespace(top=lambda: SimpleNamespace(compute_capability=capability))
+
+
+_IR = {
+    "IntType": lambda bits: Type(f"i{bits}"), "FloatType": lambda: Type("f32"), "VoidType": lambda: None,
+    "VectorType": lambda element, count: Type(f"vector<{count}x{element.text}>"), "LiteralStructType": _structure,
+    "FunctionType": lambda result, _: result, "InlineAsm": _assembly, "Constant": Constant,
+}  # fmt: skip
+
+
+def _module(name: str, **names: Any) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(names)
+    return made
+
+
+@functools.cache
+def modules() -> dict[str, ModuleType]:
+    """By name the modules that the toolkit imports, of llvmlite and of Numba."""
+    _build_named_tuples()
+    _declare_dynamic_memory()
+    names: dict[str, dict[str, Any]] = {
+        "llvmlite": {"ir": _module("llvmlite.ir", **_IR)}, "numba.core": {},
+        "numba.core.targetconfig": {"ConfigStack": _options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
+        "numba.cuda.extending": {"intrinsic": intrinsic},
+    }  # fmt: skip
+    made = {name: _module(name, **found) for name, found in names.items()}
+    return {**made, "numba.cuda.cudadrv": cudadrv, "numba.cuda.cudadrv.error": cudadrv.error}
