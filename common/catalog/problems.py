@@ -8,6 +8,7 @@ convolution have its letters, and its shape.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -38,9 +39,8 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y.
-
-    Of a gradient they are the arrays in the order of ``launch``: :class:`Dgrad`, :class:`Wgrad`.
+    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y; of a gradient they are
+    the arrays in the order of ``launch``. Input and weight have one dtype.
 
     ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
     those of float32 arithmetic; an output of float16 or bfloat16 is rounded once, at the end.
@@ -49,7 +49,6 @@ class Problem:
     ladder: ClassVar[str]
     form: ClassVar[str]
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
-    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
     batch_key: ClassVar[str | None] = None
@@ -82,7 +81,7 @@ class Problem:
     @property
     def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
         """Shape and dtype of the input, the weight and the output."""
-        return tuple(zip(self.shapes, (self.input_dtype, self.weight_dtype, self.output_dtype), strict=True))
+        return tuple(zip(self.shapes, (self.input_dtype, self.input_dtype, self.output_dtype), strict=True))
 
     @property
     def reduction(self) -> int:
@@ -115,14 +114,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Gemm(Problem):
-    """C[M, N] = A[M, K] @ B[K, N], row-major float32."""
+    """C[M, N] = A[M, K] @ B[K, N], row-major."""
 
     M: int
     N: int
     K: int
-    ladder: ClassVar[str] = "gemm"
-    form: ClassVar[str] = "gemm"
-    required: ClassVar[tuple[str, ...]] = ("M", "N", "K")
+    ladder = form = "gemm"
+    required = ("M", "N", "K")
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -144,10 +142,9 @@ class Conv2d(Problem):
     K: int
     R: int
     S: int
-    ladder: ClassVar[str] = "conv2d"
-    form: ClassVar[str] = "conv2d"
-    batch_key: ClassVar[str | None] = "N"
-    required: ClassVar[tuple[str, ...]] = ("N", "C", "H", "W", "K", "R", "S")
+    ladder = form = "conv2d"
+    batch_key = "N"
+    required = ("N", "C", "H", "W", "K", "R", "S")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,7 +172,7 @@ class Conv2d(Problem):
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """The shape of a 3D convolution: x[N, D, H, W, C], filt[K, T, R, S, C], y[N, O, P, Q, K].
+    """The shape of a 3D convolution: x[N, D, H, W, C], filt[K, T, R, S, C], y[N, O, P, Q, K] (NDHWC, KTRSC).
 
     What is computed with it, y or a gradient, its subclasses say. A gradient has the shape of what it belongs to.
     """
@@ -198,36 +195,42 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    batch_key: ClassVar[str | None] = "N"
-    required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
+    batch_key = "N"
+    required = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for axis, extent, taps in zip("dhw", "DHW", "TRS", strict=True):
-            pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("pad", "dilation"))
-            padded = getattr(self, extent) + 2 * pad
-            reach = (getattr(self, taps) - 1) * dilation + 1
+        for name, taps, axis, (extent, count, _, pad, dilation) in zip(
+            "DHW", "TRS", "dhw", self._axes(), strict=True
+        ):
+            reach, padded = (count - 1) * dilation + 1, extent + 2 * pad
             if reach > padded:
-                raise ValueError(
-                    f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed "
-                    f"the padded input, {extent} + 2*pad_{axis} = {padded}"
-                )
+                said = f"{taps}={count}: the dilated filter spans {reach}, which must not exceed"
+                raise ValueError(f"{said} the padded input, {name} + 2*pad_{axis} = {padded}")
 
-    def _outputs(self, extent: int, taps: int, axis: str) -> int:
-        stride, pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("stride", "pad", "dilation"))
-        return int((extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1)
+    def _axes(self) -> Iterator[tuple[int, ...]]:
+        """Along depth, height and width: extent, taps, stride, padding and dilation."""
+        g = self.geometry
+        return zip((self.D, self.H, self.W), (self.T, self.R, self.S), g[:3], g[3:6], g[6:], strict=True)
+
+    @property
+    def y_shape(self) -> Extents:
+        outputs = [
+            (extent + 2 * pad - gap * (taps - 1) - 1) // step + 1 for extent, taps, step, pad, gap in self._axes()
+        ]
+        return self.N, *outputs, self.K
 
     @property
     def O(self) -> int:  # noqa: N802, E743
-        return self._outputs(self.D, self.T, "d")
+        return self.y_shape[1]
 
     @property
     def P(self) -> int:  # noqa: N802
-        return self._outputs(self.H, self.R, "h")
+        return self.y_shape[2]
 
     @property
     def Q(self) -> int:  # noqa: N802
-        return self._outputs(self.W, self.S, "w")
+        return self.y_shape[3]
 
     @property
     def geometry(self) -> Geometry:
@@ -242,21 +245,15 @@ class Convolution(Problem):
         return self.K, self.T, self.R, self.S, self.C
 
     @property
-    def y_shape(self) -> Extents:
-        return self.N, self.O, self.P, self.Q, self.K
-
-    @property
     def flops(self) -> int:
         """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs."""
         return 2 * math.prod(self.y_shape) * self.T * self.R * self.S * self.C
 
 
-@dataclass(frozen=True)
 class Conv3d(Convolution):
-    """y[N, O, P, Q, K] from x[N, D, H, W, C] (NDHWC) and filt[K, T, R, S, C] (KTRSC)."""
+    """y[N, O, P, Q, K] from x[N, D, H, W, C] and filt[K, T, R, S, C]."""
 
-    ladder: ClassVar[str] = "conv3d"
-    form: ClassVar[str] = "conv3d"
+    ladder = form = "conv3d"
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -267,16 +264,14 @@ class Conv3d(Convolution):
         return self.T * self.R * self.S * self.C
 
 
-@dataclass(frozen=True)
 class Dgrad(Convolution):
     """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C].
 
     With a stride, most taps of an element of dx meet no element of dy: 2 * |dx| * T*R*S*K would count them as work,
-    ``flops`` does not.
+    ``flops`` does not. The sum as an implicit GEMM writes it has them, and so has ``reduction``.
     """
 
-    ladder: ClassVar[str] = "dgrad"
-    form: ClassVar[str] = "dgrad"
+    ladder = form = "dgrad"
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -284,19 +279,16 @@ class Dgrad(Convolution):
 
     @property
     def reduction(self) -> int:
-        """Terms of the sum as an implicit GEMM writes it, GEMM_K, those that vanish among them."""
         return self.T * self.R * self.S * self.K
 
 
-@dataclass(frozen=True)
 class Wgrad(Convolution):
     """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K].
 
     ``weight`` is dy, which is new at every step of a training: a step prepares nothing.
     """
 
-    ladder: ClassVar[str] = "wgrad"
-    form: ClassVar[str] = "wgrad"
+    ladder = form = "wgrad"
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -304,63 +296,45 @@ class Wgrad(Convolution):
 
     @property
     def reduction(self) -> int:
-        return self.N * self.O * self.P * self.Q
+        return math.prod(self.y_shape[:4])
 
 
-class _Half:
-    """Float16 arrays; sums in float32, rounded to float16 once."""
-
-    input_dtype = weight_dtype = output_dtype = FLOAT16
-
-
-class Hgemm(_Half, Gemm):
-    """As :class:`Gemm`, on float16 arrays."""
-
+# The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
+# e4m3 with sums in float32, and of bfloat16.
+class Hgemm(Gemm):
     ladder = "hgemm"
+    input_dtype = output_dtype = FLOAT16
 
 
-class Hconv3d(_Half, Conv3d):
-    """As :class:`Conv3d`, on float16 arrays."""
-
+class Hconv3d(Conv3d):
     ladder = "hconv3d"
+    input_dtype = output_dtype = FLOAT16
 
 
 class Igemm(Gemm):
-    """As :class:`Gemm`, on int8 arrays; the sums are int32, and exact."""
-
-    ladder = "igemm"
-    operation = "OP"
-    input_dtype = weight_dtype = INT8
-    output_dtype = INT32
+    ladder, operation = "igemm", "OP"
+    input_dtype, output_dtype = INT8, INT32
 
 
 class Iconv3d(Conv3d):
-    """As :class:`Conv3d`, on int8 arrays; the sums are int32, and exact."""
-
-    ladder = "iconv3d"
-    operation = "OP"
-    input_dtype = weight_dtype = INT8
-    output_dtype = INT32
+    ladder, operation = "iconv3d", "OP"
+    input_dtype, output_dtype = INT8, INT32
 
 
 class Fp8gemm(Gemm):
-    """As :class:`Gemm`, on arrays of e4m3 (:mod:`common.catalog.e4m3`); sums and output are float32."""
-
     ladder = "fp8gemm"
-    input_dtype = weight_dtype = UINT8
+    input_dtype = UINT8
 
 
 class Bfgemm(Gemm):
-    """As :class:`Gemm`, on arrays of bfloat16 (:mod:`common.catalog.bfloat16`); sums in float32, rounded once."""
-
     ladder = "bfgemm"
-    input_dtype = weight_dtype = output_dtype = UINT16
+    input_dtype = output_dtype = UINT16
 
 
 LADDERS: dict[str, type[Problem]] = {
-    "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm, "bfgemm": Bfgemm, "iconv3d": Iconv3d,
-}  # fmt: skip
+    kind.ladder: kind
+    for kind in (Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d)
+}
 
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:
@@ -379,9 +353,9 @@ def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     for key in shape:
         if key not in allowed:
             raise ValueError(f"shape key {key!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
-    missing = [key for key in kind.required if key not in shape]
-    if missing:
-        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
+    for key in kind.required:
+        if key not in shape:
+            raise ValueError(f"shape key {key!r} is missing: {ladder} needs {' '.join(kind.required)}")
     return kind(**shape)
 
 
@@ -402,10 +376,7 @@ def parse_shape(ladder: str, text: str) -> Problem:
 
 
 _DATA = store.read_toml(Path(__file__).with_name("problems.toml"))
-PRESETS: dict[str, Problem] = {
-    name: parse_shape(ladder, shape)
-    for name, (ladder, _, shape) in ((name, text.partition(" ")) for name, text in _DATA["presets"].items())
-}
+PRESETS: dict[str, Problem] = {name: parse_shape(*text.split(" ", 1)) for name, text in _DATA["presets"].items()}
 DEFAULT_PRESET: dict[str, str] = _DATA["default"]
 
 

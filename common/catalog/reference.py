@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes
+from common.catalog import codes
 from common.catalog.problems import (
     FLOAT16,
     INT32,
@@ -135,7 +135,9 @@ def _summation(roundings: int, roundoff: float) -> float:
 
 def last_place(problem: Problem, values: Float64) -> Float64:
     """What the last place of numbers of these magnitudes is worth in an output of 16 bits."""
-    digits, least = (11, -24) if problem.output_dtype == FLOAT16 else (bfloat16.DIGITS, bfloat16.LEAST_EXPONENT)
+    digits, least = (
+        (11, -24) if problem.output_dtype == FLOAT16 else (codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT)
+    )
     _, exponent = np.frexp(values)
     return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent - digits, least))))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes, inputs
+from common.catalog import codes, inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
@@ -207,7 +207,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
         yield values
     values = values.copy()
     # as its magnitude may be all that is looked at
-    if values.dtype == bfloat16.CODES:  # the next code's number has bits far below the others'
+    if values.dtype == codes.BFLOAT16:  # the next code's number has bits far below the others'
         number = codes.values(values.flat[drawn : drawn + 1])
         values.flat[drawn] = codes.held(number + np.sign(number), values.dtype)[0]
     else:
