@@ -31,9 +31,6 @@ PACKAGES = (
     "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl", "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-# It starts the child processes that compute results, and has no influence on them.
-_CARRIER = Path("common", "run", "isolate.py")
-
 T = TypeVar("T")
 
 
@@ -42,14 +39,7 @@ T = TypeVar("T")
 
 def files(roots: Iterable[Path]) -> list[Path]:
     """These files, and all that they import or name, directly or through each other, in order."""
-    found: set[Path] = set()
-    pending = [path.resolve() for path in roots]
-    while pending:
-        path = pending.pop()
-        if path not in found:
-            found.add(path)
-            pending += sources.imports(path) if path != catalog.ROOT / _CARRIER else ()
-    return sorted(found)
+    return sorted(sources.reached(path.resolve() for path in roots))
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
@@ -111,7 +101,7 @@ def get(kind: str, key: str, type: type[T]) -> T | None:
 
 
 def put(kind: str, key: str, value: object) -> None:
-    """Keep a value; in a checkout that cannot be written this does nothing."""
+    """Keep a value, if the checkout can be written."""
     entry = json.dumps({"key": key, "value": to_builtins(value)})
     write_bytes(FOLDER / kind, _place(key), entry.encode())
     _prune_once(FOLDER / kind)
@@ -124,8 +114,8 @@ def _place(key: str) -> str:
 def read(file: Path, type: type[T]) -> T:
     """What a JSON file holds; an empty one of the type if it is not there, or something else."""
     try:
-        return schema.read(json.loads(file.read_text(encoding="utf-8")), type)
-    except (OSError, ValueError, RecursionError):
+        return schema.read(store.read_json(file), type)
+    except (OSError, ValueError):
         return schema.read({}, type)
 
 
@@ -138,13 +128,10 @@ def read_bytes(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def write_bytes(folder: Path, name: str, data: bytes) -> bool:
-    """Keep a file, whole or not at all; was it kept?"""
-    try:
+def write_bytes(folder: Path, name: str, data: bytes) -> None:
+    """Keep a file, whole or not at all; in a checkout that cannot be written this does nothing."""
+    with contextlib.suppress(OSError):
         store.write(folder / name, data)
-    except OSError:
-        return False
-    return True
 
 
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:

@@ -29,10 +29,8 @@ NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers.
-
-    An older record has no ``helpers``.
-    """
+    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers, which an
+    older record lacks."""
 
     source: Name
     helpers: dict[str, Name] | None = None
@@ -60,8 +58,6 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
     data, index = path.read_bytes(), _index()
     found = hashlib.sha256(data).hexdigest()
     if found not in index:
-        if len(index) > _MOST:
-            index.clear()
         text = data.decode("utf-8")
         index[found] = code_hash(text), sorted(set(names_in(ast.parse(text))))
         _save_at_end()
@@ -71,10 +67,10 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
 @cache
 def _index() -> dict[str, tuple[str, list[str]]]:
     """What :func:`_learnt` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
-    try:
-        return schema.read(json.loads(INDEX.read_text(encoding="utf-8")), dict[str, tuple[str, list[str]]])
-    except (OSError, ValueError, RecursionError):
-        return {}
+    found: dict[str, tuple[str, list[str]]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
+    return found if len(found) < _MOST else {}
 
 
 @cache
@@ -119,24 +115,22 @@ def imports(path: Path) -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=512)
-def _imports(path: Path, _: store.Stamp, lessons: Path) -> tuple[Path, ...]:
+def _imports(path: Path, stamp: store.Stamp, lessons: Path) -> tuple[Path, ...]:
     try:
         names = _learnt(path)[1] if path.suffix == ".py" else []
     except NO_PYTHON:
         return ()
-    return tuple(found for name in names if (found := _file(path, name, lessons)) is not None)
-
-
-def _file(path: Path, name: str, lessons: Path) -> Path | None:
-    if _DATA.fullmatch(name):
-        places = [path.parent / name, catalog.ROOT / name]
-    elif _MODULE.fullmatch(name):
-        top, _, rest = name.partition(".")
-        folder = lessons if top == "lessons" else catalog.ROOT / top
-        places = [folder / f"{rest.replace('.', '/')}.py"]
-    else:  # a file beside it
-        places = [path.parent / f"{name}.py"]
-    return next((place.resolve() for place in places if place.is_file()), None)
+    found = []
+    for name in names:
+        places = [path.parent / f"{name}.py"]  # a file beside it
+        if _DATA.fullmatch(name):
+            places = [path.parent / name, catalog.ROOT / name]
+        elif _MODULE.fullmatch(name):
+            top, _, rest = name.partition(".")
+            folder = lessons if top == "lessons" else catalog.ROOT / top
+            places = [folder / f"{rest.replace('.', '/')}.py"]
+        found += [place.resolve() for place in places if place.is_file()][:1]
+    return tuple(found)
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
@@ -154,13 +148,8 @@ def names_in(tree: ast.AST) -> Iterator[str]:
         yield from names_in(child)
 
 
-def imported_helpers(path: Path) -> list[Path]:
-    """The helpers that a file imports, directly or through each other; none if it is no Python."""
-    return sorted(_reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
-
-
-def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]:
-    """These files, and of all that they import, directly or through each other, those that are ``wanted``."""
+def reached(files: Iterable[Path], wanted: Callable[[Path], bool] | None = None) -> set[Path]:
+    """These files, and of all that they import, directly or through each other, those that are ``wanted``, or all."""
     found: set[Path] = set()
     pending = list(files)
     while pending:
@@ -169,6 +158,11 @@ def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]
             found.add(path)
             pending += filter(wanted, imports(path))
     return found
+
+
+def imported_helpers(path: Path) -> list[Path]:
+    """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    return sorted(reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
 
 
 def provenance(path: Path) -> Code:
@@ -194,7 +188,7 @@ def _is_step(path: Path) -> bool:
 
 def hashes(files: Iterable[Path]) -> dict[str, str]:
     """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
-    found = _reached(files, lambda one: catalog.is_helper(one) or _is_step(one))
+    found = reached(files, lambda one: catalog.is_helper(one) or _is_step(one))
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
@@ -226,11 +220,11 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     before, after = (without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
         replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
-        in_use = [
-            lines for name, lines in _definitions(before).items() if name.replace(old.name, "STEP") not in replaced
-        ]
-        dropped = {number for lines in in_use for number in lines}
-        before = [line for number, line in enumerate(before) if number not in dropped]
+        in_use: set[int] = set()
+        for name, lines in _definitions(before).items():
+            if name.replace(old.name, "STEP") not in replaced:
+                in_use.update(lines)
+        before = [line for number, line in enumerate(before) if number not in in_use]
     old_plain, new_plain = (
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
     )
