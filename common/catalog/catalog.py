@@ -176,13 +176,13 @@ def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step)} | {step.name}
     large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
-    later = lessontext.timed_from(LESSONS)
+    later = lessontext.read(LESSONS).timed_from
     return [name for name in large if later.get(name, step.name) in before]
 
 
 def usual_preset(step: Step) -> str:
     """The preset that a step is shown on by itself: its ladder's default, unless its lesson names another."""
-    usual = lessontext.usual(LESSONS, step.name)
+    usual = lessontext.read(LESSONS).usual.get(step.name)
     return usual.preset if usual else DEFAULT_PRESET[step.ladder]
 
 

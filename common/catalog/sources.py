@@ -29,8 +29,8 @@ NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers, which an
-    older record lacks."""
+    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers; None in
+    an older record."""
 
     source: Name
     helpers: dict[str, Name] | None = None

@@ -148,7 +148,7 @@ def _all(options: argparse.Namespace) -> int:
         pairs = arguments.pairs(steps, None, every_preset=False)
         code = max(code, Bench(pairs, *card, options.fresh, quick=True).run(wrong))
     say.rule("photograph")
-    photographed = lessontext.photo(catalog.LESSONS)
+    photographed = lessontext.read(catalog.LESSONS).photo
     if photographed in wrong:
         say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:

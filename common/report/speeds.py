@@ -172,7 +172,7 @@ class Layer:
 
 def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
     """The step and the library on the named presets, or on all timed ones of the ladder but later lessons'."""
-    late = lessontext.timed_from(catalog.LESSONS)
+    late = lessontext.read(catalog.LESSONS).timed_from
     mine = {name for one in catalog.steps() if one.name == step for name in catalog.presets(one)}
     # a layer that is left to a step of a later lesson is no gap in this one
     lesson = {one.name: one.lesson for one in catalog.steps()}

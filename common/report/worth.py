@@ -43,7 +43,7 @@ def origin(step: Step) -> str | None:
 
 def presets(step: Step) -> list[str]:
     """The step's main presets: its ladder's, or the one that its lesson shows it on."""
-    if lessontext.usual(catalog.LESSONS, step.name):
+    if step.name in lessontext.read(catalog.LESSONS).usual:
         return [catalog.usual_preset(step)]
     return [DEFAULT_PRESET[step.ladder], *FURTHER.get(step.ladder, ())]
 

@@ -67,7 +67,8 @@ def test_a_folder_in_a_files_place_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "why"), [
-    (b"", "Expecting value: line 1 column 1"), (b"{", "Expecting property name enclosed in double quotes: line 1 column 2"),
+    (b"", "Expecting value: line 1 column 1"),
+    (b"{", "Expecting property name enclosed in double quotes: line 1 column 2"),
     (b"[" * 100_000, "maximum recursion depth exceeded"),
     ("é".encode("latin-1"), "'utf-8' codec can't decode byte 0xe9"),
 ], ids=["empty", "half", "deep", "latin"])  # fmt: skip
