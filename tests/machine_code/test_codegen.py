@@ -147,7 +147,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
 
 
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
-    step = catalog._header(scratch, "01_scratch", TEXTS["scratch"])
+    step = catalog._header(scratch)
     assert step.requires == "9.0a"
     assert (
         catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
