@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import platform
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +23,6 @@ from common.catalog import catalog, schema, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "cache"
 MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
-MOST_SECONDS = 90 * 86400.0
 
 PACKAGES = (
     "numba", "numba-cuda", "llvmlite", "numpy", "matplotlib", "cuda-bindings", "cuda-core", "nvidia-nvvm",
@@ -50,7 +48,10 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     whole = hashlib.sha256()
     for name, path in sorted((_shown(path), path) for path in set(paths)):
         as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
-        whole.update(f"{name}\0{_code(path) if as_code else _bytes(path)}\0".encode())
+        found = _bytes(path)
+        with contextlib.suppress(*sources.NO_PYTHON):
+            found = sources.source_hash(path) if as_code else found
+        whole.update(f"{name}\0{found}\0".encode())
     return whole.hexdigest()
 
 
@@ -62,13 +63,6 @@ def _bytes(path: Path) -> str:
     return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
-def _code(path: Path) -> str:
-    try:
-        return sources.source_hash(path)
-    except sources.NO_PYTHON:
-        return _bytes(path)
-
-
 def key(
     roots: Iterable[Path],
     *parts: object,
@@ -78,8 +72,7 @@ def key(
 ) -> str:
     """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
 
-    Python's version and PACKAGES' count, too; with ``versions`` only those packages do, for results that are kept in
-    the repository and used on many machines.
+    Python's version and PACKAGES' count, too; with ``versions`` only those do, for results used on many machines.
     """
     machine = [platform.python_version()] if versions is None else []
     known = sources.versions(PACKAGES if versions is None else versions)
@@ -135,13 +128,13 @@ def write_bytes(folder: Path, name: str, data: bytes) -> None:
 
 
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Delete what was not used for so long, then what was not used for longest until the rest fits."""
+    """Delete what was not used for longest until the rest fits."""
     with contextlib.suppress(OSError):
         known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
-        total, now = 0, time.time()
-        for used, size, file in sorted(known, reverse=True):
+        total = 0
+        for _, size, file in sorted(known, reverse=True):
             total += size
-            if now - used > (3600.0 if file.suffix == ".tmp" else MOST_SECONDS) or total > most_bytes:
+            if total > most_bytes:
                 file.unlink()
 
 

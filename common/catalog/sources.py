@@ -45,10 +45,7 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def source_hash(path: Path) -> str:
-    """SHA-256 of a file's code without comments, docstrings and layout: an edited word does not change it.
-
-    Raises one of NO_PYTHON if it cannot be read or is no Python.
-    """
+    """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
     return _learnt(path)[0]
 
 
@@ -75,11 +72,10 @@ def _index() -> dict[str, tuple[str, list[str]]]:
 
 @cache
 def _save_at_end() -> None:
+    @atexit.register
     def save() -> None:
         with contextlib.suppress(OSError):
             store.write(INDEX, json.dumps(_index()))
-
-    atexit.register(save)
 
 
 @lru_cache(maxsize=256)
@@ -92,9 +88,8 @@ def _canonical(node: object) -> Any:
     """The syntax tree as nested tuples, the same under every Python version."""
     if isinstance(node, ast.AST):
         values = dict(ast.iter_fields(node))
-        body = values.get("body")
-        if isinstance(body, list):
-            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        if isinstance(body := values.get("body"), list):
+            values["body"] = [one for one in body if not (isinstance(one, ast.Expr) and _is_string(one.value))]
         kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
         return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
     if isinstance(node, list):
@@ -102,8 +97,8 @@ def _canonical(node: object) -> Any:
     return None if node is None else repr(node)
 
 
-def _is_bare_string(node: object) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 # --- imports ---
@@ -142,7 +137,7 @@ def names_in(tree: ast.AST) -> Iterator[str]:
     elif isinstance(tree, ast.ImportFrom) and tree.module:
         yield tree.module
         yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.Constant) and _NAMED.fullmatch(str(tree.value)) and isinstance(tree.value, str):
+    elif isinstance(tree, ast.Constant) and isinstance(tree.value, str) and _NAMED.fullmatch(tree.value):
         yield tree.value
     for child in ast.iter_child_nodes(tree):
         yield from names_in(child)
@@ -202,21 +197,18 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str | None:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 # --- differences ---
 
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
-    """What ``new`` changes against ``old``, as the lines of a unified diff.
-
-    The module docstring, a deeper indentation and the step's own name do not count as changes. Where ``new`` imports
-    ``old``, definitions that it does not replace are still in use: they are left out, too.
-    """
+    """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
+    name do not count. Where ``new`` imports ``old``, definitions that it does not replace are still in use: they are
+    left out, too."""
     before, after = (without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
         replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
@@ -240,10 +232,7 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
 
 
 def _definitions(lines: list[str]) -> dict[str, range]:
-    """By name, the lines of what stands at the top level of a file: functions, classes, constants, imports.
-
-    The comments above belong to it, and the blank lines.
-    """
+    """By name, the lines of what stands at the top level of a file, with the comments above."""
     found, first = {}, 0
     for node in ast.parse("\n".join(lines)).body:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")
