@@ -1,8 +1,7 @@
 """Results of earlier runs, kept in ``.workbook/cache`` (git ignores it).
 
-The key of a result covers all that it depends on: its parameters, package versions, and the code, whose files
-:func:`files` finds by following imports from the modules that compute it, through ``common`` and ``lessons``. An
-entry that cannot be read counts as missing.
+The key of a result covers all that it depends on: its parameters, package versions, and the code, found by following
+imports from the modules that compute it. An entry that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def put(kind: str, key: str, value: object) -> None:
     """Keep a value, if the checkout can be written."""
     entry = json.dumps({"key": key, "value": to_builtins(value)})
     write_bytes(FOLDER / kind, _place(key), entry.encode())
-    _prune_once(FOLDER / kind)
+    prune(FOLDER / kind)
 
 
 def _place(key: str) -> str:
@@ -127,6 +126,7 @@ def write_bytes(folder: Path, name: str, data: bytes) -> None:
         store.write(folder / name, data)
 
 
+@functools.cache  # once in each process
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete what was not used for longest until the rest fits."""
     with contextlib.suppress(OSError):
@@ -136,6 +136,3 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
             total += size
             if total > most_bytes:
                 file.unlink()
-
-
-_prune_once = functools.cache(prune)  # in each process

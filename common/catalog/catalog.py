@@ -102,8 +102,7 @@ def runs_on(requires: str | None, capability: str) -> bool:
 
 
 def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
-    """The compute capabilities to compile a step for: those of ``architectures`` that it runs on, or what it requires
-    if it runs on none of them; what requires ``9.0a`` is compiled for nothing else."""
+    """The compute capabilities to compile a step for: those of ``architectures`` that it runs on, else its own."""
     if requires and requires.endswith("a"):
         return [requires]
     return [name for name in architectures if runs_on(requires, name)] or [str(requires)]
@@ -118,10 +117,7 @@ def lessons(root: Path = LESSONS) -> list[str]:
 
 
 def steps(root: Path = LESSONS) -> list[Step]:
-    """Every step in teaching order: ladder by ladder, each from its first step to its last.
-
-    Raises CatalogError if a file's header or a ladder's chain is broken.
-    """
+    """Every step in teaching order, ladder by ladder; raises CatalogError if a header or a chain is broken."""
     return [step for step in everything(root) if not step.experiment]
 
 
@@ -222,10 +218,7 @@ _SAID = {  # by constant what it may be, as a pattern and in words
 
 
 def said(path: Path, text: str) -> dict[str, Any]:
-    """``precision``, ``requires`` and ``algorithm`` (:class:`Step`), as the text of a step's file sets the constants.
-
-    Raises CatalogError for a value that none may have.
-    """
+    """``precision``, ``requires`` and ``algorithm`` as the constants in a step's text say; raises CatalogError."""
     found: dict[str, Any] = {"precision": PRECISIONS[0], "requires": None, "algorithm": None}
     for name, (pattern, allowed) in _SAID.items():
         if line := re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE):
@@ -268,9 +261,8 @@ def load(
     ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
 
-    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is
-    none of the file's, or a step has ``prepare`` on a ladder of NOTHING_TO_PREPARE. What the file itself raises on
-    import passes through.
+    Raises CatalogError where the interface is another, or the file lacks one of ``constants``. What the file itself
+    raises on import passes through.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)

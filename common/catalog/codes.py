@@ -19,15 +19,10 @@ BFLOAT16_DIGITS = 8  # significant bits of a normal number
 BFLOAT16_LEAST_EXPONENT = -133  # every number is a multiple of 2 to this power
 
 
-def _e4m3_numbers() -> NDArray[np.float64]:
-    codes = np.arange(256)
-    exponent, fraction = codes >> 3 & 15, codes & 7
-    magnitude = np.where(exponent > 0, np.ldexp(8.0 + fraction, exponent - 10), np.ldexp(fraction * 1.0, -9))
-    magnitude[codes & 0x7F == 0x7F] = np.nan
-    return np.asarray(np.where(codes & 0x80, -magnitude, magnitude))
-
-
-E4M3_NUMBERS = _e4m3_numbers()
+_exponent, _fraction = np.arange(128) >> 3, np.arange(128) & 7
+_positive = np.where(_exponent > 0, np.ldexp(8.0 + _fraction, _exponent - 10), np.ldexp(1.0 * _fraction, -9))
+_positive[127] = np.nan
+E4M3_NUMBERS = np.concatenate([_positive, -_positive])
 
 
 def are(dtype: np.dtype[Any]) -> bool:
@@ -53,10 +48,7 @@ def magnitudes(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def held(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Numbers as an array of this dtype: rounded to the nearest, ties to even; of codes, theirs.
-
-    What is beyond the largest number of e4m3 becomes that.
-    """
+    """Numbers as an array of this dtype, or their codes: the nearest, ties to even; of e4m3 at most the largest."""
     if not are(dtype):
         return numbers.astype(dtype, copy=False)
     if numbers.dtype == np.int8:  # of which there are few

@@ -83,8 +83,7 @@ def silent() -> str:
 def ready() -> bool:
     """Is there a GPU that kernels can run on? Asked before anything is started on it.
 
-    Raises NoGpuError, with what to do in one line, if there is one that cannot be used, and ValueError without the
-    compiler that was asked for.
+    Raises NoGpuError with what to do if there is one that cannot be used, ValueError without the compiler asked for.
     """
     found = gpu_count() > 0
     if found and (why := unusable(loaded(), toolkit())):
@@ -101,10 +100,7 @@ def toolkit() -> int | None:
 
 
 def unusable(driver: Any, cuda_major: int | None) -> str:
-    """Why the first GPU of a driver that has started cannot be used, and what to do; empty if it can.
-
-    ``cuda_major``: that of the packages that compile for it.
-    """
+    """Why the first GPU cannot be used with packages for that CUDA, and what to do; empty if it can."""
     version = _asked(driver.cuDriverGetVersion)
     if cuda_major and version // 1000 < cuda_major:
         other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
@@ -138,18 +134,12 @@ def processors() -> int:
 
 
 def played() -> str | None:
-    """The compute capability of the card that is to be played (CARD_SWITCH in the environment); None without.
-
-    Raises ValueError listing those that can be.
-    """
+    """The compute capability of the card that is to be played (CARD_SWITCH in the environment); raises ValueError."""
     return _set(CARD_SWITCH, limits.LIMITS)
 
 
 def compiler() -> str:
-    """Which of COMPILERS compiles what a GPU runs (COMPILER_SWITCH in the environment); numba-cuda, if not set.
-
-    Raises ValueError listing those that can be named.
-    """
+    """Which of COMPILERS compiles what a GPU runs (COMPILER_SWITCH in the environment); raises ValueError."""
     return _set(COMPILER_SWITCH, COMPILERS) or NUMBA_CUDA
 
 
@@ -162,10 +152,7 @@ def _set(switch: str, allowed: Collection[str]) -> str | None:
 
 
 def bounds(capability: str | None = None) -> str | None:
-    """The compute capability whose limits hold on this card: the played one's, if that has less shared memory.
-
-    Without a card, or on an unknown one, the played one's. None if there is neither.
-    """
+    """The compute capability whose limits hold: the played card's, if this one's are larger, or are not known."""
     wanted = played()
     if wanted is None or capability not in limits.LIMITS:
         return wanted or capability
@@ -245,10 +232,7 @@ def require_gpu(what: str) -> None:
 
 
 def environment(without: bool) -> dict[str, str]:
-    """The environment of a child process that sees this machine's GPU, or, with ``without``, none.
-
-    There, kernels are traced with this GPU's tiles, if it has less shared memory than USUAL_CARD.
-    """
+    """Of a child process that sees this machine's GPU, or none, where kernels are traced with a small GPU's tiles."""
     env = {**_ONE_THREAD, **os.environ, **PLAIN}
     if without:
         env |= {CARD_SWITCH: small_card(), **({"CUDA_VISIBLE_DEVICES": "-1"} if gpu_count() else {})}

@@ -59,10 +59,7 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def solution(self) -> str:
-        """The source with the blanks filled or the bug mended: the exercise as shipped, changed as its diff says.
-
-        Raises ExerciseError if the file is edited and what was shipped is not known.
-        """
+        """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
         lesson = catalog.LESSONS / self.lesson
         given, diff = lesson / "exercises" / f"{self.name}.py", lesson / "solutions" / f"{self.name}.diff"
         if given.is_file() and not shipped.edited(given):
@@ -185,10 +182,7 @@ class Used(Struct):
 
 
 class State:
-    """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError if that cannot be read.
-
-    What changes it raises StoreError if it cannot be kept.
-    """
+    """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
         self.path = path

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
-from common.catalog.problems import FLOAT16, FLOAT32, INT8, SIXTEEN_BITS, UINT8, UINT16, Problem
+from common.catalog.problems import FLOAT16, INT8, SIXTEEN_BITS, UINT8, UINT16, Problem
 
 Array = NDArray[Any]
 
@@ -32,33 +32,19 @@ _FEW_FAR = 8  # of them in one filter: their products with large inputs make hal
 _POWERS = {FLOAT16: (-24, 0, -8, 0, 4), UINT8: (-9, 0, -4, 2, 4)}
 _POWERS_OF_FLOAT32 = -22, -22, -10, 10, 8
 
-# Other operands whose every partial sum is exact in float32, by name: what is special about them.
+# Other operands whose every partial sum is exact, by name: what is special about them.
 SPECIAL = {
     "zeros": "half of the elements zero, and every fourth row and filter",
     "negative": "every product negative",
-    "large": "inputs of up to thousands, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights of up to thousands",
-    "sums": "sums far beyond 65,504",
-    "tiny": "magnitudes around 2^-20",
-    "mixed": "magnitudes from 2^-20 to 2^20",
-    "apart": "products in one sum up to 2^20 times as large as others",
-}
-# The same where the arrays hold less than float32.
-_OF_FEWER_BITS = SPECIAL | {
-    "large": "inputs as large as they can be, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights as large as they can be",
-    "sums": "the largest sums that are exact",
-    "tiny": "the least magnitudes that there are",
-    "mixed": "the largest magnitudes and the least",
-    "apart": "products in one sum that are far larger than others",
+    "large": "large inputs, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, large weights",
+    "sums": "sums as large as the type of the sums holds exactly",
+    "tiny": "very small magnitudes",
+    "mixed": "magnitudes from very small to very large",
+    "apart": "products in one sum far larger than others",
 }
 # In the place of such a kind: operands whose sums are rounded.
 NORMALS = "normals"
-
-
-def said(kind: str, problem: Problem) -> str:
-    """What is special about operands of a kind of :data:`SPECIAL`."""
-    return (SPECIAL if problem.input_dtype == FLOAT32 else _OF_FEWER_BITS)[kind]
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
@@ -86,11 +72,8 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
-    """The weights [K, N], for a step that prunes them: of every four along k the two of the largest magnitude, of
-    equals the first, and zeros. For any other step they are as they were.
-
-    Where a product is checked that is no pruning of its own: these are the weights that the step is given.
-    """
+    """The weights [K, N] that a step is given that prunes them: of every four along k the two of the largest
+    magnitude, of equals the first, and zeros. For any other step they are as they were."""
     if algorithm != reference.PRUNED:
         return weight
     K, N = weight.shape
@@ -127,10 +110,7 @@ def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]
 def special(
     kind: str, problem: Problem, seed: int, precision: str = "fp32", algorithm: str | None = None
 ) -> tuple[Array, Array]:
-    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are.
-
-    With ``precision`` tf32 every operand is a TF32 number.
-    """
+    """Input and weight of a kind of :data:`SPECIAL`, exact in any order of summation, and in TF32 if asked for."""
     rng = np.random.default_rng(seed)
     if problem.input_dtype == INT8:
         return _special_bytes(kind, problem, rng)

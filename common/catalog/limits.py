@@ -80,8 +80,7 @@ def require_launch(
 ) -> None:
     """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
 
-    ``dynamic_shared`` is in bytes; ``cluster`` as for :func:`require_cluster`. Without a compute capability, here and
-    below, what some GPU takes is allowed.
+    Without a compute capability, here and below, what some GPU takes is allowed.
     """
     threads = math.prod(block)
     if threads > MAX_THREADS_PER_BLOCK:
@@ -114,8 +113,7 @@ def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None 
 
 
 def most_shared(capability: str | None = None) -> int:
-    """Bytes of shared memory that a block may have on a GPU of this compute capability: a multiprocessor's, less what
-    the driver takes for each block."""
+    """Bytes of shared memory that a block may have: a multiprocessor's, less what the driver takes for each block."""
     known = [LIMITS[capability]] if capability in LIMITS else LIMITS.values()
     return max(has.shared_bytes - has.reserved_bytes for has in known)
 
@@ -245,10 +243,7 @@ class Occupancy(Struct, frozen=True, omit_defaults=True):
 
 
 def limits(architecture: str) -> Limits:
-    """The limits of a compute capability such as ``"9.0"``, or of what is compiled for it alone, ``"9.0a"``.
-
-    Raises ValueError listing the known ones.
-    """
+    """Those of a compute capability such as ``"9.0"`` or ``"9.0a"``; raises ValueError listing the known ones."""
     architecture = architecture.removesuffix("a")
     if architecture not in LIMITS:
         raise ValueError(f"compute capability {architecture!r} is unknown: known are {', '.join(LIMITS)}")
@@ -256,10 +251,7 @@ def limits(architecture: str) -> Limits:
 
 
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Occupancy of blocks of ``threads`` threads that take ``registers`` each and ``shared_bytes`` per block.
-
-    Zero blocks if not even one fits. Raises ValueError for an unknown architecture.
-    """
+    """Of blocks of threads that take ``registers`` each and ``shared_bytes`` together; raises ValueError."""
     has = limits(architecture)
     warps = -(-threads // WARP)
     by_registers = None

@@ -344,10 +344,7 @@ def on_ladder(ladder: str, problem: Problem) -> Problem:
 
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
-    """Build the ladder's problem from a mapping of extents.
-
-    Raises ValueError naming an unknown or missing key, or the field whose value is not allowed.
-    """
+    """Build the ladder's problem from extents; raises ValueError naming the key that is wrong, missing or unknown."""
     kind = LADDERS[ladder]
     allowed = [field.name for field in fields(kind)]
     for key in shape:

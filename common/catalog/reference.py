@@ -102,10 +102,7 @@ def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64
 
 
 def stored(problem: Problem, sums: Float64) -> Float64:
-    """Exact sums as the output holds them: rounded once, ties to even, to one of 16 bits.
-
-    Those of float32 stay as they are: what is compared exactly is exact in it.
-    """
+    """Exact sums as the output holds them: rounded once, ties to even, to 16 bits; in float32 they are exact."""
     kind = problem.output_dtype
     return codes.values(codes.held(sums, kind)) if kind in SIXTEEN_BITS else sums
 
@@ -220,10 +217,7 @@ def root_mean_square(values: Float64) -> float:
 
 
 def applies(problem: Problem, algorithm: str | None) -> bool:
-    """May a step of this algorithm compute the problem by it? Others it must compute by the definition.
-
-    F(2x2,3x3) is for flat filters of 3 x 3 at a stride and dilation of 1.
-    """
+    """May a step compute the problem by this algorithm? F(2x2,3x3): flat filters, at a stride and dilation of 1."""
     if algorithm != MINIMAL or not isinstance(problem, Convolution):
         return False
     g = problem.geometry

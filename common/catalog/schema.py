@@ -28,8 +28,7 @@ T = TypeVar("T")
 
 
 class SchemaError(ValueError):
-    """Data that is not of its type: what must be there, what is, and the place, where any key of a dict is
-    ``[...]``."""
+    """Data that is not of its type: what must be there, what is, and the place."""
 
 
 def one_of(names: Iterable[str]) -> Meta:

@@ -40,10 +40,7 @@ def helpers() -> list[Path]:
 
 
 def find(name: str) -> Path:
-    """The file of a step, experiment, helper or exercise, even if it was deleted or its header is broken.
-
-    Raises CatalogError.
-    """
+    """A step's, experiment's, helper's or exercise's file, even a deleted or broken one; raises CatalogError."""
     known = everything()
     for path in known:
         if path.stem == name:
@@ -66,10 +63,7 @@ def text(path: Path) -> bytes | None:
 
 
 def edited(path: Path) -> bool:
-    """Does the code at ``path`` differ from what was shipped? Comments, docstrings and layout do not count.
-
-    True when what was shipped is not known.
-    """
+    """Does the code at ``path``, comments and layout aside, differ from what was shipped, or is that not known?"""
     present, wanted = _code(store.read_bytes(path)), _wanted(path)
     if wanted is None and (original := text(path)) is not None:
         wanted = _code(original)

@@ -104,13 +104,9 @@ def _is_string(node: ast.AST) -> bool:
 # --- imports ---
 
 
+@store.kept_by_stamp
 def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
-    return _imports(path, store.stamp(path), catalog.LESSONS)
-
-
-@lru_cache(maxsize=512)
-def _imports(path: Path, stamp: store.Stamp, lessons: Path) -> tuple[Path, ...]:
     try:
         names = _learnt(path)[1] if path.suffix == ".py" else []
     except NO_PYTHON:
@@ -122,7 +118,7 @@ def _imports(path: Path, stamp: store.Stamp, lessons: Path) -> tuple[Path, ...]:
             places = [path.parent / name, catalog.ROOT / name]
         elif _MODULE.fullmatch(name):
             top, _, rest = name.partition(".")
-            folder = lessons if top == "lessons" else catalog.ROOT / top
+            folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
             places = [folder / f"{rest.replace('.', '/')}.py"]
         found += [place.resolve() for place in places if place.is_file()][:1]
     return tuple(found)

@@ -134,10 +134,7 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
 
 
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
-    """Decorates a function of a file's content: it is called again only when the file has changed.
-
-    Callers share what it returned.
-    """
+    """Decorates a function of a file's content: it is called again when that changed; callers share results."""
     kept = functools.lru_cache(maxsize=512)(lambda path, _: read(path))
     return functools.wraps(read)(lambda path: kept(path, stamp(path)))
 

@@ -162,7 +162,7 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
         return verdict
     for kind in inputs.SPECIAL:
         x, weight = inputs.special(kind, bench.problem, seed + 3, rules.precision, rules.algorithm)
-        if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
+        if _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[kind]}"):
             return verdict
     x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
     for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
@@ -262,7 +262,7 @@ def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict
     y, first_x, first_weight = _first(bench, verdict, rules)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        said, before = f"with {inputs.said(special, bench.problem)}", (first_x, first_weight, y)
+        said, before = f"with {inputs.SPECIAL[special]}", (first_x, first_weight, y)
         _differs(bench, verdict, x, weight, said, before=before)
     return verdict
 

@@ -37,10 +37,7 @@ def _compiled(path: Path) -> dict[str, StepCode]:
 
 
 def older(entry: object, name: str) -> bool:
-    """Is what was measured of a step of another version of its file or helpers, or is the step gone?
-
-    What is of no code, as a library's row, has no versions.
-    """
+    """Is what was measured of a step of another version of its code, or is it gone? A library has no versions."""
     step = next((one for one in catalog.everything() if one.name == name), None)
     return isinstance(entry, Code) and (step is None or not is_current(entry, step.path))
 

@@ -251,8 +251,7 @@ def rounds_operands(name: str) -> bool:
 
 
 def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: the user's own, then the shipped); raises RecordError at one that is
-    none."""
+    """Every GPU's record in ``folder`` (default: the user's own, then the shipped); raises RecordError."""
     for one in [folder] if folder else [OWN, RESULTS]:
         yield from map(Record.load, files(one))
 
