@@ -295,27 +295,14 @@ def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] 
 
 
 def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
-    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    """Not by the loader: its compiled file is taken for current if two saves of one second have one length."""
     source = path.read_bytes()
-    code = _with_constants(path, source, constants) if constants else source
-    exec(compile(code, str(path), "exec", dont_inherit=True), vars(module))
-
-
-def _with_constants(path: Path, source: bytes, constants: Mapping[str, int]) -> ast.Module:
-    """The file's code, in which each constant is assigned the given value in place of its own."""
-    body: list[ast.stmt] = []
-    missing = dict(constants)
-    for statement in ast.parse(source).body:
-        body.append(statement)
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        for name in (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)):
-            if name in constants:
-                missing.pop(name, None)
-                body.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(constants[name])))
-                ast.fix_missing_locations(ast.copy_location(body[-1], statement))
-    if missing:
+    parts: list[Any] = [ast.Module([one], []) for one in ast.parse(source).body] if constants else [source]
+    for part in parts:
+        exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
+        vars(module).update((name, value) for name, value in (constants or {}).items() if hasattr(module, name))
+    if missing := [name for name in constants or {} if not hasattr(module, name)]:
         raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
-    return ast.Module(body, [])
 
 
 @contextlib.contextmanager

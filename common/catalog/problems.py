@@ -8,7 +8,6 @@ convolution have its letters, and its shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -48,11 +47,13 @@ class Problem:
 
     ladder: ClassVar[str]
     form: ClassVar[str]
+    arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the input, the weight and the output
+    summed: ClassVar[str]  # those of the sum of one element of the output
+    required: ClassVar[tuple[str, ...]]
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
     batch_key: ClassVar[str | None] = None
-    required: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
@@ -61,22 +62,26 @@ class Problem:
                 kind = "a positive integer" if least == 1 else "an integer of at least 0"
                 raise ValueError(f"{key}={value!r}: must be {kind}")
 
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        """Those of the input, the weight and the output."""
-        raise NotImplementedError
+    def extents(self, letters: str) -> Extents:
+        """The extents of these letters."""
+        return tuple(getattr(self, letter) for letter in letters)
 
     @property
     def input_shape(self) -> Extents:
-        return self.shapes[0]
+        return self.extents(self.arrays[0])
 
     @property
     def weight_shape(self) -> Extents:
-        return self.shapes[1]
+        return self.extents(self.arrays[1])
 
     @property
     def output_shape(self) -> Extents:
-        return self.shapes[2]
+        return self.extents(self.arrays[2])
+
+    @property
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        """Those of the input, the weight and the output."""
+        return self.input_shape, self.weight_shape, self.output_shape
 
     @property
     def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
@@ -85,8 +90,8 @@ class Problem:
 
     @property
     def reduction(self) -> int:
-        """Products summed into one output element (GEMM_K)."""
-        raise NotImplementedError
+        """Products summed into one output element (GEMM_K); of dgrad also those that vanish."""
+        return math.prod(self.extents(self.summed))
 
     @property
     def flops(self) -> int:
@@ -120,15 +125,8 @@ class Gemm(Problem):
     N: int
     K: int
     ladder = form = "gemm"
+    arrays, summed = ("MK", "KN", "MN"), "K"
     required = ("M", "N", "K")
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return (self.M, self.K), (self.K, self.N), (self.M, self.N)
-
-    @property
-    def reduction(self) -> int:
-        return self.K
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,9 @@ class Conv2d(Problem):
     R: int
     S: int
     ladder = form = "conv2d"
-    batch_key = "N"
+    arrays, summed = ("NCHW", "KCRS", "NKPQ"), "CRS"
     required = ("N", "C", "H", "W", "K", "R", "S")
+    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,15 +158,6 @@ class Conv2d(Problem):
     @property
     def Q(self) -> int:  # noqa: N802
         return self.W - self.S + 1
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        x, filt = (self.N, self.C, self.H, self.W), (self.K, self.C, self.R, self.S)
-        return x, filt, (self.N, self.K, self.P, self.Q)
-
-    @property
-    def reduction(self) -> int:
-        return self.C * self.R * self.S
 
 
 @dataclass(frozen=True)
@@ -195,42 +185,34 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    batch_key = "N"
     required = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
+    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, taps, axis, (extent, count, _, pad, dilation) in zip(
-            "DHW", "TRS", "dhw", self._axes(), strict=True
-        ):
-            reach, padded = (count - 1) * dilation + 1, extent + 2 * pad
+        for name, taps, axis in zip("DHW", "TRS", "dhw", strict=True):
+            reach, padded, _ = self._along(name, taps, axis)
             if reach > padded:
-                said = f"{taps}={count}: the dilated filter spans {reach}, which must not exceed"
+                said = f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed"
                 raise ValueError(f"{said} the padded input, {name} + 2*pad_{axis} = {padded}")
 
-    def _axes(self) -> Iterator[tuple[int, ...]]:
-        """Along depth, height and width: extent, taps, stride, padding and dilation."""
-        g = self.geometry
-        return zip((self.D, self.H, self.W), (self.T, self.R, self.S), g[:3], g[3:6], g[6:], strict=True)
-
-    @property
-    def y_shape(self) -> Extents:
-        outputs = [
-            (extent + 2 * pad - gap * (taps - 1) - 1) // step + 1 for extent, taps, step, pad, gap in self._axes()
-        ]
-        return self.N, *outputs, self.K
+    def _along(self, name: str, taps: str, axis: str) -> tuple[int, int, int]:
+        """How far the filter reaches, the padded input, and the outputs along an axis."""
+        stride, pad, dilation = (getattr(self, f"{key}_{axis}") for key in ("stride", "pad", "dilation"))
+        reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, name) + 2 * pad
+        return reach, padded, (padded - reach) // stride + 1
 
     @property
     def O(self) -> int:  # noqa: N802, E743
-        return self.y_shape[1]
+        return self._along("D", "T", "d")[2]
 
     @property
     def P(self) -> int:  # noqa: N802
-        return self.y_shape[2]
+        return self._along("H", "R", "h")[2]
 
     @property
     def Q(self) -> int:  # noqa: N802
-        return self.y_shape[3]
+        return self._along("W", "S", "w")[2]
 
     @property
     def geometry(self) -> Geometry:
@@ -238,48 +220,37 @@ class Convolution(Problem):
 
     @property
     def x_shape(self) -> Extents:
-        return self.N, self.D, self.H, self.W, self.C
+        return self.extents("NDHWC")
 
     @property
     def filt_shape(self) -> Extents:
-        return self.K, self.T, self.R, self.S, self.C
+        return self.extents("KTRSC")
+
+    @property
+    def y_shape(self) -> Extents:
+        return self.extents("NOPQK")
 
     @property
     def flops(self) -> int:
-        """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs."""
-        return 2 * math.prod(self.y_shape) * self.T * self.R * self.S * self.C
+        """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs.
+
+        With a stride, most taps of an element of dx meet no element of dy: those are no work.
+        """
+        return 2 * math.prod(self.extents("NOPQKTRSC"))
 
 
 class Conv3d(Convolution):
     """y[N, O, P, Q, K] from x[N, D, H, W, C] and filt[K, T, R, S, C]."""
 
     ladder = form = "conv3d"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.x_shape, self.filt_shape, self.y_shape
-
-    @property
-    def reduction(self) -> int:
-        return self.T * self.R * self.S * self.C
+    arrays, summed = ("NDHWC", "KTRSC", "NOPQK"), "TRSC"
 
 
 class Dgrad(Convolution):
-    """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C].
-
-    With a stride, most taps of an element of dx meet no element of dy: 2 * |dx| * T*R*S*K would count them as work,
-    ``flops`` does not. The sum as an implicit GEMM writes it has them, and so has ``reduction``.
-    """
+    """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C]."""
 
     ladder = form = "dgrad"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.y_shape, self.filt_shape, self.x_shape
-
-    @property
-    def reduction(self) -> int:
-        return self.T * self.R * self.S * self.K
+    arrays, summed = ("NOPQK", "KTRSC", "NDHWC"), "TRSK"
 
 
 class Wgrad(Convolution):
@@ -289,14 +260,7 @@ class Wgrad(Convolution):
     """
 
     ladder = form = "wgrad"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.x_shape, self.y_shape, self.filt_shape
-
-    @property
-    def reduction(self) -> int:
-        return math.prod(self.y_shape[:4])
+    arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
 
 
 # The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
