@@ -134,7 +134,7 @@ def special(
     elif kind == "tiny":
         x, weight = np.ldexp(x, least_input), np.ldexp(weight, least_weight)
     elif kind == "mixed":  # what one output sums has one power of two, so the sum stays exact
-        x_axis, weight_axis = _reduced_axes(problem)
+        x_axis, weight_axis = _axes(problem, 0, 1)
         rows, outputs = (
             _powers(rng, array, axis, low, high)
             for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem)))
@@ -207,19 +207,20 @@ def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]
     return values.reshape(shape)
 
 
+def _axes(problem: Problem, one: int, other: int) -> tuple[int, int]:
+    """In two of the problem's arrays, where their first common extent is: for input and output a row, an image or a
+    channel; for weight and output a column, a filter or a channel; for input and weight what the sum runs over."""
+    first, second = problem.arrays[one], problem.arrays[other]
+    letter = next(letter for letter in first if letter in second)
+    return first.index(letter), second.index(letter)
+
+
 def _row_axis(problem: Problem) -> int:
-    """The input's axis that the output has, too: rows of A, images; for the gradient of a filter, channels."""
-    return 4 if problem.form == "wgrad" else 0
+    return _axes(problem, 0, 2)[0]
 
 
 def _output_axis(problem: Problem) -> int:
-    """The weight's axis that the output has, too: columns of B, filters; for the gradient of x, channels."""
-    return {"gemm": 1, "dgrad": 4, "wgrad": 4}.get(problem.form, 0)
-
-
-def _reduced_axes(problem: Problem) -> tuple[int, int]:
-    """An axis of the input and one of the weight that the sum runs over: k, the channels, filters or images."""
-    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4), "dgrad": (4, 0), "wgrad": (0, 0)}[problem.form]
+    return _axes(problem, 1, 2)[0]
 
 
 def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
