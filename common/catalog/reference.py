@@ -260,50 +260,35 @@ def minimal_filtering(
     """
     assert isinstance(problem, Convolution)
     of_inputs, of_taps, of_products = matrices
+    pad_h, pad_w = problem.pad_h, problem.pad_w
     if isinstance(problem, Wgrad):  # the sum is over patches
-        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, problem.P, problem.Q)
-        doutputs = _blocks(_placed(weight[:, 0], 0, 0, _even(problem.P), _even(problem.Q)), 2)
-        ours, theirs = (_both(part, matrix) for part, matrix in ((doutputs, of_products.T), (windows, of_inputs)))
-        # (4, 4, patches, K) and (4, 4, patches, C)
-        ours, theirs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (ours, theirs))
-        sums = _summed(ours.swapaxes(2, 3), theirs)
-        return np.moveaxis(_both(sums, of_taps.T), 2, 0)[:, None]
+        windows = _both(_patches(x[:, 0], 4, pad_h, pad_w, problem.P, problem.Q), of_inputs)
+        doutputs = _both(_patches(weight[:, 0], 2, 0, 0, problem.P, problem.Q), of_products.T)
+        # (4, 4, patches, C) and (4, 4, patches, K)
+        windows, doutputs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (windows, doutputs))
+        return np.moveaxis(_both(_summed(doutputs.swapaxes(2, 3), windows), of_taps.T), 2, 0)[:, None]
+    filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
     if isinstance(problem, Dgrad):
-        _, _, rows, columns, _ = problem.x_shape
-        windows = _windows(x[:, 0], 2 - problem.pad_h, 2 - problem.pad_w, rows, columns)
+        pad_h, pad_w = 2 - pad_h, 2 - pad_w
         filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
-    else:
-        rows, columns = problem.P, problem.Q
-        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, rows, columns)
-        filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
-    inputs, taps = _both(windows, of_inputs), _both(filters, of_taps)
+    rows, columns = problem.output_shape[2:4]
+    inputs = _both(_patches(x[:, 0], 4, pad_h, pad_w, rows, columns), of_inputs)
     _, _, images, down, across, channels = inputs.shape
-    sums = _summed(inputs.reshape(4, 4, -1, channels), taps)
+    sums = _summed(inputs.reshape(4, 4, -1, channels), _both(filters, of_taps))
     outputs = _both(sums, of_products).reshape(2, 2, images, down, across, -1)
     y = np.transpose(outputs, (2, 3, 0, 4, 1, 5)).reshape(images, 2 * down, 2 * across, -1)
     return y[:, None, :rows, :columns]
 
 
-def _even(extent: int) -> int:
-    return extent + extent % 2
-
-
-def _placed(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
-    """x, of (N, H, W, C), from -pad on, as many rows and columns; zeros where it has none."""
+def _patches(x: Array, size: int, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
+    """The windows of ``size`` x ``size``, two apart, from -pad on, of so many outputs; x is (N, H, W, C), and zero
+    outside: (size, size, N, patches down, patches across, C)."""
+    rows, columns = (extent + extent % 2 + size - 2 for extent in (rows, columns))
     after_h, after_w = rows - pad_h - x.shape[1], columns - pad_w - x.shape[2]
     padded = np.pad(x, ((0, 0), (max(0, pad_h), max(0, after_h)), (max(0, pad_w), max(0, after_w)), (0, 0)))
     row, column = max(0, -pad_h), max(0, -pad_w)
-    return padded[:, row : row + rows, column : column + columns]
-
-
-def _windows(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
-    """The 4 x 4 windows of the patches of so many outputs: (4, 4, N, patches down, patches across, C)."""
-    return _blocks(_placed(x, pad_h, pad_w, _even(rows) + 2, _even(columns) + 2), 4)
-
-
-def _blocks(x: Array, size: int) -> Array:
-    """Blocks of ``size`` x ``size``, two apart: (size, size, N, down, across, C)."""
-    return np.moveaxis(sliding_window_view(x, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
+    placed = padded[:, row : row + rows, column : column + columns]
+    return np.moveaxis(sliding_window_view(placed, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
 
 
 def _both(values: Array, matrix: Array) -> Array:
