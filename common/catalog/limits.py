@@ -156,10 +156,6 @@ def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tup
     """
     if not isinstance(given, tuple):
         raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
-    if not 2 <= len(given) <= 4:
-        inside, wanted = ", ".join(map(_shown, given)), f"write {kernel}[grid, block], then perhaps a stream"
-        then = "then perhaps bytes of dynamic shared memory"
-        raise LaunchFormError(f"{kernel}[{inside}] has {len(given)} items: {wanted}, {then}")
     stream, dynamic = (*given[2:], 0, 0)[:2]
     if isinstance(stream, int) and stream:
         fourth = "bytes of dynamic shared memory are the fourth"
@@ -172,8 +168,9 @@ def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tup
         default = False
     if not default:
         refuse_stream()
-    if not _whole(dynamic) or dynamic < 0:
-        raise LaunchFormError(f"{_shown(dynamic)} bytes of dynamic shared memory: must be a whole number from 0 on")
+    if not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
+        wanted = f"{kernel}[grid, block], then perhaps a stream and bytes of dynamic shared memory"
+        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
 

@@ -66,6 +66,7 @@ class Record:
 
     def __init__(self, path: Path, data: entries.Card) -> None:
         self.path, self.data = path, data
+        self.slug, self.folder = path.stem, path.parent
         self._started: dict[str, Run] = {}
 
     @classmethod
@@ -82,16 +83,8 @@ class Record:
         return record
 
     @property
-    def slug(self) -> str:
-        return self.path.stem
-
-    @property
     def gpu_name(self) -> str:
         return self.data.gpu.name
-
-    @property
-    def folder(self) -> Path:
-        return self.path.parent
 
     @property
     def title(self) -> str:
