@@ -64,7 +64,7 @@ class Problem:
 
     def extents(self, letters: str) -> Extents:
         """The extents of these letters."""
-        return tuple(getattr(self, letter) for letter in letters)
+        return tuple([getattr(self, letter) for letter in letters])
 
     @property
     def input_shape(self) -> Extents:
