@@ -85,24 +85,19 @@ def ready() -> bool:
 
     Raises NoGpuError with what to do if there is one that cannot be used, ValueError without the compiler asked for.
     """
-    found = gpu_count() > 0
-    if found and (why := unusable(loaded(), toolkit())):
+    found, compiling = gpu_count() > 0, sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
+    cuda_major = min((int(version.partition(".")[0]) for version in compiling.values()), default=0)
+    if found and (why := unusable(loaded(), cuda_major)):
         raise NoGpuError(f"{why}; check, all and lessons go without it with --sim")
     if found and compiler() == MLIR and find_spec("numba_cuda_mlir") is None:
         raise ValueError(f"{COMPILER_SWITCH}={MLIR}: {NO_MLIR}")
     return found
 
 
-def toolkit() -> int | None:
-    """The major version of the installed CUDA packages, the lower one if there are two; None without any."""
-    found = sources.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
-    return min((int(version.partition(".")[0]) for version in found.values()), default=None)
-
-
-def unusable(driver: Any, cuda_major: int | None) -> str:
+def unusable(driver: Any, cuda_major: int) -> str:
     """Why the first GPU cannot be used with packages for that CUDA, and what to do; empty if it can."""
     version = _asked(driver.cuDriverGetVersion)
-    if cuda_major and version // 1000 < cuda_major:
+    if version // 1000 < cuda_major:
         other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
         has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {cuda_major}"
         return f"{has}: {other}update the driver"

@@ -40,10 +40,6 @@ class Limits:
     shared_unit: int = 128  # bytes; a block's shared memory is rounded up to it
     reserved_bytes: int = 1024  # of shared memory, taken by the driver for each block
 
-    @property
-    def warps(self) -> int:
-        return self.threads // WARP
-
 
 LIMITS = {
     "7.5": Limits(1024, 16, 64 << 10, shared_unit=256, reserved_bytes=0),
@@ -250,7 +246,7 @@ def limits(architecture: str) -> Limits:
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Of blocks of threads that take ``registers`` each and ``shared_bytes`` together; raises ValueError."""
     has = limits(architecture)
-    warps = -(-threads // WARP)
+    warps, most_warps = -(-threads // WARP), has.threads // WARP
     by_registers = None
     if registers > MAX_REGISTERS_PER_THREAD or block_registers(threads, registers) > REGISTERS:
         by_registers = 0
@@ -259,15 +255,14 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
         by_registers = REGISTERS // SCHEDULERS // per_warp * SCHEDULERS // warps
     shared = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
     counts: dict[str, int | None] = {
-        "threads": has.warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
+        "threads": most_warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
         "registers": by_registers,
         "shared memory": has.shared_bytes // shared if shared else None,
         "blocks": has.blocks,
     }
     blocks = min(count for count in counts.values() if count is not None)
     limited_by = [name for name, count in counts.items() if count == blocks]
-    fraction = round(blocks * warps / has.warps, 4)
-    return Occupancy(blocks, blocks * warps, has.warps, fraction, limited_by, counts)
+    return Occupancy(blocks, blocks * warps, most_warps, round(blocks * warps / most_warps, 4), limited_by, counts)
 
 
 def block_registers(threads: int, registers: int) -> int:

@@ -76,8 +76,6 @@ def write(path: Path, data: bytes | str) -> None:
     with _named(path, "cannot be written"):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir() and not path.is_symlink():  # on Linux the system's words would name the other file
-                raise IsADirectoryError(0, "a folder is in its place")
             with beside.open("xb") as file:
                 file.write(content)
                 file.flush()

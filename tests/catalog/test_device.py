@@ -6,7 +6,7 @@ import re
 import pytest
 
 from common import cli
-from common.catalog import device
+from common.catalog import device, sources
 from common.commands import arguments
 from common.run import isolate
 
@@ -95,7 +95,7 @@ def test_a_gpu_that_can_be_used(driver):
 )
 def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, told, monkeypatch):
     monkeypatch.setattr(device, "loaded", lambda: driver)
-    monkeypatch.setattr(device, "toolkit", lambda: 13)
+    monkeypatch.setattr(sources, "versions", lambda _: {"nvidia-cuda-nvcc": "13.0.88"})
     with pytest.raises(device.NoGpuError) as caught:
         device.ready()
     found = str(caught.value)

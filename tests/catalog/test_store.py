@@ -59,7 +59,7 @@ def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path):
 
 def test_a_folder_in_a_files_place_is_named(tmp_path):
     (tmp_path / "a.json").mkdir()
-    with pytest.raises(StoreError, match=r"a\.json: cannot be written: a folder is in its place"):
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: Is a directory"):
         store.write(tmp_path / "a.json", "x")
     with pytest.raises(StoreError, match=r"a\.json: cannot be read: Is a directory"):
         store.read_json(tmp_path / "a.json")
