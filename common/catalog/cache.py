@@ -84,23 +84,15 @@ def key(
 
 def get(kind: str, key: str, type: type[T]) -> T | None:
     """The value of this kind that was kept under this key; None if there is none, or one of another type."""
-    data = read_bytes(FOLDER / kind, _place(key))
-    try:
-        entry = schema.read(json.loads(data or b"null"), dict[str, object])
-        return schema.read(entry["value"], type) if entry["key"] == key else None
-    except (ValueError, KeyError, RecursionError):
-        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        return schema.read(json.loads(read_bytes(FOLDER / kind, f"{key}.json") or b""), type)
+    return None
 
 
 def put(kind: str, key: str, value: object) -> None:
     """Keep a value, if the checkout can be written."""
-    entry = json.dumps({"key": key, "value": to_builtins(value)})
-    write_bytes(FOLDER / kind, _place(key), entry.encode())
+    write_bytes(FOLDER / kind, f"{key}.json", json.dumps(to_builtins(value)).encode())
     prune(FOLDER / kind)
-
-
-def _place(key: str) -> str:
-    return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
 
 
 def read(file: Path, type: type[T]) -> T:

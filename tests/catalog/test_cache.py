@@ -116,7 +116,7 @@ def test_a_value_is_kept_under_its_key_and_as_its_type():
     assert cache.get("numbers", "key", list[str]) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"key": "key"}', '{"key": "other", "value": [1]}'])
+@pytest.mark.parametrize("text", ["", "[", '{"key": "key"}', '["1"]'])
 def test_what_cannot_be_read_is_found_anew(text):
     cache.put("numbers", "key", [1])
     (file,) = (cache.FOLDER / "numbers").iterdir()
