@@ -4,8 +4,7 @@ A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, a
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
 says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
 steps import: ``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone
-uses. A lesson's folder is no Python name, so the latter are imported by a text, as are steps:
-``importlib.import_module("lessons.<lesson>.helpers.<name>")``.
+uses; as its folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
 """
 
 from __future__ import annotations
@@ -141,9 +140,7 @@ def find(name: str, root: Path = LESSONS) -> Step:
     for step in known:
         if step.name == name:
             return step
-    there, extra = (", ".join(one.name for one in known if one.experiment is varied) for varied in (False, True))
-    experiments = f"; experiments are {extra}" if extra else ""
-    raise CatalogError(f"step {name!r} is unknown: steps are {there}{experiments}")
+    raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}")
 
 
 def predecessors(step: Step) -> list[Step]:

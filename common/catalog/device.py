@@ -155,10 +155,8 @@ def bounds(capability: str | None = None) -> str | None:
 
 
 def as_card(capability: str, **others: Any) -> Callable[[], Any]:
-    """A replacement for ``numba.cuda.get_current_device`` by which steps find the limits of a compute capability.
-
-    ``others`` are further attributes of the card; all else is asked of the GPU itself, if there is one.
-    """
+    """A replacement for ``numba.cuda.get_current_device`` by which steps find the limits of a compute capability, and
+    ``others``; all else is asked of the GPU itself, if there is one."""
     from numba import cuda
 
     has, asked = limits.limits(capability), cuda.get_current_device

@@ -48,8 +48,7 @@ NORMALS = "normals"
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
-    ``algorithm`` of :data:`common.catalog.reference.ALGORITHMS` sums, too.
+    """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too.
 
     No element is zero, so a dropped term changes the sum, but for what is :func:`pruned`. For an output of float16
     they are as large as it allows, and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
@@ -176,10 +175,8 @@ def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Arr
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large.
-
-    The products of two large ones make half of ``limit`` at most, and so do all others.
-    """
+    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large: the products of
+    two large ones make half of ``limit`` at most, and so do all others."""
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
     far = min(far, _INTEGERS.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)

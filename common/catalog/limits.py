@@ -74,10 +74,8 @@ def require_launch(
     capability: str | None = None,
     cluster: int = 1,
 ) -> None:
-    """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
-
-    Without a compute capability, here and below, what some GPU takes is allowed.
-    """
+    """Raise LaunchLimitError naming what is too large. Here and below, without a compute capability what some GPU
+    takes is allowed."""
     threads = math.prod(block)
     if threads > MAX_THREADS_PER_BLOCK:
         raise LaunchLimitError(f"block {block} has {threads} threads: a block holds at most {MAX_THREADS_PER_BLOCK}")
@@ -221,11 +219,8 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
 
 
 class Occupancy(Struct, frozen=True, omit_defaults=True):
-    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit.
-
-    ``fraction`` of ``max_warps``. ``block_limits`` has how many blocks each resource alone would allow: threads,
-    registers, shared memory and blocks; None for what the kernel does not use.
-    """
+    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit;
+    ``block_limits``: how many blocks each alone would allow, None for what the kernel does not use."""
 
     blocks: Count
     warps: Count

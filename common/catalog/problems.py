@@ -162,10 +162,8 @@ class Conv2d(Problem):
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """The shape of a 3D convolution: x[N, D, H, W, C], filt[K, T, R, S, C], y[N, O, P, Q, K] (NDHWC, KTRSC).
-
-    What is computed with it, y or a gradient, its subclasses say. A gradient has the shape of what it belongs to.
-    """
+    """The shape of a 3D convolution, of which its subclasses compute y or a gradient: x[N, D, H, W, C],
+    filt[K, T, R, S, C], y[N, O, P, Q, K] (NDHWC, KTRSC)."""
 
     N: int
     C: int
@@ -232,10 +230,7 @@ class Convolution(Problem):
 
     @property
     def flops(self) -> int:
-        """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs.
-
-        With a stride, most taps of an element of dx meet no element of dy: those are no work.
-        """
+        """Those of the forward convolution, which its gradients share: taps of dx that meet no dy are no work."""
         return 2 * math.prod(self.extents("NOPQKTRSC"))
 
 
@@ -254,10 +249,7 @@ class Dgrad(Convolution):
 
 
 class Wgrad(Convolution):
-    """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K].
-
-    ``weight`` is dy, which is new at every step of a training: a step prepares nothing.
-    """
+    """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K], the weight."""
 
     ladder = form = "wgrad"
     arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"

@@ -243,10 +243,7 @@ def terms(problem: Problem) -> int:
 
 
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
-    """What F(2x2,3x3) sums for each element, all taken positive: of the operands' magnitudes, by the matrices'.
-
-    The definition multiplies a tap by one input; here all taps of a filter meet all inputs of a window.
-    """
+    """What F(2x2,3x3) sums for each element, all taken positive: all taps of a filter meet all inputs of a window."""
     matrices = tuple(np.abs(matrix) for matrix in (OF_INPUTS, OF_TAPS, OF_PRODUCTS))
     return minimal_filtering(problem, np.abs(x).astype(np.float64), np.abs(weight).astype(np.float64), matrices)
 
@@ -254,10 +251,7 @@ def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
 def minimal_filtering(
     problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = (OF_INPUTS, OF_TAPS, OF_PRODUCTS)
 ) -> Array:
-    """The output by F(2x2,3x3), every operation rounded to the operands' dtype, products summed one by one.
-
-    Patches begin at even rows and columns. ``matrices``: B^T, G and A^T.
-    """
+    """The output by F(2x2,3x3), every operation rounded to the operands' dtype; ``matrices``: B^T, G and A^T."""
     assert isinstance(problem, Convolution)
     of_inputs, of_taps, of_products = matrices
     pad_h, pad_w = problem.pad_h, problem.pad_w

@@ -141,8 +141,7 @@ def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
 def locked(folder: Path, seconds: float = 60.0) -> Iterator[None]:
     """While open, no other process or thread has this folder locked; not to be opened twice by one thread.
 
-    The lock ends with the process. Raises StoreError if the folder cannot be made, or another has it for longer than
-    ``seconds``. A file system that knows no locks, as on Windows, is used without.
+    Raises StoreError if it cannot be made, or another has it for so long. A file system without locks is used so.
     """
     with _named(folder, "cannot be locked"):
         folder.mkdir(parents=True, exist_ok=True)

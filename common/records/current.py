@@ -88,10 +88,7 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
 
 
 def _same_imports(found: StepRow, step: Step) -> bool:
-    """Have the steps and data files that the step imported then, and still does, the same code or machine code?
-
-    An import that came or went since changed the step's own file, which :func:`is_current` sees.
-    """
+    """Have the steps and data files that the step imported then, and still does, the same code or machine code?"""
     now, then = sources.imported_steps(step.path), found.imports
     for name in now.keys() & then.keys():
         before, path = then[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"  # of LESSON.STEP

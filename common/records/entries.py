@@ -1,7 +1,4 @@
-"""What record files hold: a struct for each kind of entry, which says what each field may be.
-
-None is what an older workbook did not note.
-"""
+"""What record files hold: a struct for each kind of entry. None is what an older workbook did not note."""
 
 from __future__ import annotations
 
@@ -45,11 +42,7 @@ class OfStep(Code, kw_only=True, omit_defaults=True):
 
 
 class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
-    """A step's time at one ``shape``.
-
-    ``imports``: as :func:`common.catalog.sources.imported_steps`. ``precision``, if not the first of PRECISIONS.
-    ``requires``: as the step says.
-    """
+    """A step's time at one ``shape``; ``imports`` are its :func:`common.catalog.sources.imported_steps`."""
 
     shape: Shape
     timing: Timing
@@ -58,7 +51,7 @@ class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
     first_launch_ms: Amount | None = None
     elements_compared: Count | None = None
     imports: dict[str, Code | str] = field(default_factory=dict)
-    precision: Annotated[str, one_of(PRECISIONS)] | None = None
+    precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
     requires: Name | None = None
     beside: Beside | None = None
 
@@ -140,8 +133,7 @@ class Accuracy(Struct, kw_only=True, omit_defaults=True):
 
 
 class Epilogues(OfStep, kw_only=True):
-    """A step's times with epilogues at one ``shape``: ``ways`` is their module, ``made`` its code; ``library``:
-    PyTorch's version, if it was timed."""
+    """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
 
     shape: Shape
     found: list[Fused]
@@ -151,8 +143,7 @@ class Epilogues(OfStep, kw_only=True):
 
 
 class Compilers(OfStep, kw_only=True):
-    """A step's times in turn at one ``shape``: numba-cuda's kernels, and those of the ``successor``, which has its
-    version."""
+    """A step's times in turn: numba-cuda's kernels, and those of the ``successor``, which has its version."""
 
     shape: Shape
     times: Paired
@@ -164,9 +155,8 @@ Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Ep
 
 
 class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
-    """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
-    by step and tool, agreements by step and shape, accuracy by kind of operands and by product,
-    epilogues and compilers by preset and by step."""
+    """The record of one GPU. Sanitizer results are keyed by step and tool, agreements by step and shape, accuracy by
+    kind of operands and by product, all others by preset and by step or library."""
 
     gpu: Gpu
     runs: dict[str, Run]
@@ -182,11 +172,8 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):
-    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ.
-
-    ``digest``   of the machine code of all that it launches, on every preset that is timed, with grids and blocks
-    ``earlier``  code that became the very same
-    """
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ. ``digest``: of all the
+    machine code that it launches, with grids and blocks; ``earlier``: code that became the same."""
 
     kernels: list[Kernel]
     preset: Preset | None = None

@@ -1,10 +1,7 @@
 """One JSON file per GPU: what was measured, on what, when, and from which source.
 
-A user's records, charts and tables lie under ``.workbook/results/``; ``results/`` holds the shipped ones, which only
-``--record`` changes.
-
-A row is raw measurement; rates, floors and speed-ups are derived from it by :func:`derive`. Every change is written
-at once and atomically, so an interrupted run keeps what it has.
+A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
+A row is raw measurement; rates and floors are derived from it. Every change is written at once.
 """
 
 from __future__ import annotations
