@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import secrets
@@ -31,8 +30,6 @@ else:
 
 _POLL_SECONDS = 0.02
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
-_never = itertools.count()
-Stamp = tuple[int, ...]
 Found = TypeVar("Found")
 
 
@@ -118,23 +115,26 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_text(path))
 
 
-def stamp(path: str | os.PathLike[str]) -> Stamp:
-    """Times, size and inode of a file: while they are the same, so is its content.
-
-    For a file that cannot be read, or was written so recently that another write might not change its times, the
-    stamp is one that equals no other.
-    """
-    with contextlib.suppress(OSError):
-        found = os.stat(path)
-        if max(found.st_mtime_ns, found.st_ctime_ns) <= time.time_ns() - _CLOCK_NS:
-            return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-    return (next(_never),)
-
-
 def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
-    """Decorates a function of a file's content: it is called again when that changed; callers share results."""
-    kept = functools.lru_cache(maxsize=512)(lambda path, _: read(path))
-    return functools.wraps(read)(lambda path: kept(path, stamp(path)))
+    """Decorates a function of a file's content: it is called again when the file's times, size or inode changed, or
+    it was written so recently that another write might not change them. Callers share what it returned."""
+    kept: dict[Path, tuple[tuple[int, ...], Found]] = {}
+
+    @functools.wraps(read)
+    def asked(path: Path) -> Found:
+        try:
+            state = os.stat(path)
+        except OSError:
+            return read(path)
+        stamp = state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
+        if path in kept and kept[path][0] == stamp:
+            return kept[path][1]
+        found = read(path)
+        if max(stamp[:2]) <= time.time_ns() - _CLOCK_NS:
+            kept[path] = stamp, found
+        return found
+
+    return asked
 
 
 @contextlib.contextmanager
