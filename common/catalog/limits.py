@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from common.catalog.schema import Amount, Count, Extent
 
+Extents = tuple[int, ...]
+
 WARP = 32
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, and at most of a block
 REGISTER_UNIT = 256  # registers are handed out to a warp in units of this many
@@ -68,11 +70,7 @@ class LaunchFormError(LaunchLimitError):
 
 
 def require_launch(
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    dynamic_shared: int = 0,
-    capability: str | None = None,
-    cluster: int = 1,
+    grid: Extents, block: Extents, dynamic_shared: int = 0, capability: str | None = None, cluster: int = 1
 ) -> None:
     """Raise LaunchLimitError naming what is too large. Here and below, without a compute capability what some GPU
     takes is allowed."""
@@ -93,7 +91,7 @@ def cluster_of(launch_bounds: Any) -> int:
     return int(bounds[2]) if len(bounds) > 2 else 1
 
 
-def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None = None) -> None:
+def require_cluster(grid: Extents, cluster: int, capability: str | None = None) -> None:
     """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x."""
     if cluster == 1:
         return
@@ -131,7 +129,7 @@ def require_constant(size: int) -> None:
         raise LaunchLimitError(f"{said}: it holds {MAX_CONSTANT}")
 
 
-def require_registers(block: tuple[int, ...], registers: int) -> None:
+def require_registers(block: Extents, registers: int) -> None:
     """Raise LaunchLimitError when a block of threads with ``registers`` each does not fit a multiprocessor."""
     threads = math.prod(block)
     taken = block_registers(threads, registers)
@@ -143,7 +141,7 @@ def require_registers(block: tuple[int, ...], registers: int) -> None:
 # --- how a kernel is called ---
 
 
-def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, int]:
     """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
 
     Raises LaunchFormError naming what is missing or no whole number, StreamError for another stream than the default.
@@ -181,7 +179,7 @@ STREAMS: dict[str, Any] = {
 }
 
 
-def _extents(name: str, given: Any) -> tuple[int, ...]:
+def _extents(name: str, given: Any) -> Extents:
     """One to three whole numbers as three."""
     extents = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(extents) <= 3:

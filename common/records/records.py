@@ -210,10 +210,7 @@ def _precision(row: Row) -> str:
 
 
 def derive(
-    problem: Problem,
-    median_ms: float,
-    ceilings: Ceilings,
-    precision: str = catalog.PRECISIONS[0],
+    problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
 
