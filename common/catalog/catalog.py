@@ -40,8 +40,6 @@ _ARGUMENTS = {
     "wgrad": ("x", "dy", "dfilt", "geometry"),
 }
 LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
-NOTHING_TO_PREPARE = ("wgrad",)
-"""Ladders whose second operand is no weight that stays."""
 
 PRECISIONS = ("fp32", "tf32", "tf32x3")
 """What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
@@ -265,7 +263,7 @@ def load(
         module = load_file(path, home, constants)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
-    if ladder in NOTHING_TO_PREPARE and hasattr(module, "prepare"):
+    if LADDERS[ladder].form == "wgrad" and hasattr(module, "prepare"):
         raise CatalogError(f"{path.name}: prepare is not for a {ladder} step: {wanted[1]} is new at every launch")
     launch = getattr(module, "launch", None)
     if not callable(launch):
