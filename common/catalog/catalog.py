@@ -32,15 +32,6 @@ LESSONS = ROOT / "lessons"
 TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
 EXPERIMENTS = "experiments"
 
-_ARGUMENTS = {
-    "gemm": ("a", "b", "c"),
-    "conv2d": ("x", "filt", "y"),
-    "conv3d": ("x", "filt", "y", "geometry"),
-    "dgrad": ("dy", "filt", "dx", "geometry"),
-    "wgrad": ("x", "dy", "dfilt", "geometry"),
-}
-LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
-
 PRECISIONS = ("fp32", "tf32", "tf32x3")
 """What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
 to be as precise as float32."""
@@ -261,7 +252,7 @@ def load(
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
-    wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
+    wanted = LADDERS[ladder].names + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
     if LADDERS[ladder].form == "wgrad" and hasattr(module, "prepare"):
         raise CatalogError(f"{path.name}: prepare is not for a {ladder} step: {wanted[1]} is new at every launch")

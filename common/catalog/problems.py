@@ -47,7 +47,8 @@ class Problem:
 
     ladder: ClassVar[str]
     form: ClassVar[str]
-    arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the input, the weight and the output
+    names: ClassVar[tuple[str, ...]]  # what launch takes: the input, the weight, the output; perhaps the geometry
+    arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the first three
     summed: ClassVar[str]  # those of the sum of one element of the output
     required: ClassVar[tuple[str, ...]]
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
@@ -125,7 +126,7 @@ class Gemm(Problem):
     N: int
     K: int
     ladder = form = "gemm"
-    arrays, summed = ("MK", "KN", "MN"), "K"
+    names, arrays, summed = ("a", "b", "c"), ("MK", "KN", "MN"), "K"
     required = ("M", "N", "K")
 
 
@@ -141,7 +142,7 @@ class Conv2d(Problem):
     R: int
     S: int
     ladder = form = "conv2d"
-    arrays, summed = ("NCHW", "KCRS", "NKPQ"), "CRS"
+    names, arrays, summed = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS"
     required = ("N", "C", "H", "W", "K", "R", "S")
     batch_key = "N"
 
@@ -238,6 +239,7 @@ class Conv3d(Convolution):
     """y[N, O, P, Q, K] from x[N, D, H, W, C] and filt[K, T, R, S, C]."""
 
     ladder = form = "conv3d"
+    names = ("x", "filt", "y", "geometry")
     arrays, summed = ("NDHWC", "KTRSC", "NOPQK"), "TRSC"
 
 
@@ -245,6 +247,7 @@ class Dgrad(Convolution):
     """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C]."""
 
     ladder = form = "dgrad"
+    names = ("dy", "filt", "dx", "geometry")
     arrays, summed = ("NOPQK", "KTRSC", "NDHWC"), "TRSK"
 
 
@@ -252,6 +255,7 @@ class Wgrad(Convolution):
     """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K], the weight."""
 
     ladder = form = "wgrad"
+    names = ("x", "dy", "dfilt", "geometry")
     arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
 
 
