@@ -8,9 +8,7 @@ Module by module:
     shipped       files that a reader may edit, as they came
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
-    codes         arrays of codes, in place of a type that NumPy lacks
-    e4m3          numbers of 8 bits, and their codes
-    bfloat16      numbers of 16 bits, and their codes
+    codes         arrays of codes, in place of types that NumPy lacks: e4m3 and bfloat16
     inputs        seeded operands whose sums are exact, and normals
     reference     the right answers, by NumPy in float64, and how far a kernel may be off
     limits        what a block may take, and how many warps fit a multiprocessor

@@ -1,8 +1,7 @@
 """Results of earlier runs, kept in ``.workbook/cache`` (git ignores it).
 
-The key of a result covers all that it depends on: its parameters, package versions, and the code, whose files
-:func:`files` finds by following imports from the modules that compute it, through ``common`` and ``lessons``. An
-entry that cannot be read counts as missing.
+The key of a result covers all that it depends on: its parameters, package versions, and the code, found by following
+imports from the modules that compute it. An entry that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -24,16 +22,12 @@ from common.catalog import catalog, schema, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "cache"
 MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
-MOST_SECONDS = 90 * 86400.0
 
 PACKAGES = (
     "numba", "numba-cuda", "llvmlite", "numpy", "matplotlib", "cuda-bindings", "cuda-core", "nvidia-nvvm",
     "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl", "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-# It starts the child processes that compute results, and has no influence on them.
-_CARRIER = Path("common", "run", "isolate.py")
-
 T = TypeVar("T")
 
 
@@ -42,14 +36,7 @@ T = TypeVar("T")
 
 def files(roots: Iterable[Path]) -> list[Path]:
     """These files, and all that they import or name, directly or through each other, in order."""
-    found: set[Path] = set()
-    pending = [path.resolve() for path in roots]
-    while pending:
-        path = pending.pop()
-        if path not in found:
-            found.add(path)
-            pending += sources.imports(path) if path != catalog.ROOT / _CARRIER else ()
-    return sorted(found)
+    return sorted(sources.reached(path.resolve() for path in roots))
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
@@ -60,7 +47,10 @@ def digest(paths: Iterable[Path], text: bool = False) -> str:
     whole = hashlib.sha256()
     for name, path in sorted((_shown(path), path) for path in set(paths)):
         as_code = path.suffix == ".py" and (not text or name.startswith("common/"))
-        whole.update(f"{name}\0{_code(path) if as_code else _bytes(path)}\0".encode())
+        found = _bytes(path)
+        with contextlib.suppress(*sources.NO_PYTHON):
+            found = sources.source_hash(path) if as_code else found
+        whole.update(f"{name}\0{found}\0".encode())
     return whole.hexdigest()
 
 
@@ -72,13 +62,6 @@ def _bytes(path: Path) -> str:
     return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
-def _code(path: Path) -> str:
-    try:
-        return sources.source_hash(path)
-    except sources.NO_PYTHON:
-        return _bytes(path)
-
-
 def key(
     roots: Iterable[Path],
     *parts: object,
@@ -88,8 +71,7 @@ def key(
 ) -> str:
     """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
 
-    Python's version and PACKAGES' count, too; with ``versions`` only those packages do, for results that are kept in
-    the repository and used on many machines.
+    Python's version and PACKAGES' count, too; with ``versions`` only those do, for results used on many machines.
     """
     machine = [platform.python_version()] if versions is None else []
     known = sources.versions(PACKAGES if versions is None else versions)
@@ -102,30 +84,22 @@ def key(
 
 def get(kind: str, key: str, type: type[T]) -> T | None:
     """The value of this kind that was kept under this key; None if there is none, or one of another type."""
-    data = read_bytes(FOLDER / kind, _place(key))
-    try:
-        entry = schema.read(json.loads(data or b"null"), dict[str, object])
-        return schema.read(entry["value"], type) if entry["key"] == key else None
-    except (ValueError, KeyError, RecursionError):
-        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        return schema.read(json.loads(read_bytes(FOLDER / kind, f"{key}.json") or b""), type)
+    return None
 
 
 def put(kind: str, key: str, value: object) -> None:
-    """Keep a value; in a checkout that cannot be written this does nothing."""
-    entry = json.dumps({"key": key, "value": to_builtins(value)})
-    write_bytes(FOLDER / kind, _place(key), entry.encode())
-    _prune_once(FOLDER / kind)
-
-
-def _place(key: str) -> str:
-    return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
+    """Keep a value, if the checkout can be written."""
+    write_bytes(FOLDER / kind, f"{key}.json", json.dumps(to_builtins(value)).encode())
+    prune(FOLDER / kind)
 
 
 def read(file: Path, type: type[T]) -> T:
     """What a JSON file holds; an empty one of the type if it is not there, or something else."""
     try:
-        return schema.read(json.loads(file.read_text(encoding="utf-8")), type)
-    except (OSError, ValueError, RecursionError):
+        return schema.read(store.read_json(file), type)
+    except (OSError, ValueError):
         return schema.read({}, type)
 
 
@@ -138,24 +112,19 @@ def read_bytes(folder: Path, name: str) -> bytes | None:
     return None
 
 
-def write_bytes(folder: Path, name: str, data: bytes) -> bool:
-    """Keep a file, whole or not at all; was it kept?"""
-    try:
+def write_bytes(folder: Path, name: str, data: bytes) -> None:
+    """Keep a file, whole or not at all; in a checkout that cannot be written this does nothing."""
+    with contextlib.suppress(OSError):
         store.write(folder / name, data)
-    except OSError:
-        return False
-    return True
 
 
+@functools.cache  # once in each process
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Delete what was not used for so long, then what was not used for longest until the rest fits."""
+    """Delete what was not used for longest until the rest fits."""
     with contextlib.suppress(OSError):
         known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
-        total, now = 0, time.time()
-        for used, size, file in sorted(known, reverse=True):
+        total = 0
+        for _, size, file in sorted(known, reverse=True):
             total += size
-            if now - used > (3600.0 if file.suffix == ".tmp" else MOST_SECONDS) or total > most_bytes:
+            if total > most_bytes:
                 file.unlink()
-
-
-_prune_once = functools.cache(prune)  # in each process

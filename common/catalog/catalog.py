@@ -4,8 +4,7 @@ A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, a
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
 says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
 steps import: ``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone
-uses. A lesson's folder is no Python name, so the latter are imported by a text, as are steps:
-``importlib.import_module("lessons.<lesson>.helpers.<name>")``.
+uses; as its folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,25 +32,13 @@ LESSONS = ROOT / "lessons"
 TOOLKIT, HELPERS = "toolkit", "helpers"  # the folders of helpers that all lessons share, and of a lesson's own
 EXPERIMENTS = "experiments"
 
-_ARGUMENTS = {
-    "gemm": ("a", "b", "c"),
-    "conv2d": ("x", "filt", "y"),
-    "conv3d": ("x", "filt", "y", "geometry"),
-    "dgrad": ("dy", "filt", "dx", "geometry"),
-    "wgrad": ("x", "dy", "dfilt", "geometry"),
-}
-LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
-NOTHING_TO_PREPARE = ("wgrad",)
-"""Ladders whose second operand is no weight that stays."""
+PRECISIONS = ("fp32", "tf32", "tf32x3")
+"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
+to be as precise as float32."""
 
 
 class CatalogError(ValueError):
     """A step file, or the chain of steps, is not what the workbook expects."""
-
-
-PRECISIONS = ("fp32", "tf32", "tf32x3")
-"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
-to be as precise as float32."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +90,13 @@ def runs_on(requires: str | None, capability: str) -> bool:
 
 
 def targets(requires: str | None, architectures: Iterable[str]) -> list[str]:
-    """The compute capabilities to compile a step for: those of ``architectures`` that it runs on, or what it requires
-    if it runs on none of them; what requires ``9.0a`` is compiled for nothing else."""
+    """The compute capabilities to compile a step for: those of ``architectures`` that it runs on, else its own."""
     if requires and requires.endswith("a"):
         return [requires]
     return [name for name in architectures if runs_on(requires, name)] or [str(requires)]
+
+
+# --- what there is ---
 
 
 def lessons(root: Path = LESSONS) -> list[str]:
@@ -117,10 +105,7 @@ def lessons(root: Path = LESSONS) -> list[str]:
 
 
 def steps(root: Path = LESSONS) -> list[Step]:
-    """Every step in teaching order: ladder by ladder, each from its first step to its last.
-
-    Raises CatalogError if a file's header or a ladder's chain is broken.
-    """
+    """Every step in teaching order, ladder by ladder; raises CatalogError if a header or a chain is broken."""
     return [step for step in everything(root) if not step.experiment]
 
 
@@ -132,24 +117,10 @@ def experiments(root: Path = LESSONS) -> list[Step]:
 def everything(root: Path = LESSONS) -> list[Step]:
     """Every step, then every experiment; raises as :func:`steps` does."""
     folders = [root / lesson for lesson in lessons(root)]
-    files = tuple(path for folder in folders for path in _python_files(folder))
-    varied = tuple(path for folder in folders for path in _python_files(folder / EXPERIMENTS))
-    return list(_everything(files, varied, tuple(_text(path) for path in (*files, *varied))))
-
-
-@lru_cache(maxsize=4)
-def _everything(files: tuple[Path, ...], varied: tuple[Path, ...], texts: tuple[str, ...]) -> tuple[Step, ...]:
-    """From the files of steps, those of experiments, and the texts of all."""
-    text_of = dict(zip((*files, *varied), texts, strict=True))
-    found = [_header(path, path.parent.name, text_of[path]) for path in files]
+    found = [_header(path) for folder in folders for path in _python_files(folder)]
+    varied = [_header(path) for folder in folders for path in _python_files(folder / EXPERIMENTS)]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
-    experiments = [_header(path, path.parents[1].name, text_of[path], experiment=True) for path in varied]
-    return (*(step for chain in chains for step in chain), *experiments)
-
-
-@store.kept_by_stamp
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    return [*(step for chain in chains for step in chain), *varied]
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
@@ -158,31 +129,29 @@ def find(name: str, root: Path = LESSONS) -> Step:
     for step in known:
         if step.name == name:
             return step
-    there, extra = (", ".join(one.name for one in known if one.experiment is varied) for varied in (False, True))
-    experiments = f"; experiments are {extra}" if extra else ""
-    raise CatalogError(f"step {name!r} is unknown: steps are {there}{experiments}")
+    raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}")
 
 
 def predecessors(step: Step) -> list[Step]:
-    """The steps before ``step`` on its ladder, first to last."""
-    rungs = [s for s in steps() if s.ladder == step.ladder]
-    names = [s.name for s in rungs]
-    anchor = step.predecessor if step.experiment else step.name
-    end = names.index(anchor) if anchor in names else len(names)
-    return rungs[: end + 1] if step.experiment else rungs[:end]
+    """The steps before ``step`` on its ladder, first to last; of an experiment, with the one that it varies."""
+    rungs = [one for one in steps() if one.ladder == step.ladder]
+    names = [one.name for one in rungs]
+    if step.experiment:
+        return rungs[: names.index(str(step.predecessor)) + 1] if step.predecessor in names else rungs
+    return rungs[: names.index(step.name)] if step.name in names else rungs
 
 
 def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step)} | {step.name}
-    large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
-    later = lessontext.timed_from(LESSONS)
+    later = lessontext.read(LESSONS).timed_from
+    large = [name for name in presets_of(step.ladder) if not name.startswith("tiny-")]
     return [name for name in large if later.get(name, step.name) in before]
 
 
 def usual_preset(step: Step) -> str:
     """The preset that a step is shown on by itself: its ladder's default, unless its lesson names another."""
-    usual = lessontext.usual(LESSONS, step.name)
+    usual = lessontext.read(LESSONS).usual.get(step.name)
     return usual.preset if usual else DEFAULT_PRESET[step.ladder]
 
 
@@ -198,6 +167,74 @@ def is_helper(path: Path) -> bool:
     return (own or path.parent == LESSONS / TOOLKIT) and path.suffix == ".py" and not path.name.startswith("_")
 
 
+def _python_files(folder: Path) -> list[Path]:
+    """In order; none of a folder that is not there."""
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return [folder / name for name in names if name.endswith(".py") and not name.startswith("_")]
+
+
+@store.kept_by_stamp
+def _header(path: Path) -> Step:
+    """Read a file's header without importing it, so that a broken file still has a name."""
+    text, name, ladder = path.read_text(encoding="utf-8", errors="replace"), path.stem, path.stem.split("_")[0]
+    experiment = path.parent.name == EXPERIMENTS
+    folder = path.parent.parent if experiment else path.parent
+    if ladder not in LADDERS:
+        raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
+    key = "Variant of" if experiment else "Previous step"
+    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
+    if header is None:
+        raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
+    title = re.match(rf'\s*(?:r?""")?{name}: (.+)', text)
+    if title is None:
+        raise CatalogError(f"{path.name}: the docstring must start with '{name}: what it does'")
+    previous = None if header[1] == "none" else header[1]
+    grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
+    return Step(
+        name, folder.name, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
+        builds_on=grown[1] if grown else previous, **said(path, text),
+    )  # fmt: skip
+
+
+_SAID = {  # by constant what it may be, as a pattern and in words
+    "PRECISION": ("|".join(PRECISIONS), " or ".join(PRECISIONS)),
+    "REQUIRES": (r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
+    "ALGORITHM": ("|".join(map(re.escape, reference.ALGORITHMS)), " or ".join(reference.ALGORITHMS)),
+}
+
+
+def said(path: Path, text: str) -> dict[str, Any]:
+    """``precision``, ``requires`` and ``algorithm`` as the constants in a step's text say; raises CatalogError."""
+    found: dict[str, Any] = {"precision": PRECISIONS[0], "requires": None, "algorithm": None}
+    for name, (pattern, allowed) in _SAID.items():
+        if line := re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE):
+            value = re.fullmatch(rf"""(["'])({pattern})\1""", line[1])
+            if value is None:
+                raise CatalogError(f"{path.name}: {name} = {line[1]}: must be {allowed}")
+            found[name.lower()] = value[2]
+    return found
+
+
+def _chain(ladder: str, found: list[Step]) -> list[Step]:
+    """Order a ladder's steps by their ``Previous step`` lines."""
+    after: dict[str | None, Step] = {}
+    for step in found:
+        if other := after.get(step.predecessor):
+            raise CatalogError(f"{step.name} and {other.name} both name {step.predecessor} as their previous step")
+        after[step.predecessor] = step
+    chain: list[Step] = []
+    while (name := chain[-1].name if chain else None) in after:
+        chain.append(after.pop(name))
+    if after:
+        stray, there = next(iter(after.values())), ", ".join(step.name for step in chain) or "no steps"
+        said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
+        raise CatalogError(f"{stray.name}: {said}")
+    return chain
+
+
+# --- loading ---
+
+
 def load(
     path: Path,
     ladder: str,
@@ -210,15 +247,14 @@ def load(
     ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
 
-    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is
-    none of the file's, or a step has ``prepare`` on a ladder of NOTHING_TO_PREPARE. What the file itself raises on
-    import passes through.
+    Raises CatalogError where the interface is another, or the file lacks one of ``constants``. What the file itself
+    raises on import passes through.
     """
-    with _standing_in(helpers or {}):
+    with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
-    wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
+    wanted = LADDERS[ladder].names + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
-    if ladder in NOTHING_TO_PREPARE and hasattr(module, "prepare"):
+    if LADDERS[ladder].form == "wgrad" and hasattr(module, "prepare"):
         raise CatalogError(f"{path.name}: prepare is not for a {ladder} step: {wanted[1]} is new at every launch")
     launch = getattr(module, "launch", None)
     if not callable(launch):
@@ -245,44 +281,14 @@ def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] 
 
 
 def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
-    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    """Not by the loader: its compiled file is taken for current if two saves of one second have one length."""
     source = path.read_bytes()
-    if b"\0" in source:  # a ValueError in older versions of Python
-        raise SyntaxError("source code cannot contain null bytes", (str(path), 1, 1, ""))
-    code = _with_constants(path, source, constants) if constants else source
-    exec(compile(code, str(path), "exec", dont_inherit=True), vars(module))
-
-
-def _with_constants(path: Path, source: bytes, constants: Mapping[str, int]) -> ast.Module:
-    """The file's code, in which each constant is assigned the given value in place of its own."""
-    body: list[ast.stmt] = []
-    missing = dict(constants)
-    for statement in ast.parse(source).body:
-        body.append(statement)
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        for name in (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)):
-            if name in constants:
-                missing.pop(name, None)
-                body.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(constants[name])))
-                ast.fix_missing_locations(ast.copy_location(body[-1], statement))
-    if missing:
+    parts: list[Any] = [ast.Module([one], []) for one in ast.parse(source).body] if constants else [source]
+    for part in parts:
+        exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
+        vars(module).update((name, value) for name, value in (constants or {}).items() if hasattr(module, name))
+    if missing := [name for name in constants or {} if not hasattr(module, name)]:
         raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
-    return ast.Module(body, [])
-
-
-class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports some modules from files given by name."""
-
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
-        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        path = self._files[module.__name__]
-        module.__file__ = str(path)
-        _execute(path, module)
 
 
 @contextlib.contextmanager
@@ -307,86 +313,30 @@ def anew() -> Iterator[None]:
             setattr(package, name.removeprefix(prefix), module)
 
 
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports some modules from files given by name."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        path = self._files[module.__name__]
+        module.__file__ = str(path)
+        _execute(path, module)
+
+
 @contextlib.contextmanager
 def _standing_in(files: dict[str, str]) -> Iterator[None]:
     """While open, the lessons' helpers are imported anew, those named in ``files`` from there."""
-    if not files:
-        yield
-        return
-    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
-    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
-    finder = _StandIns({f"{LESSONS.name}.{names[name]}": Path(file) for name, file in files.items()})
+    known = helpers_by_name(LESSONS)
+    places = {name: known.get(name, LESSONS / name).relative_to(LESSONS.parent).with_suffix("") for name in files}
+    finder = _StandIns({".".join(places[name].parts): Path(file) for name, file in files.items()})
     with anew():
         sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-
-
-def _python_files(folder: Path) -> list[Path]:
-    """In order; none of a folder that is not there."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    return [folder / name for name in names if name.endswith(".py") and not name.startswith("_")]
-
-
-def _header(path: Path, lesson: str, text: str, experiment: bool = False) -> Step:
-    """Read a file's header without importing it, so that a broken file still has a name."""
-    ladder = path.stem.split("_")[0]
-    if ladder not in LADDERS:
-        raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
-    key = "Variant of" if experiment else "Previous step"
-    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
-    if header is None:
-        raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
-    title = re.match(rf'\s*(?:r?""")?{path.stem}: (.+)', text)
-    if title is None:
-        raise CatalogError(f"{path.name}: the docstring must start with '{path.stem}: what it does'")
-    previous = None if header[1] == "none" else header[1]
-    grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
-    return Step(
-        path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
-        builds_on=grown[1] if grown else previous, **said(path, text),
-    )  # fmt: skip
-
-
-_SAID = {  # by constant what it may be, as a pattern and in words
-    "PRECISION": ("|".join(PRECISIONS), " or ".join(PRECISIONS)),
-    "REQUIRES": (r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
-    "ALGORITHM": ("|".join(map(re.escape, reference.ALGORITHMS)), " or ".join(reference.ALGORITHMS)),
-}
-
-
-def said(path: Path, text: str) -> dict[str, Any]:
-    """``precision``, ``requires`` and ``algorithm`` (:class:`Step`), as the text of a step's file sets the constants.
-
-    Raises CatalogError for a value that none may have.
-    """
-    found: dict[str, Any] = {"precision": PRECISIONS[0], "requires": None, "algorithm": None}
-    for name, (pattern, allowed) in _SAID.items():
-        if line := re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE):
-            value = re.fullmatch(rf"""(["'])({pattern})\1""", line[1])
-            if value is None:
-                raise CatalogError(f"{path.name}: {name} = {line[1]}: must be {allowed}")
-            found[name.lower()] = value[2]
-    return found
-
-
-def _chain(ladder: str, found: list[Step]) -> list[Step]:
-    """Order a ladder's steps by their ``Previous step`` lines."""
-    after: dict[str | None, Step] = {}
-    for step in found:
-        if step.predecessor in after:
-            other = after[step.predecessor].name
-            raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")
-        after[step.predecessor] = step
-    chain: list[Step] = []
-    name: str | None = None
-    while name in after:
-        chain.append(after.pop(name))
-        name = chain[-1].name
-    if after:
-        stray, there = next(iter(after.values())), ", ".join(step.name for step in chain) or "no steps"
-        said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
-        raise CatalogError(f"{stray.name}: {said}")
-    return chain

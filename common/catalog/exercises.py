@@ -1,9 +1,8 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution is ``solutions/<name>.diff``, a unified diff of
-it. What is not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` (:class:`Entry`) for each, in order.
-What nobody should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` (:class:`Spoilers`) for
-each.
+it. What is not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order, and what nobody
+should read by accident in ``solutions/spoilers.toml``, a table ``[NAME]`` for each.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
-from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, problems, schema, shipped, sources, store
 from common.catalog.problems import Problem
@@ -23,8 +21,6 @@ from common.catalog.schema import Amount, Count, Name
 
 Kind = Literal["write", "bug", "predict", "tune"]
 BLANK, END = "# >>> your code", "# <<<"
-
-SHAPES = problems.EXERCISED
 PRESETS = {**problems.DEFAULT_PRESET, "gemm": "gemm-2048"}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 SOLUTIONS = catalog.ROOT / ".workbook" / "solutions"
@@ -34,8 +30,8 @@ class ExerciseError(ValueError):
     """There is no such exercise, or what is kept of a student's or was shipped cannot be read."""
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``exercises.toml`` says of an exercise.
+class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``.
 
     A ``hard`` one stands in the table at the end of the lesson's page. The others belong to a section, at whose end
     the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``.
@@ -46,54 +42,31 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Kind
     hard: bool = False
     lines: Count = 0  # to write between the markers (write), or at most to change (bug)
-    shapes: tuple[Name, ...] = ()  # that it is checked at; default: SHAPES of its ladder
+    shapes: tuple[Name, ...] = ()  # that it is checked at; default: its ladder's
     preset: str = ""  # that it is compiled for and timed on; default: PRESETS of its ladder
     at_most: dict[str, Amount] = field(default_factory=dict)  # by the names of common.grade.tasks.COUNTED
     at_least: dict[str, Amount] = field(default_factory=dict)
     because: dict[str, Name] = field(default_factory=dict)  # why it is asked for: said where a limit is not kept
     floor: Amount = 0.0  # with a GPU: percent of the floor's rate to reach on the preset
-
-
-class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``spoilers.toml`` says of an exercise; of a prediction also its answers.
-
-    ``answers``: what each name is compared with, in the words of :mod:`common.grade.answers`. ``slips``: of a name,
-    numbers that a common mistake comes to, as arithmetic, and what the mistake is.
-    """
-
     hints: Annotated[tuple[Name, ...], Meta(min_length=1)]  # three, from a question to nearly the answer
+    # of a prediction, what each name is compared with, in the words of common.grade.answers
     answers: dict[str, Name] = field(default_factory=dict)
+    # by name numbers that a common mistake comes to, as arithmetic, and what the mistake is
     slips: dict[str, dict[str, Name]] = field(default_factory=dict)
-
-
-class _Entries(Struct):
-    exercise: list[Entry] = field(default_factory=list)
-
-
-class Exercise(Entry, frozen=True, kw_only=True):
-    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``."""
-
-    hints: tuple[str, ...]
-    answers: dict[str, str]
-    slips: dict[str, dict[str, str]]
     number: str
     lesson: str
     path: Path
 
     @property
     def solution(self) -> str:
-        """The source with the blanks filled or the bug mended: the exercise as shipped, changed as its diff says.
-
-        Raises ExerciseError if the file is edited and what was shipped is not known.
-        """
+        """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
         lesson = catalog.LESSONS / self.lesson
         given, diff = lesson / "exercises" / f"{self.name}.py", lesson / "solutions" / f"{self.name}.diff"
         if given.is_file() and not shipped.edited(given):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
                 return patched(store.read_text(given), store.read_text(diff))
-        text = shipped.text(given)
         try:
-            return patched((text or b"").decode("utf-8"), store.read_text(diff))
+            return patched((shipped.text(given) or b"").decode("utf-8"), store.read_text(diff))
         except ValueError:
             raise ExerciseError(
                 f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: move yours to "
@@ -114,36 +87,27 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
     @property
     def section(self) -> str:
-        """The heading that it stands under on the lesson's pages, after those around it; empty if it stands under
-        none."""
+        """The heading that it stands under on the lesson's pages; empty if it stands under none."""
         for page in sorted(self.path.parent.parent.glob("*.md")):
             before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
-            prose = re.sub(r"^```.*?^```$", "", before, flags=re.DOTALL | re.MULTILINE)
-            around: dict[int, str] = {}  # by depth
-            for signs, title in re.findall(r"^(#+) (.+)$", prose, re.MULTILINE):
-                around = {depth: said for depth, said in around.items() if 1 < depth < len(signs)} | {
-                    len(signs): title
-                }
-            if marker and around:
-                return ", ".join(around.values())
+            if marker:
+                return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1])
         return ""
 
     @property
     def precision(self) -> str:
         """As a :class:`common.catalog.catalog.Step` has it, and so are the next two: what the solution says."""
-        return str(self._said["precision"])
+        return str(catalog.said(self.path, self.solution)["precision"])
 
     @property
     def algorithm(self) -> str | None:
-        return self._said["algorithm"]
+        found: str | None = catalog.said(self.path, self.solution)["algorithm"]
+        return found
 
     @property
     def requires(self) -> str | None:
-        return self._said["requires"]
-
-    @property
-    def _said(self) -> dict[str, str | None]:
-        return catalog.said(self.path, self.solution)
+        found: str | None = catalog.said(self.path, self.solution)["requires"]
+        return found
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -182,42 +146,29 @@ def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
 
 
 def chosen(text: str, root: Path = catalog.LESSONS) -> list[Exercise]:
-    """The exercises that ``text`` names: a lesson (``02`` or its folder), or a number or name.
+    """The exercises that ``text`` names: a lesson (``02`` or its folder), or a number or name as for :func:`find`."""
+    here = [one for one in everything(root) if text in (one.lesson, one.lesson[:2])]
+    return here or [find(text, root)]
 
-    Raises ExerciseError if there are none.
-    """
-    lessons = [name for name in catalog.lessons(root) if text in (name, name[:2])]
-    if lessons:
-        here = [one for one in everything(root) if one.lesson == lessons[0]]
-        if not here:
-            raise ExerciseError(f"lesson {text!r} has no exercises")
-        return here
-    return [find(text, root)]
+
+_fields = store.kept_by_stamp(store.read_toml)  # each exercise that is looked for asks for all
 
 
 def _read(folder: Path) -> list[Exercise]:
     source, spoilers = folder / "exercises" / "exercises.toml", folder / "solutions" / "spoilers.toml"
     if not source.exists():
         return []
-    told, entries = _toml(spoilers, dict[str, Spoilers]), _toml(source, _Entries).exercise
-    return [_exercise(folder, number, entry, told[entry.name]) for number, entry in enumerate(entries, 1)]
-
-
-_Read = TypeVar("_Read")
-_fields = store.kept_by_stamp(store.read_toml)  # each exercise that is looked for asks for all
-
-
-def _toml(path: Path, kind: type[_Read]) -> _Read:
-    """What a file holds; raises StoreError or SchemaError naming the file and the field."""
-    return schema.read(_fields(path), kind, store.shown(path))
-
-
-def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers) -> Exercise:
-    if entry.kind != "predict":
-        ladder = entry.name.split("_")[0]
-        entry = replace(entry, shapes=entry.shapes or SHAPES[ladder], preset=entry.preset or PRESETS[ladder])
-    path, number_of_all = folder / "exercises" / f"{entry.name}.py", f"{folder.name[:2]}.{number}"
-    return Exercise(number=number_of_all, lesson=folder.name, path=path, **asdict(entry), **asdict(more))
+    found, place = [], f"{store.shown(source)} and {spoilers.name}"
+    for number, entry in enumerate(_fields(source)["exercise"], 1):
+        name, ladder = entry["name"], entry["name"].split("_")[0]
+        told = {
+            "number": f"{folder.name[:2]}.{number}", "lesson": folder.name, "path": source.with_name(f"{name}.py"),
+            **entry, **_fields(spoilers)[name],
+        }  # fmt: skip
+        if ladder in PRESETS:
+            told = {"shapes": problems.EXERCISED[ladder], "preset": PRESETS[ladder]} | told
+        found.append(schema.read(told, Exercise, place))
+    return found
 
 
 # --- what a student has done, on this machine ---
@@ -231,17 +182,14 @@ class Used(Struct):
 
 
 class State:
-    """Hints taken and exercises passed, in a file that git ignores."""
+    """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
         self.path = path
         self._data = self._read()
 
     def hint(self, exercise: Exercise) -> tuple[int, str]:
-        """The next hint and its number from 1 on; the last one again when all are given.
-
-        Raises ExerciseError, or StoreError if it cannot be kept that it was given.
-        """
+        """The next hint and its number from 1 on; the last one again when all are given."""
         with self._changed():
             taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
             self._data.hints[exercise.name] = taken + 1
@@ -256,12 +204,11 @@ class State:
         return self._data.passed.get(exercise.name) == _digest(exercise.path)
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
-        """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
+        """Keep a verdict on the exercise's own file."""
         with self._changed():
+            self._data.passed.pop(exercise.name, None)
             if passed:
                 self._data.passed[exercise.name] = _digest(exercise.path)
-            else:
-                self._data.passed.pop(exercise.name, None)
 
     def _read(self) -> Used:
         if not self.path.exists():

@@ -24,14 +24,31 @@ Array = NDArray[Any]
 FLOAT16_LIMIT = 64_000
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
 _TF32_LIMIT = 2**11  # TF32 holds every integer up to here
-_E4M3_LIMIT, _BFLOAT16_LIMIT = 16, 256  # the same of e4m3, of bfloat16
+_INTEGERS = {FLOAT16: 2**11, UINT8: 16, UINT16: 256}  # and these up to here
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
+# Powers of two: the input's least and the weight's; the least and the largest of a row or an output, and how far
+# those of the terms of one sum go up and down. Else those of float32.
+_POWERS = {FLOAT16: (-24, 0, -8, 0, 4), UINT8: (-9, 0, -4, 2, 4)}
+_POWERS_OF_FLOAT32 = -22, -22, -10, 10, 8
+
+# Other operands whose every partial sum is exact, by name: what is special about them.
+SPECIAL = {
+    "zeros": "half of the elements zero, and every fourth row and filter",
+    "negative": "every product negative",
+    "large": "large inputs, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, large weights",
+    "sums": "sums as large as the type of the sums holds exactly",
+    "tiny": "very small magnitudes",
+    "mixed": "magnitudes from very small to very large",
+    "apart": "products in one sum far larger than others",
+}
+# In the place of such a kind: operands whose sums are rounded.
+NORMALS = "normals"
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
-    ``algorithm`` of :data:`common.catalog.reference.ALGORITHMS` sums, too.
+    """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too.
 
     No element is zero, so a dropped term changes the sum, but for what is :func:`pruned`. For an output of float16
     they are as large as it allows, and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
@@ -54,11 +71,8 @@ def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple
 
 
 def pruned(weight: Array, algorithm: str | None) -> Array:
-    """The weights [K, N], for a step that prunes them: of every four along k the two of the largest magnitude, of
-    equals the first, and zeros. For any other step they are as they were.
-
-    Where a product is checked that is no pruning of its own: these are the weights that the step is given.
-    """
+    """The weights [K, N] that a step is given that prunes them: of every four along k the two of the largest
+    magnitude, of equals the first, and zeros. For any other step they are as they were."""
     if algorithm != reference.PRUNED:
         return weight
     K, N = weight.shape
@@ -89,136 +103,51 @@ def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]
     x, weight = draw(problem.input_shape), draw(problem.weight_shape)
     filters = np.moveaxis(weight, _output_axis(problem), -1)
     filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
-    return codes.held(x, problem.input_dtype), codes.held(weight, problem.weight_dtype)
-
-
-# Other operands whose every partial sum is exact in float32, by name: what is special about them.
-SPECIAL = {
-    "zeros": "half of the elements zero, and every fourth row and filter",
-    "negative": "every product negative",
-    "large": "inputs of up to thousands, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights of up to thousands",
-    "sums": "sums far beyond 65,504",
-    "tiny": "magnitudes around 2^-20",
-    "mixed": "magnitudes from 2^-20 to 2^20",
-    "apart": "products in one sum up to 2^20 times as large as others",
-}
-
-
-# In the place of such a kind: operands whose sums are rounded.
-NORMALS = "normals"
-
-# What is special about them where the arrays are float16.
-SPECIAL_FLOAT16 = SPECIAL | {
-    "sums": "sums up to the largest that float16 holds",
-    "tiny": "inputs, and sums, down to 2^-24, the least that float16 holds",
-    "mixed": "magnitudes from 2^-8 to 2^15",
-    "apart": "products in one sum up to 3,969 times as large as others",
-}
-
-
-# The same where they are int8.
-SPECIAL_INT8 = SPECIAL | {
-    "large": "inputs of up to 127, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights of up to 127",
-    "sums": "elements of -128 and -127, the largest sums there are",
-    "tiny": "elements of -1, 0 and 1",
-    "mixed": "elements of -128, -1, 1 and 127",
-    "apart": "products in one sum up to 16,129 times as large as others",
-}
-
-
-# The same where they are e4m3: numbers of four significant bits, and sums of 14.
-SPECIAL_E4M3 = SPECIAL | {
-    "large": "inputs of up to 16, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights of up to 16",
-    "sums": "sums up to 2^13, which 14 bits hold",
-    "tiny": "inputs down to 2^-9, the least that e4m3 holds",
-    "mixed": "magnitudes from 2^-8 to 2^6",
-    "apart": "products in one sum up to 256 times as large as others",
-}
-
-
-# The same where they are bfloat16: numbers of eight significant bits.
-SPECIAL_BFLOAT16 = SPECIAL | {
-    "large": "inputs of up to 256, weights of 1 and -1",
-    "heavy": "inputs of 1 and -1, weights of up to 256",
-    "apart": "products in one sum up to 2^16 times as large as others",
-}
-
-
-def said(kind: str, problem: Problem) -> str:
-    """What is special about operands of a kind of :data:`SPECIAL`."""
-    if problem.input_dtype == UINT8:
-        return SPECIAL_E4M3[kind]
-    if problem.input_dtype == UINT16:
-        return SPECIAL_BFLOAT16[kind]
-    if problem.input_dtype == INT8:
-        return SPECIAL_INT8[kind]
-    return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
+    return codes.held(x, problem.input_dtype), codes.held(weight, problem.input_dtype)
 
 
 def special(
     kind: str, problem: Problem, seed: int, precision: str = "fp32", algorithm: str | None = None
 ) -> tuple[Array, Array]:
-    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are.
-
-    With ``precision`` tf32 every operand is a TF32 number.
-    """
+    """Input and weight of a kind of :data:`SPECIAL`, exact in any order of summation, and in TF32 if asked for."""
     rng = np.random.default_rng(seed)
-    if problem.input_dtype == INT8 and kind in SPECIAL:
+    if problem.input_dtype == INT8:
         return _special_bytes(kind, problem, rng)
     x, weight = (codes.values(array).astype(np.float32) for array in integers(problem, seed, algorithm))
-    half = problem.output_dtype == FLOAT16
-    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (reference.exact_below(problem, algorithm), 1 << 14)
-    if problem.input_dtype == UINT8:
-        half, largest = True, _E4M3_LIMIT  # exponents as for float16, but for the least
-    if problem.input_dtype == UINT16:
-        largest = _BFLOAT16_LIMIT
-    if precision == "tf32":
-        largest = _TF32_LIMIT
+    limit = FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, algorithm)
+    largest = _TF32_LIMIT if precision == "tf32" else _INTEGERS.get(problem.input_dtype, 1 << 14)
+    least_input, least_weight, low, high, reach = _POWERS.get(problem.input_dtype, _POWERS_OF_FLOAT32)
     if kind == "zeros":
-        for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem))):
-            array *= rng.integers(0, 2, array.shape, dtype=np.int8)
-            np.moveaxis(array, axis, 0)[3::4] = 0
+        _set_zeros(rng, problem, x, weight)
     elif kind == "negative":
         x, weight = np.abs(x), -np.abs(weight)
-    elif kind in ("large", "heavy"):
+    elif kind == "large":
         most = max(1, min(largest, limit // problem.reduction))
-        if kind == "large":
-            x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
-        else:
-            x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
+        x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
+    elif kind == "heavy":
+        most = max(1, min(largest, limit // problem.reduction))
+        x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
         most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
-        least = {FLOAT16: -24, UINT8: -9}.get(problem.input_dtype, -22)
-        x, weight = np.ldexp(x, least), np.ldexp(weight, 0 if half else -22)
-    elif kind == "mixed":
-        # what one output sums has one power of two, so the sum stays exact
-        x_axis, weight_axis = _reduced_axes(problem)
-        (low, high), reach = ((-8, 0), 4) if half else ((-10, 10), 8)
-        if problem.input_dtype == UINT8:
-            (low, high), reach = (-4, 2), 4
-        row_axis = _row_axis(problem)
-        rows = rng.integers(low, high + 1, size=(x.shape[row_axis],))
-        outputs = rng.integers(low, high + 1, size=(weight.shape[_output_axis(problem)],))
-        terms = rng.integers(-reach, reach + 1, size=(x.shape[x_axis],))
-        x = np.ldexp(x, _along(rows, row_axis, x.ndim) + _along(terms, x_axis, x.ndim))
-        weight = np.ldexp(
-            weight,
-            _along(outputs, _output_axis(problem), weight.ndim) - _along(terms, weight_axis, weight.ndim),
+        x, weight = np.ldexp(x, least_input), np.ldexp(weight, least_weight)
+    elif kind == "mixed":  # what one output sums has one power of two, so the sum stays exact
+        x_axis, weight_axis = _axes(problem, 0, 1)
+        rows, outputs = (
+            _powers(rng, array, axis, low, high)
+            for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem)))
         )
-    elif kind == "apart":
-        x, weight = _apart(rng, problem, x, weight, limit)
+        terms = _powers(rng, x, x_axis, -reach, reach)
+        x = np.ldexp(x, rows + terms)
+        weight = np.ldexp(weight, outputs - _along(terms.ravel(), weight_axis, weight.ndim))
     else:
-        raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
-    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.weight_dtype), algorithm)
+        x, weight = _apart(rng, problem, x, weight, limit)
+    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
 
 
 def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Input and weight of a kind of :data:`SPECIAL_INT8`."""
+    """The same of int8."""
 
     def of(*values: int) -> tuple[Array, Array]:
         x, weight = (rng.choice(np.array(values, np.int8), shape) for shape in problem.shapes[:2])
@@ -227,9 +156,7 @@ def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tup
     x, weight = of(-1, 1)
     all_x, all_weight = _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
     if kind == "zeros":
-        for array, axis in ((all_x, _row_axis(problem)), (all_weight, _output_axis(problem))):
-            array *= rng.integers(0, 2, array.shape, dtype=np.int8)
-            np.moveaxis(array, axis, 0)[3::4] = 0
+        _set_zeros(rng, problem, all_x, all_weight)
         return all_x, all_weight
     if kind == "negative":
         return np.maximum(all_x, 1), np.minimum(all_weight, -1)
@@ -241,13 +168,17 @@ def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tup
     return {"sums": of(-128, -127), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
 
 
-def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
-    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large.
+def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> None:
+    for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem))):
+        array *= rng.integers(0, 2, array.shape, dtype=np.int8)
+        np.moveaxis(array, axis, 0)[3::4] = 0
 
-    The products of two large ones make half of ``limit`` at most, and so do all others.
-    """
+
+def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
+    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large: the products of
+    two large ones make half of ``limit`` at most, and so do all others."""
     far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
-    far = min(far, {UINT8: _E4M3_LIMIT, UINT16: _BFLOAT16_LIMIT}.get(problem.input_dtype, far))
+    far = min(far, _INTEGERS.get(problem.input_dtype, far))
     x, weight = np.sign(x), np.sign(weight)
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
     large = min(_FEW_FAR, -(-problem.reduction // 4))
@@ -262,19 +193,9 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
     return (magnitudes * (2 * rng.integers(0, 2, shape) - 1)).astype(np.float32)
 
 
-def _row_axis(problem: Problem) -> int:
-    """The input's axis that the output has, too: rows of A, images; for the gradient of a filter, channels."""
-    return 4 if problem.form == "wgrad" else 0
-
-
-def _output_axis(problem: Problem) -> int:
-    """The weight's axis that the output has, too: columns of B, filters; for the gradient of x, channels."""
-    return {"gemm": 1, "dgrad": 4, "wgrad": 4}.get(problem.form, 0)
-
-
-def _reduced_axes(problem: Problem) -> tuple[int, int]:
-    """An axis of the input and one of the weight that the sum runs over: k, the channels, filters or images."""
-    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4), "dgrad": (4, 0), "wgrad": (0, 0)}[problem.form]
+def _powers(rng: np.random.Generator, array: Array, axis: int, low: int, high: int) -> Array:
+    """An exponent for each index along an axis of the array, to be broadcast with it."""
+    return _along(rng.integers(low, high + 1, size=(array.shape[axis],)), axis, array.ndim)
 
 
 def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:
@@ -283,17 +204,31 @@ def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]
     return values.reshape(shape)
 
 
+def _axes(problem: Problem, one: int, other: int) -> tuple[int, int]:
+    """In two of the problem's arrays, where their first common extent is: for input and output a row, an image or a
+    channel; for weight and output a column, a filter or a channel; for input and weight what the sum runs over."""
+    first, second = problem.arrays[one], problem.arrays[other]
+    letter = next(letter for letter in first if letter in second)
+    return first.index(letter), second.index(letter)
+
+
+def _row_axis(problem: Problem) -> int:
+    return _axes(problem, 0, 2)[0]
+
+
+def _output_axis(problem: Problem) -> int:
+    return _axes(problem, 1, 2)[0]
+
+
 def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
     """Input and weight drawn from the standard normal distribution, and rounded to their dtype; of int8, 32 times
     such numbers. ``algorithm`` as for :func:`integers`."""
     rng = np.random.default_rng(seed)
+    x, weight = (rng.standard_normal(shape, dtype=np.float32) for shape in problem.shapes[:2])
     if problem.input_dtype == INT8:
-        x, weight = (
-            np.clip(np.rint(32 * rng.standard_normal(shape, dtype=np.float32)), -128, 127).astype(np.int8)
-            for shape in problem.shapes[:2]
-        )
-        return x, weight
-    x, weight = (
-        codes.held(rng.standard_normal(shape, dtype=np.float32), dtype) for shape, dtype in problem.operands[:2]
-    )
-    return x, pruned(weight, algorithm)
+        return _nearest_byte(32 * x), _nearest_byte(32 * weight)
+    return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
+
+
+def _nearest_byte(values: Array) -> NDArray[np.int8]:
+    return np.clip(np.rint(values), -128, 127).astype(np.int8)

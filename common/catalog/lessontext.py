@@ -1,4 +1,4 @@
-"""What a lesson says of its steps in its ``lesson.toml``, for the harness to repeat or to go by; it may have none."""
+"""What lessons say of their steps in ``lesson.toml``, for the harness to repeat or to go by."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Remark(Struct, frozen=True):
 
 
 class Epilogues(Struct, frozen=True):
-    """The module whose epilogues are timed, ``ways``, and by step the presets, which no other module has."""
+    """A step on a preset whose epilogues are timed; ``ways``: their module."""
 
+    step: str
+    preset: str
     ways: str
-    steps: dict[str, list[str]]
 
 
 class Training(Struct, frozen=True):
@@ -46,67 +47,41 @@ class Training(Struct, frozen=True):
 
 
 class Lesson(Struct, frozen=True):
-    """A lesson's file."""
+    """What one lesson says, or all."""
 
-    timed_from: dict[str, list[str]] = field(default_factory=dict)  # by step, presets timed from that step on
+    timed_from: dict[str, str] = field(default_factory=dict)  # by preset, the first step of its ladder timed on it
     usual: dict[str, Usual] = field(default_factory=dict)  # by step
     remark: list[Remark] = field(default_factory=list)
     accuracy: list[str] = field(default_factory=list)  # steps on matrices whose errors are measured over K
     epilogues: list[Epilogues] = field(default_factory=list)
     measured_by: dict[str, str] = field(default_factory=dict)  # the module that measures accuracy, and epilogues
     training: Training | None = None
-    photo: str = ""  # the conv2d step that convolves the photograph, unless another is asked for
+    photo: str = ""  # the conv2d step that convolves the photograph
 
 
-def timed_from(lessons: Path) -> dict[str, str]:
-    """By preset, the first step of its ladder that is timed on it, if that is not the ladder's first."""
-    return {
-        preset: step for lesson in _all(lessons) for step, presets in lesson.timed_from.items() for preset in presets
-    }
-
-
-def usual(lessons: Path, step: str) -> Usual | None:
-    """What a step is shown on, if not on what its ladder is."""
-    return next((lesson.usual[step] for lesson in _all(lessons) if step in lesson.usual), None)
+def read(lessons: Path) -> Lesson:
+    """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
+    found = [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
+    return Lesson(
+        timed_from={preset: step for one in found for preset, step in one.timed_from.items()},
+        usual={step: usual for one in found for step, usual in one.usual.items()},
+        remark=[remark for one in found for remark in one.remark],
+        accuracy=[step for one in found for step in one.accuracy],
+        epilogues=[entry for one in found for entry in one.epilogues],
+        measured_by={what: module for one in found for what, module in one.measured_by.items()},
+        photo="".join(one.photo for one in found),
+    )
 
 
 def remarks(lessons: Path, step: str) -> dict[str, Remark]:
     """By kernel, what is said of those of a step."""
-    return {one.kernel: one for lesson in _all(lessons) for one in lesson.remark if one.step == step}
-
-
-def accuracy(lessons: Path) -> list[str]:
-    """The steps whose errors are measured; none if no lesson names one."""
-    return [step for lesson in _all(lessons) for step in lesson.accuracy]
-
-
-def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
-    """Step, preset and the module of the epilogues for each step whose epilogues are timed."""
-    found = (one for lesson in _all(lessons) for one in lesson.epilogues)
-    return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
-
-
-def measured_by(lessons: Path, what: str) -> str:
-    """The module whose ``measure`` measures the errors over K, ``accuracy``, or the ``epilogues``."""
-    return next(lesson.measured_by[what] for lesson in _all(lessons) if what in lesson.measured_by)
+    return {one.kernel: one for one in read(lessons).remark if one.step == step}
 
 
 def training(lessons: Path) -> tuple[Path, Training] | None:
     """The network that is trained, with the folder of its lesson; None if no lesson has one."""
     found = ((path.parent, _read(path).training) for path in sorted(lessons.glob(f"*/{NAME}")))
     return next(((folder, one) for folder, one in found if one), None)
-
-
-def photo(lessons: Path) -> str:
-    """The step that convolves the photograph; raises ValueError if no lesson names one."""
-    found = next((lesson.photo for lesson in _all(lessons) if lesson.photo), "")
-    if not found:
-        raise ValueError(f"no {NAME} names a step for the photograph: photo = STEP")
-    return found
-
-
-def _all(lessons: Path) -> list[Lesson]:
-    return [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
 
 
 @store.kept_by_stamp

@@ -17,12 +17,19 @@ from msgspec import Struct
 
 from common.catalog.schema import Amount, Count, Extent
 
+Extents = tuple[int, ...]
+
 WARP = 32
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, and at most of a block
 REGISTER_UNIT = 256  # registers are handed out to a warp in units of this many
 SCHEDULERS = 4  # each has a quarter of the registers
 MAX_THREADS_PER_BLOCK = 1024
 MAX_REGISTERS_PER_THREAD = 255
+MAX_BLOCK, MAX_GRID = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
+MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
+MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
+MAX_CLUSTER = 8  # blocks: "Thread Block Clusters" there, the most that every GPU which has clusters takes
+CLUSTERS_FROM = (9, 0)  # compute capability
 
 
 @dataclass(frozen=True)
@@ -32,39 +39,22 @@ class Limits:
     threads: int
     blocks: int
     shared_bytes: int
-    shared_unit: int  # bytes; a block's shared memory is rounded up to it
-    reserved_bytes: int  # of shared memory, taken by the driver for each block
-
-    @property
-    def warps(self) -> int:
-        return self.threads // WARP
-
-
-def _limits(threads: int, blocks: int, shared_kib: int) -> Limits:
-    return Limits(threads, blocks, shared_kib * 1024, shared_unit=128, reserved_bytes=1024)
+    shared_unit: int = 128  # bytes; a block's shared memory is rounded up to it
+    reserved_bytes: int = 1024  # of shared memory, taken by the driver for each block
 
 
 LIMITS = {
-    "7.5": Limits(1024, 16, 64 * 1024, shared_unit=256, reserved_bytes=0),
-    "8.0": _limits(2048, 32, 164),
-    "8.6": _limits(1536, 16, 100),
-    "8.7": _limits(1536, 16, 164),
-    "8.9": _limits(1536, 24, 100),
-    "9.0": _limits(2048, 32, 228),
-    "10.0": _limits(2048, 32, 228),
-    "10.3": _limits(2048, 32, 228),
-    "12.0": _limits(1536, 24, 100),
-    "12.1": _limits(1536, 24, 100),
+    "7.5": Limits(1024, 16, 64 << 10, shared_unit=256, reserved_bytes=0),
+    "8.0": Limits(2048, 32, 164 << 10),
+    "8.6": Limits(1536, 16, 100 << 10),
+    "8.7": Limits(1536, 16, 164 << 10),
+    "8.9": Limits(1536, 24, 100 << 10),
+    "9.0": Limits(2048, 32, 228 << 10),
+    "10.0": Limits(2048, 32, 228 << 10),
+    "10.3": Limits(2048, 32, 228 << 10),
+    "12.0": Limits(1536, 24, 100 << 10),
+    "12.1": Limits(1536, 24, 100 << 10),
 }
-
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
-MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
-MAX_CLUSTER = 8  # blocks: "Thread Block Clusters" there, the most that every GPU which has clusters takes
-CLUSTERS_FROM = (9, 0)  # compute capability
-# What a launch may ask for, and all together: a multiprocessor's, less what the driver takes for each block.
-MOST_SHARED = {name: has.shared_bytes - has.reserved_bytes for name, has in LIMITS.items()}
 
 
 class LaunchLimitError(RuntimeError):
@@ -80,21 +70,13 @@ class LaunchFormError(LaunchLimitError):
 
 
 def require_launch(
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    dynamic_shared: int = 0,
-    capability: str | None = None,
-    cluster: int = 1,
+    grid: Extents, block: Extents, dynamic_shared: int = 0, capability: str | None = None, cluster: int = 1
 ) -> None:
-    """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
-
-    ``dynamic_shared`` is in bytes; ``cluster`` as for :func:`require_cluster`. Without a compute capability, what
-    some GPU takes is allowed.
-    """
-    if math.prod(block) > MAX_THREADS_PER_BLOCK:
-        raise LaunchLimitError(
-            f"block {block} has {math.prod(block)} threads: a block holds at most {MAX_THREADS_PER_BLOCK}"
-        )
+    """Raise LaunchLimitError naming what is too large. Here and below, without a compute capability what some GPU
+    takes is allowed."""
+    threads = math.prod(block)
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise LaunchLimitError(f"block {block} has {threads} threads: a block holds at most {MAX_THREADS_PER_BLOCK}")
     for name, extents, most in (("block", block, MAX_BLOCK), ("grid", grid, MAX_GRID)):
         for axis, extent, limit in zip("xyz", extents, most, strict=False):
             if isinstance(extent, bool) or not 1 <= extent <= limit:
@@ -109,11 +91,8 @@ def cluster_of(launch_bounds: Any) -> int:
     return int(bounds[2]) if len(bounds) > 2 else 1
 
 
-def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None = None) -> None:
-    """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x.
-
-    Without a compute capability, what some GPU takes is allowed.
-    """
+def require_cluster(grid: Extents, cluster: int, capability: str | None = None) -> None:
+    """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x."""
     if cluster == 1:
         return
     if not 1 <= cluster <= MAX_CLUSTER:
@@ -126,8 +105,9 @@ def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None 
 
 
 def most_shared(capability: str | None = None) -> int:
-    """Bytes of shared memory that a block may have on a GPU of this compute capability; on some GPU without one."""
-    return MOST_SHARED.get(capability or "", max(MOST_SHARED.values()))
+    """Bytes of shared memory that a block may have: a multiprocessor's, less what the driver takes for each block."""
+    known = [LIMITS[capability]] if capability in LIMITS else LIMITS.values()
+    return max(has.shared_bytes - has.reserved_bytes for has in known)
 
 
 def require_shared(static: int, dynamic: int, capability: str | None = None) -> None:
@@ -138,7 +118,7 @@ def require_shared(static: int, dynamic: int, capability: str | None = None) -> 
         of_launch = f"the launch asks for {dynamic} bytes of dynamic shared memory"
         said = " and ".join(text for text, size in ((of_arrays, static), (of_launch, dynamic)) if size)
         together = f", {static + dynamic} together" if static and dynamic else ""
-        where = f" on compute capability {capability}" if capability in MOST_SHARED else ""
+        where = f" on compute capability {capability}" if capability in LIMITS else ""
         raise LaunchLimitError(f"{said}{together}: a block has at most {most}{where}")
 
 
@@ -149,34 +129,47 @@ def require_constant(size: int) -> None:
         raise LaunchLimitError(f"{said}: it holds {MAX_CONSTANT}")
 
 
-def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def require_registers(block: Extents, registers: int) -> None:
+    """Raise LaunchLimitError when a block of threads with ``registers`` each does not fit a multiprocessor."""
+    threads = math.prod(block)
+    taken = block_registers(threads, registers)
+    if taken > REGISTERS:
+        said = f"{registers} registers for each of {threads} threads make {taken}"
+        raise LaunchLimitError(f"{said}: a multiprocessor has {REGISTERS}")
+
+
+# --- how a kernel is called ---
+
+
+def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, int]:
     """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
 
     Raises LaunchFormError naming what is missing or no whole number, StreamError for another stream than the default.
     """
-    wanted = f"{kernel}[grid, block]"
     if not isinstance(given, tuple):
-        raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {wanted}")
-    if not 2 <= len(given) <= 4:
-        inside = ", ".join(map(_shown, given))
-        raise LaunchFormError(f"{kernel}[{inside}] has {len(given)} items: write {wanted}, then perhaps a stream, "
-                               "then perhaps bytes of dynamic shared memory")  # fmt: skip
-    stream = given[2] if len(given) > 2 else 0
+        raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
+    stream, dynamic = (*given[2:], 0, 0)[:2]
     if isinstance(stream, int) and stream:
-        raise LaunchFormError(f"{kernel}[grid, block, {stream}]: the third item is a stream, and {stream} is none; "
-                               "bytes of dynamic shared memory are the fourth")  # fmt: skip
-    if not _default(stream):
+        fourth = "bytes of dynamic shared memory are the fourth"
+        raise LaunchFormError(
+            f"{kernel}[grid, block, {stream}]: the third item is a stream, and {stream} is none; {fourth}"
+        )
+    try:
+        default = stream is None or int(stream) in (0, 1)  # the driver has two names for it
+    except TypeError:
+        default = False
+    if not default:
         refuse_stream()
-    dynamic = given[3] if len(given) > 3 else 0
-    if not _whole(dynamic) or dynamic < 0:
-        raise LaunchFormError(f"{_shown(dynamic)} bytes of dynamic shared memory: must be a whole number from 0 on")
+    if not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
+        wanted = f"{kernel}[grid, block], then perhaps a stream and bytes of dynamic shared memory"
+        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
 
 def refuse_stream(*_: Any, **__: Any) -> NoReturn:
     """Raise StreamError."""
-    raise StreamError("work on another stream: a launch is checked and timed on the default stream, which waits for "
-                      "no other")  # fmt: skip
+    said = "a launch is checked and timed on the default stream, which waits for no other"
+    raise StreamError(f"work on another stream: {said}")
 
 
 # What stands in the place of the functions of ``numba.cuda`` that make streams.
@@ -186,14 +179,7 @@ STREAMS: dict[str, Any] = {
 }
 
 
-def _default(stream: Any) -> bool:
-    try:
-        return stream is None or int(stream) in (0, 1)  # the driver has two names for it
-    except TypeError:
-        return False
-
-
-def _extents(name: str, given: Any) -> tuple[int, ...]:
+def _extents(name: str, given: Any) -> Extents:
     """One to three whole numbers as three."""
     extents = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(extents) <= 3:
@@ -201,8 +187,8 @@ def _extents(name: str, given: Any) -> tuple[int, ...]:
     for extent in extents:
         if not _whole(extent):
             hint = ": / gives a float, // a whole number" if isinstance(extent, float | np.floating) else ""
-            raise LaunchFormError(f"{name} {_shown(given)} holds {_shown(extent)}, a {type(extent).__name__}: "
-                                   f"sizes are whole numbers{hint}")  # fmt: skip
+            holds = f"{name} {_shown(given)} holds {_shown(extent)}, a {type(extent).__name__}"
+            raise LaunchFormError(f"{holds}: sizes are whole numbers{hint}")
     return tuple(map(int, (*extents, 1, 1)))[:3]
 
 
@@ -227,24 +213,12 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
         raise LaunchFormError(f"{call}: a kernel takes its arguments by their order, not by name")
 
 
-def require_registers(block: tuple[int, ...], registers: int) -> None:
-    """Raise LaunchLimitError when a block of threads with ``registers`` each does not fit a multiprocessor."""
-    threads = math.prod(block)
-    taken = block_registers(threads, registers)
-    if taken > REGISTERS:
-        said = f"{registers} registers for each of {threads} threads make {taken}"
-        raise LaunchLimitError(f"{said}: a multiprocessor has {REGISTERS}")
-
-
 # --- occupancy ---
 
 
 class Occupancy(Struct, frozen=True, omit_defaults=True):
-    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit.
-
-    ``fraction`` of ``max_warps``. ``block_limits`` has how many blocks each resource alone would allow: threads,
-    registers, shared memory and blocks; None for what the kernel does not use.
-    """
+    """Blocks and warps that fit one multiprocessor; ``limited_by``: the resources that no further block would fit;
+    ``block_limits``: how many blocks each alone would allow, None for what the kernel does not use."""
 
     blocks: Count
     warps: Count
@@ -255,10 +229,7 @@ class Occupancy(Struct, frozen=True, omit_defaults=True):
 
 
 def limits(architecture: str) -> Limits:
-    """The limits of a compute capability such as ``"9.0"``, or of what is compiled for it alone, ``"9.0a"``.
-
-    Raises ValueError listing the known ones.
-    """
+    """Those of a compute capability such as ``"9.0"`` or ``"9.0a"``; raises ValueError listing the known ones."""
     architecture = architecture.removesuffix("a")
     if architecture not in LIMITS:
         raise ValueError(f"compute capability {architecture!r} is unknown: known are {', '.join(LIMITS)}")
@@ -266,44 +237,31 @@ def limits(architecture: str) -> Limits:
 
 
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Occupancy of blocks of ``threads`` threads that take ``registers`` each and ``shared_bytes`` per block.
-
-    Zero blocks if not even one fits. Raises ValueError for an unknown architecture.
-    """
+    """Of blocks of threads that take ``registers`` each and ``shared_bytes`` together; raises ValueError."""
     has = limits(architecture)
-    warps = -(-threads // WARP)
+    warps, most_warps = -(-threads // WARP), has.threads // WARP
+    by_registers = None
+    if registers > MAX_REGISTERS_PER_THREAD or block_registers(threads, registers) > REGISTERS:
+        by_registers = 0
+    elif registers:
+        per_warp = _multiple(registers * WARP, REGISTER_UNIT)
+        by_registers = REGISTERS // SCHEDULERS // per_warp * SCHEDULERS // warps
+    shared = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
     counts: dict[str, int | None] = {
-        "threads": has.warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
-        "registers": _by_registers(warps, registers),
-        "shared memory": _by_shared(has, shared_bytes),
+        "threads": most_warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
+        "registers": by_registers,
+        "shared memory": has.shared_bytes // shared if shared else None,
         "blocks": has.blocks,
     }
     blocks = min(count for count in counts.values() if count is not None)
     limited_by = [name for name, count in counts.items() if count == blocks]
-    fraction = round(blocks * warps / has.warps, 4)
-    return Occupancy(blocks, blocks * warps, has.warps, fraction, limited_by, counts)
+    return Occupancy(blocks, blocks * warps, most_warps, round(blocks * warps / most_warps, 4), limited_by, counts)
 
 
 def block_registers(threads: int, registers: int) -> int:
     """Registers that a launch takes a block of ``threads`` to need: its warps spread evenly over the schedulers."""
     warps = -(-threads // WARP)
     return _multiple(registers * WARP, REGISTER_UNIT) * _multiple(warps, SCHEDULERS)
-
-
-def _by_registers(warps: int, registers: int) -> int | None:
-    if registers == 0:
-        return None
-    if registers > MAX_REGISTERS_PER_THREAD or block_registers(warps * WARP, registers) > REGISTERS:
-        return 0
-    per_warp = _multiple(registers * WARP, REGISTER_UNIT)
-    return REGISTERS // SCHEDULERS // per_warp * SCHEDULERS // warps
-
-
-def _by_shared(has: Limits, shared_bytes: int) -> int | None:
-    taken = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
-    if taken == 0:
-        return None
-    return has.shared_bytes // taken
 
 
 def _multiple(value: int, unit: int) -> int:

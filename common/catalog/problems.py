@@ -38,9 +38,8 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y.
-
-    Of a gradient they are the arrays in the order of ``launch``: :class:`Dgrad`, :class:`Wgrad`.
+    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y; of a gradient they are
+    the arrays in the order of ``launch``. Input and weight have one dtype.
 
     ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
     those of float32 arithmetic; an output of float16 or bfloat16 is rounded once, at the end.
@@ -48,12 +47,14 @@ class Problem:
 
     ladder: ClassVar[str]
     form: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]  # what launch takes: the input, the weight, the output; perhaps the geometry
+    arrays: ClassVar[tuple[str, str, str]]  # the letters of the extents of the first three
+    summed: ClassVar[str]  # those of the sum of one element of the output
+    required: ClassVar[tuple[str, ...]]
     input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
-    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     operation: ClassVar[str] = "FLOP"  # what a rate counts
     batch_key: ClassVar[str | None] = None
-    required: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
@@ -62,32 +63,36 @@ class Problem:
                 kind = "a positive integer" if least == 1 else "an integer of at least 0"
                 raise ValueError(f"{key}={value!r}: must be {kind}")
 
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        """Those of the input, the weight and the output."""
-        raise NotImplementedError
+    def extents(self, letters: str) -> Extents:
+        """The extents of these letters."""
+        return tuple([getattr(self, letter) for letter in letters])
 
     @property
     def input_shape(self) -> Extents:
-        return self.shapes[0]
+        return self.extents(self.arrays[0])
 
     @property
     def weight_shape(self) -> Extents:
-        return self.shapes[1]
+        return self.extents(self.arrays[1])
 
     @property
     def output_shape(self) -> Extents:
-        return self.shapes[2]
+        return self.extents(self.arrays[2])
+
+    @property
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        """Those of the input, the weight and the output."""
+        return self.input_shape, self.weight_shape, self.output_shape
 
     @property
     def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
         """Shape and dtype of the input, the weight and the output."""
-        return tuple(zip(self.shapes, (self.input_dtype, self.weight_dtype, self.output_dtype), strict=True))
+        return tuple(zip(self.shapes, (self.input_dtype, self.input_dtype, self.output_dtype), strict=True))
 
     @property
     def reduction(self) -> int:
-        """Products summed into one output element (GEMM_K)."""
-        raise NotImplementedError
+        """Products summed into one output element (GEMM_K); of dgrad also those that vanish."""
+        return math.prod(self.extents(self.summed))
 
     @property
     def flops(self) -> int:
@@ -115,22 +120,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Gemm(Problem):
-    """C[M, N] = A[M, K] @ B[K, N], row-major float32."""
+    """C[M, N] = A[M, K] @ B[K, N], row-major."""
 
     M: int
     N: int
     K: int
-    ladder: ClassVar[str] = "gemm"
-    form: ClassVar[str] = "gemm"
-    required: ClassVar[tuple[str, ...]] = ("M", "N", "K")
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return (self.M, self.K), (self.K, self.N), (self.M, self.N)
-
-    @property
-    def reduction(self) -> int:
-        return self.K
+    ladder = form = "gemm"
+    names, arrays, summed = ("a", "b", "c"), ("MK", "KN", "MN"), "K"
+    required = ("M", "N", "K")
 
 
 @dataclass(frozen=True)
@@ -144,10 +141,10 @@ class Conv2d(Problem):
     K: int
     R: int
     S: int
-    ladder: ClassVar[str] = "conv2d"
-    form: ClassVar[str] = "conv2d"
-    batch_key: ClassVar[str | None] = "N"
-    required: ClassVar[tuple[str, ...]] = ("N", "C", "H", "W", "K", "R", "S")
+    ladder = form = "conv2d"
+    names, arrays, summed = ("x", "filt", "y"), ("NCHW", "KCRS", "NKPQ"), "CRS"
+    required = ("N", "C", "H", "W", "K", "R", "S")
+    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -163,22 +160,11 @@ class Conv2d(Problem):
     def Q(self) -> int:  # noqa: N802
         return self.W - self.S + 1
 
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        x, filt = (self.N, self.C, self.H, self.W), (self.K, self.C, self.R, self.S)
-        return x, filt, (self.N, self.K, self.P, self.Q)
-
-    @property
-    def reduction(self) -> int:
-        return self.C * self.R * self.S
-
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """The shape of a 3D convolution: x[N, D, H, W, C], filt[K, T, R, S, C], y[N, O, P, Q, K].
-
-    What is computed with it, y or a gradient, its subclasses say. A gradient has the shape of what it belongs to.
-    """
+    """The shape of a 3D convolution, of which its subclasses compute y or a gradient: x[N, D, H, W, C],
+    filt[K, T, R, S, C], y[N, O, P, Q, K] (NDHWC, KTRSC)."""
 
     N: int
     C: int
@@ -198,36 +184,34 @@ class Convolution(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    batch_key: ClassVar[str | None] = "N"
-    required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
+    required = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
+    batch_key = "N"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for axis, extent, taps in zip("dhw", "DHW", "TRS", strict=True):
-            pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("pad", "dilation"))
-            padded = getattr(self, extent) + 2 * pad
-            reach = (getattr(self, taps) - 1) * dilation + 1
+        for name, taps, axis in zip("DHW", "TRS", "dhw", strict=True):
+            reach, padded, _ = self._along(name, taps, axis)
             if reach > padded:
-                raise ValueError(
-                    f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed "
-                    f"the padded input, {extent} + 2*pad_{axis} = {padded}"
-                )
+                said = f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed"
+                raise ValueError(f"{said} the padded input, {name} + 2*pad_{axis} = {padded}")
 
-    def _outputs(self, extent: int, taps: int, axis: str) -> int:
-        stride, pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("stride", "pad", "dilation"))
-        return int((extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1)
+    def _along(self, name: str, taps: str, axis: str) -> tuple[int, int, int]:
+        """How far the filter reaches, the padded input, and the outputs along an axis."""
+        stride, pad, dilation = (getattr(self, f"{key}_{axis}") for key in ("stride", "pad", "dilation"))
+        reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, name) + 2 * pad
+        return reach, padded, (padded - reach) // stride + 1
 
     @property
     def O(self) -> int:  # noqa: N802, E743
-        return self._outputs(self.D, self.T, "d")
+        return self._along("D", "T", "d")[2]
 
     @property
     def P(self) -> int:  # noqa: N802
-        return self._outputs(self.H, self.R, "h")
+        return self._along("H", "R", "h")[2]
 
     @property
     def Q(self) -> int:  # noqa: N802
-        return self._outputs(self.W, self.S, "w")
+        return self._along("W", "S", "w")[2]
 
     @property
     def geometry(self) -> Geometry:
@@ -235,132 +219,82 @@ class Convolution(Problem):
 
     @property
     def x_shape(self) -> Extents:
-        return self.N, self.D, self.H, self.W, self.C
+        return self.extents("NDHWC")
 
     @property
     def filt_shape(self) -> Extents:
-        return self.K, self.T, self.R, self.S, self.C
+        return self.extents("KTRSC")
 
     @property
     def y_shape(self) -> Extents:
-        return self.N, self.O, self.P, self.Q, self.K
+        return self.extents("NOPQK")
 
     @property
     def flops(self) -> int:
-        """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs."""
-        return 2 * math.prod(self.y_shape) * self.T * self.R * self.S * self.C
+        """Those of the forward convolution, which its gradients share: taps of dx that meet no dy are no work."""
+        return 2 * math.prod(self.extents("NOPQKTRSC"))
 
 
-@dataclass(frozen=True)
 class Conv3d(Convolution):
-    """y[N, O, P, Q, K] from x[N, D, H, W, C] (NDHWC) and filt[K, T, R, S, C] (KTRSC)."""
+    """y[N, O, P, Q, K] from x[N, D, H, W, C] and filt[K, T, R, S, C]."""
 
-    ladder: ClassVar[str] = "conv3d"
-    form: ClassVar[str] = "conv3d"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.x_shape, self.filt_shape, self.y_shape
-
-    @property
-    def reduction(self) -> int:
-        return self.T * self.R * self.S * self.C
+    ladder = form = "conv3d"
+    names = ("x", "filt", "y", "geometry")
+    arrays, summed = ("NDHWC", "KTRSC", "NOPQK"), "TRSC"
 
 
-@dataclass(frozen=True)
 class Dgrad(Convolution):
-    """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C].
+    """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C]."""
 
-    With a stride, most taps of an element of dx meet no element of dy: 2 * |dx| * T*R*S*K would count them as work,
-    ``flops`` does not.
-    """
-
-    ladder: ClassVar[str] = "dgrad"
-    form: ClassVar[str] = "dgrad"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.y_shape, self.filt_shape, self.x_shape
-
-    @property
-    def reduction(self) -> int:
-        """Terms of the sum as an implicit GEMM writes it, GEMM_K, those that vanish among them."""
-        return self.T * self.R * self.S * self.K
+    ladder = form = "dgrad"
+    names = ("dy", "filt", "dx", "geometry")
+    arrays, summed = ("NOPQK", "KTRSC", "NDHWC"), "TRSK"
 
 
-@dataclass(frozen=True)
 class Wgrad(Convolution):
-    """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K].
+    """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K], the weight."""
 
-    ``weight`` is dy, which is new at every step of a training: a step prepares nothing.
-    """
-
-    ladder: ClassVar[str] = "wgrad"
-    form: ClassVar[str] = "wgrad"
-
-    @property
-    def shapes(self) -> tuple[Extents, Extents, Extents]:
-        return self.x_shape, self.y_shape, self.filt_shape
-
-    @property
-    def reduction(self) -> int:
-        return self.N * self.O * self.P * self.Q
+    ladder = form = "wgrad"
+    names = ("x", "dy", "dfilt", "geometry")
+    arrays, summed = ("NDHWC", "NOPQK", "KTRSC"), "NOPQ"
 
 
-class _Half:
-    """Float16 arrays; sums in float32, rounded to float16 once."""
-
-    input_dtype = weight_dtype = output_dtype = FLOAT16
-
-
-class Hgemm(_Half, Gemm):
-    """As :class:`Gemm`, on float16 arrays."""
-
+# The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
+# e4m3 with sums in float32, and of bfloat16.
+class Hgemm(Gemm):
     ladder = "hgemm"
+    input_dtype = output_dtype = FLOAT16
 
 
-class Hconv3d(_Half, Conv3d):
-    """As :class:`Conv3d`, on float16 arrays."""
-
+class Hconv3d(Conv3d):
     ladder = "hconv3d"
+    input_dtype = output_dtype = FLOAT16
 
 
 class Igemm(Gemm):
-    """As :class:`Gemm`, on int8 arrays; the sums are int32, and exact."""
-
-    ladder = "igemm"
-    operation = "OP"
-    input_dtype = weight_dtype = INT8
-    output_dtype = INT32
+    ladder, operation = "igemm", "OP"
+    input_dtype, output_dtype = INT8, INT32
 
 
 class Iconv3d(Conv3d):
-    """As :class:`Conv3d`, on int8 arrays; the sums are int32, and exact."""
-
-    ladder = "iconv3d"
-    operation = "OP"
-    input_dtype = weight_dtype = INT8
-    output_dtype = INT32
+    ladder, operation = "iconv3d", "OP"
+    input_dtype, output_dtype = INT8, INT32
 
 
 class Fp8gemm(Gemm):
-    """As :class:`Gemm`, on arrays of e4m3 (:mod:`common.catalog.e4m3`); sums and output are float32."""
-
     ladder = "fp8gemm"
-    input_dtype = weight_dtype = UINT8
+    input_dtype = UINT8
 
 
 class Bfgemm(Gemm):
-    """As :class:`Gemm`, on arrays of bfloat16 (:mod:`common.catalog.bfloat16`); sums in float32, rounded once."""
-
     ladder = "bfgemm"
-    input_dtype = weight_dtype = output_dtype = UINT16
+    input_dtype = output_dtype = UINT16
 
 
 LADDERS: dict[str, type[Problem]] = {
-    "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
-    "wgrad": Wgrad, "igemm": Igemm, "fp8gemm": Fp8gemm, "bfgemm": Bfgemm, "iconv3d": Iconv3d,
-}  # fmt: skip
+    kind.ladder: kind
+    for kind in (Gemm, Conv2d, Conv3d, Hgemm, Hconv3d, Dgrad, Wgrad, Igemm, Fp8gemm, Bfgemm, Iconv3d)
+}
 
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:
@@ -370,18 +304,15 @@ def on_ladder(ladder: str, problem: Problem) -> Problem:
 
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
-    """Build the ladder's problem from a mapping of extents.
-
-    Raises ValueError naming an unknown or missing key, or the field whose value is not allowed.
-    """
+    """Build the ladder's problem from extents; raises ValueError naming the key that is wrong, missing or unknown."""
     kind = LADDERS[ladder]
     allowed = [field.name for field in fields(kind)]
     for key in shape:
         if key not in allowed:
             raise ValueError(f"shape key {key!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
-    missing = [key for key in kind.required if key not in shape]
-    if missing:
-        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
+    for key in kind.required:
+        if key not in shape:
+            raise ValueError(f"shape key {key!r} is missing: {ladder} needs {' '.join(kind.required)}")
     return kind(**shape)
 
 
@@ -402,10 +333,7 @@ def parse_shape(ladder: str, text: str) -> Problem:
 
 
 _DATA = store.read_toml(Path(__file__).with_name("problems.toml"))
-PRESETS: dict[str, Problem] = {
-    name: parse_shape(ladder, shape)
-    for name, (ladder, _, shape) in ((name, text.partition(" ")) for name, text in _DATA["presets"].items())
-}
+PRESETS: dict[str, Problem] = {name: parse_shape(*text.split(" ", 1)) for name, text in _DATA["presets"].items()}
 DEFAULT_PRESET: dict[str, str] = _DATA["default"]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes
+from common.catalog import codes
 from common.catalog.problems import (
     FLOAT16,
     INT32,
@@ -47,20 +47,53 @@ SMALLER = 4 * 9
 # of taps two, of products two; halving is exact.
 _TRANSFORMS = 2 * (1 + 2 + 2)
 
+_ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
+_FP8_CUT, _FP8_DEPTH = 2.0**-13, 32  # that of sums of e4m3 in the matrix unit, and products of an instruction
+_TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
+_SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
+_MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
+
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """Every output element, in float64, shape ``problem.output_shape``: by matrix products, tap by tap."""
     x, weight = codes.values(x), codes.values(weight)
     if isinstance(problem, Gemm):
         return np.asarray(x @ weight)
+    y = np.zeros(problem.output_shape)
     if isinstance(problem, Conv2d):
-        return _plane(problem, x, weight)
-    if isinstance(problem, Dgrad):
-        return _input_gradient(problem, x, weight)
-    if isinstance(problem, Wgrad):
-        return _filter_gradient(problem, x, weight)
+        for r, s in np.ndindex(problem.R, problem.S):
+            read = x[:, :, r : r + problem.P, s : s + problem.Q].reshape(problem.N, problem.C, -1)
+            y += (weight[:, :, r, s] @ read).reshape(y.shape)
+        return y
     assert isinstance(problem, Convolution)
-    return _space(problem, x, weight)
+    g, (_, D, H, W, C) = problem.geometry, problem.x_shape
+    # the input with the padding of the forward convolution around it; of a gradient of the input, that gradient
+    padded = np.zeros((problem.N, D + 2 * g.pad_d, H + 2 * g.pad_h, W + 2 * g.pad_w, C))
+    inside = padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
+    if isinstance(problem, Dgrad):  # each tap gives back to the elements that it read its share of dy
+        for tap, met in _taps(problem):
+            padded[met] += x @ weight[tap]
+        return inside
+    inside[:] = x
+    if isinstance(problem, Wgrad):  # each tap gets what it read times dy, summed over all images and pixels
+        columns = weight.reshape(-1, problem.K).T
+        for tap, met in _taps(problem):
+            y[tap] = columns @ padded[met].reshape(-1, C)
+        return y
+    for tap, met in _taps(problem):
+        y += (padded[met].reshape(-1, C) @ weight[tap].T).reshape(y.shape)
+    return y
+
+
+def _taps(problem: Convolution) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
+    """Each tap t, r, s of all filters, and the elements of the padded x that it meets: as many as there are of y."""
+    g = problem.geometry
+    for tap in np.ndindex(*problem.filt_shape[1:4]):
+        along = [
+            slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
+            for index, dilation, count, stride in zip(tap, g[6:], problem.y_shape[1:4], g[:3], strict=True)
+        ]
+        yield (slice(None), *tap), (slice(None), *along)
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
@@ -69,11 +102,7 @@ def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64
 
 
 def stored(problem: Problem, sums: Float64) -> Float64:
-    """Exact sums as the output holds them: rounded once to the nearest float16 or bfloat16, ties to even, if that is
-    its dtype.
-
-    Those of float32 stay as they are: what is compared exactly is exact in it.
-    """
+    """Exact sums as the output holds them: rounded once, ties to even, to 16 bits; in float32 they are exact."""
     kind = problem.output_dtype
     return codes.values(codes.held(sums, kind)) if kind in SIXTEEN_BITS else sums
 
@@ -94,39 +123,27 @@ def error_bound(
     doi:10.7717/peerj-cs.330). A TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022,
     doi:10.1177/10943420221090256), an output of 16 bits by half its last place, for which ``sums`` are the oracle's.
 
-    Minimal filtering, with ``transformed`` (:func:`transformed_magnitude`), is bounded by that in the magnitude's
-    place, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380).
-    A whole window meets a whole filter there: no element has a bound of its own terms alone.
+    Minimal filtering is bounded by its ``transformed_magnitude``, with the roundings of its transforms (Barabasz,
+    Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380): a whole window meets a whole filter there.
 
-    Sums of integers in int32 are exact: nothing is allowed. Of e4m3 an instruction takes 32 products and the sum so
-    far, brings them to the exponent of the largest and cuts off what 14 bits do not hold: u = 2**-13, a rounding for
-    each instruction (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
+    Sums of int8 are exact. Of e4m3 an instruction takes 32 products and the sum so far, brings them to the exponent
+    of the largest and cuts off what 14 bits do not hold: u = 2**-13, a rounding for each instruction (DeepSeek-AI
+    2024, arXiv 2412.19437, section 3.3.2).
     """
     if problem.input_dtype == UINT8:
         return _summation(-(-problem.reduction // _FP8_DEPTH) + 1, _FP8_CUT) * magnitude
     if problem.output_dtype == INT32:
         return np.zeros_like(magnitude)
     if transformed is not None:
-        return _summation(roundings(problem), _ROUNDED) * transformed
-    bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
+        return _summation(terms(problem) + 1 + _TRANSFORMS, _ROUNDED) * transformed
+    cut_off = precision == "tf32" or problem.output_dtype in SIXTEEN_BITS
+    bound = _summation(problem.reduction + 1, _CUT if cut_off else _ROUNDED) * magnitude
     if precision == "tf32":
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
     if problem.output_dtype in SIXTEEN_BITS:
-        if sums is None:
-            raise ValueError("the bound of an output of 16 bits needs the sums")
+        assert sums is not None
         bound = bound + last_place(problem, np.abs(sums) + bound) / 2
     return bound
-
-
-_ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
-_FP8_CUT, _FP8_DEPTH = 2.0**-13, 32  # that of sums of e4m3 in the matrix unit, and products of an instruction
-_TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
-_SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
-_MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
-
-
-def _on_tensor_cores(problem: Problem, precision: str) -> bool:
-    return precision == "tf32" or problem.output_dtype in SIXTEEN_BITS
 
 
 def _summation(roundings: int, roundoff: float) -> float:
@@ -135,7 +152,9 @@ def _summation(roundings: int, roundoff: float) -> float:
 
 def last_place(problem: Problem, values: Float64) -> Float64:
     """What the last place of numbers of these magnitudes is worth in an output of 16 bits."""
-    digits, least = (11, -24) if problem.output_dtype == FLOAT16 else (bfloat16.DIGITS, bfloat16.LEAST_EXPONENT)
+    digits, least = codes.BFLOAT16_DIGITS, codes.BFLOAT16_LEAST_EXPONENT
+    if problem.output_dtype == FLOAT16:
+        digits, least = 11, -24
     _, exponent = np.frexp(values)
     return np.asarray(np.ldexp(1.0, np.where(values == 0, least, np.maximum(exponent - digits, least))))
 
@@ -158,11 +177,11 @@ def typical_error(
 ) -> float:
     """Largest root mean square of the error, over all elements, that a kernel may show on normals.
 
-    A bound on one element tells nothing of inputs that lost a few bits where sums are long; on average roundings do
-    not agree. TF32 inputs and an output of 16 bits are compared with the error of these very operands, rounded to the
-    nearest. Sums of float32 normals, one after the other, err most: by 0.47 u of the magnitude for any n, as a
-    partial sum of i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970).
-    Twice as much is allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude.
+    A bound on one element tells nothing of inputs that lost a few bits where sums are long. TF32 inputs and an output
+    of 16 bits are compared with the error of these very operands, rounded to the nearest. Sums of float32 normals,
+    one after the other, err most: by 0.47 u of the magnitude for any n, as a partial sum of i terms has variance
+    i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970). Twice as much is allowed, and more
+    where elements are few. Transforms round each term by u / 6 of its magnitude.
 
     Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
     sqrt(n) / 4 of them; more than cuBLAS was seen to have. Sums in int32 have no error. Those of e4m3 have a third of
@@ -194,69 +213,11 @@ def root_mean_square(values: Float64) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def _padded(problem: Convolution, x: Float64) -> Float64:
-    """x with the padding of the forward convolution around it."""
-    g = problem.geometry
-    if not any(g[3:6]):
-        return x
-    return np.pad(x, ((0, 0), (g.pad_d, g.pad_d), (g.pad_h, g.pad_h), (g.pad_w, g.pad_w), (0, 0)))
-
-
-def _plane(problem: Conv2d, x: Float64, filt: Float64) -> Float64:
-    """y of a 2D convolution: each tap adds its filters times the pixels that it reads."""
-    y = np.zeros(problem.output_shape)
-    for r, s in np.ndindex(problem.R, problem.S):
-        read = x[:, :, r : r + problem.P, s : s + problem.Q].reshape(problem.N, problem.C, -1)
-        y += (filt[:, :, r, s] @ read).reshape(y.shape)
-    return y
-
-
-def _space(problem: Convolution, x: Float64, filt: Float64) -> Float64:
-    """y of a 3D convolution, as :func:`_plane`."""
-    padded, y = _padded(problem, x), np.zeros(problem.y_shape)
-    for tap, met in _taps(problem):
-        y += (padded[met].reshape(-1, problem.C) @ filt[(slice(None), *tap)].T).reshape(y.shape)
-    return y
-
-
-def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
-    """Each tap t, r, s, and the elements of the padded x that it meets: as many as there are of y."""
-    g = problem.geometry
-    for tap in np.ndindex(*problem.filt_shape[1:4]):
-        starts = [index * dilation for index, dilation in zip(tap, g[6:], strict=True)]
-        along = [
-            slice(start, start + (count - 1) * stride + 1, stride)
-            for start, count, stride in zip(starts, problem.y_shape[1:4], g[:3], strict=True)
-        ]
-        yield (tap[0], tap[1], tap[2]), (slice(None), *along)
-
-
-def _input_gradient(problem: Dgrad, dy: Float64, filt: Float64) -> Float64:
-    """dx: each tap gives back to the elements that it read its share of dy."""
-    padded = _padded(problem, np.zeros(problem.x_shape))
-    for tap, met in _taps(problem):
-        padded[met] += dy @ filt[(slice(None), *tap)]
-    g, (_, D, H, W, _) = problem.geometry, problem.x_shape
-    return padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
-
-
-def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:
-    """dfilt: each tap gets what it read times dy, summed over all images and pixels."""
-    padded, columns = _padded(problem, x), dy.reshape(-1, problem.K).T
-    result = np.empty(problem.filt_shape)
-    for tap, met in _taps(problem):
-        result[(slice(None), *tap)] = columns @ padded[met].reshape(-1, problem.C)
-    return result
-
-
 # --- minimal filtering ---
 
 
 def applies(problem: Problem, algorithm: str | None) -> bool:
-    """May a step of this algorithm compute the problem by it? Others it must compute by the definition.
-
-    F(2x2,3x3) is for flat filters of 3 x 3 at a stride and dilation of 1.
-    """
+    """May a step compute the problem by this algorithm? F(2x2,3x3): flat filters, at a stride and dilation of 1."""
     if algorithm != MINIMAL or not isinstance(problem, Convolution):
         return False
     g = problem.geometry
@@ -265,8 +226,7 @@ def applies(problem: Problem, algorithm: str | None) -> bool:
 
 
 def exact_below(problem: Problem, algorithm: str | None) -> int:
-    """What the definition's sums of integers must stay below to be exact: in float32, in int32, or in the 14 bits of
-    sums of e4m3."""
+    """What the definition's sums of integers must stay below to be exact; of sums of e4m3 14 bits are kept."""
     if problem.output_dtype == INT32:
         return 2**31
     if problem.input_dtype == UINT8:
@@ -282,16 +242,8 @@ def terms(problem: Problem) -> int:
     return problem.K if isinstance(problem, Dgrad) else problem.C
 
 
-def roundings(problem: Problem) -> int:
-    """How many roundings lie between an operand and a result of F(2x2,3x3), where its sums are made one by one."""
-    return terms(problem) + 1 + _TRANSFORMS
-
-
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
-    """What F(2x2,3x3) sums for each element, all taken positive: of the operands' magnitudes, by the matrices'.
-
-    The definition multiplies a tap by one input; here all taps of a filter meet all inputs of a window.
-    """
+    """What F(2x2,3x3) sums for each element, all taken positive: all taps of a filter meet all inputs of a window."""
     matrices = tuple(np.abs(matrix) for matrix in (OF_INPUTS, OF_TAPS, OF_PRODUCTS))
     return minimal_filtering(problem, np.abs(x).astype(np.float64), np.abs(weight).astype(np.float64), matrices)
 
@@ -299,60 +251,38 @@ def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
 def minimal_filtering(
     problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = (OF_INPUTS, OF_TAPS, OF_PRODUCTS)
 ) -> Array:
-    """The output by F(2x2,3x3), every operation rounded to the operands' dtype, products summed one by one.
-
-    Patches begin at even rows and columns. ``matrices``: B^T, G and A^T.
-    """
+    """The output by F(2x2,3x3), every operation rounded to the operands' dtype; ``matrices``: B^T, G and A^T."""
     assert isinstance(problem, Convolution)
     of_inputs, of_taps, of_products = matrices
+    pad_h, pad_w = problem.pad_h, problem.pad_w
     if isinstance(problem, Wgrad):  # the sum is over patches
-        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, problem.P, problem.Q)
-        doutputs = _blocks(_placed(weight[:, 0], 0, 0, _even(problem.P), _even(problem.Q)), 2)
-        ours, theirs = (_both(part, matrix) for part, matrix in ((doutputs, of_products.T), (windows, of_inputs)))
-        # (4, 4, patches, K) and (4, 4, patches, C)
-        ours, theirs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (ours, theirs))
-        sums = _summed(ours.swapaxes(2, 3), theirs)
-        return np.moveaxis(_both(sums, of_taps.T), 2, 0)[:, None]
+        windows = _both(_patches(x[:, 0], 4, pad_h, pad_w, problem.P, problem.Q), of_inputs)
+        doutputs = _both(_patches(weight[:, 0], 2, 0, 0, problem.P, problem.Q), of_products.T)
+        # (4, 4, patches, C) and (4, 4, patches, K)
+        windows, doutputs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (windows, doutputs))
+        return np.moveaxis(_both(_summed(doutputs.swapaxes(2, 3), windows), of_taps.T), 2, 0)[:, None]
+    filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
     if isinstance(problem, Dgrad):
-        _, _, rows, columns, _ = problem.x_shape
-        windows = _windows(x[:, 0], 2 - problem.pad_h, 2 - problem.pad_w, rows, columns)
+        pad_h, pad_w = 2 - pad_h, 2 - pad_w
         filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
-    else:
-        rows, columns = problem.P, problem.Q
-        windows = _windows(x[:, 0], problem.pad_h, problem.pad_w, rows, columns)
-        filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
-    inputs, taps = _both(windows, of_inputs), _both(filters, of_taps)
+    rows, columns = problem.output_shape[2:4]
+    inputs = _both(_patches(x[:, 0], 4, pad_h, pad_w, rows, columns), of_inputs)
     _, _, images, down, across, channels = inputs.shape
-    sums = _summed(inputs.reshape(4, 4, -1, channels), taps)
+    sums = _summed(inputs.reshape(4, 4, -1, channels), _both(filters, of_taps))
     outputs = _both(sums, of_products).reshape(2, 2, images, down, across, -1)
     y = np.transpose(outputs, (2, 3, 0, 4, 1, 5)).reshape(images, 2 * down, 2 * across, -1)
     return y[:, None, :rows, :columns]
 
 
-def _even(extent: int) -> int:
-    return extent + extent % 2
-
-
-def _placed(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
-    """x, of (N, H, W, C), from -pad on, as many rows and columns; zeros where it has none."""
-    found = np.zeros((len(x), rows, columns, x.shape[-1]), x.dtype)
-    to, at = [], []
-    for pad, extent, length in ((pad_h, x.shape[1], rows), (pad_w, x.shape[2], columns)):
-        first, last = max(0, -pad), min(extent, length - pad)
-        at.append(slice(first, max(first, last)))
-        to.append(slice(first + pad, max(first, last) + pad))
-    found[:, to[0], to[1]] = x[:, at[0], at[1]]
-    return found
-
-
-def _windows(x: Array, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
-    """The 4 x 4 windows of the patches of so many outputs: (4, 4, N, patches down, patches across, C)."""
-    return _blocks(_placed(x, pad_h, pad_w, _even(rows) + 2, _even(columns) + 2), 4)
-
-
-def _blocks(x: Array, size: int) -> Array:
-    """Blocks of ``size`` x ``size``, two apart: (size, size, N, down, across, C)."""
-    return np.moveaxis(sliding_window_view(x, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
+def _patches(x: Array, size: int, pad_h: int, pad_w: int, rows: int, columns: int) -> Array:
+    """The windows of ``size`` x ``size``, two apart, from -pad on, of so many outputs; x is (N, H, W, C), and zero
+    outside: (size, size, N, patches down, patches across, C)."""
+    rows, columns = (extent + extent % 2 + size - 2 for extent in (rows, columns))
+    after_h, after_w = rows - pad_h - x.shape[1], columns - pad_w - x.shape[2]
+    padded = np.pad(x, ((0, 0), (max(0, pad_h), max(0, after_h)), (max(0, pad_w), max(0, after_w)), (0, 0)))
+    row, column = max(0, -pad_h), max(0, -pad_w)
+    placed = padded[:, row : row + rows, column : column + columns]
+    return np.moveaxis(sliding_window_view(placed, (size, size), axis=(1, 2))[:, ::2, ::2], (4, 5), (0, 1))
 
 
 def _both(values: Array, matrix: Array) -> Array:

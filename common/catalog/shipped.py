@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -41,10 +40,7 @@ def helpers() -> list[Path]:
 
 
 def find(name: str) -> Path:
-    """The file of a step, experiment, helper or exercise, even if it was deleted or its header is broken.
-
-    Raises CatalogError.
-    """
+    """A step's, experiment's, helper's or exercise's file, even a deleted or broken one; raises CatalogError."""
     known = everything()
     for path in known:
         if path.stem == name:
@@ -55,34 +51,29 @@ def find(name: str) -> Path:
 def text(path: Path) -> bytes | None:
     """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
     wanted = _wanted(path)
-    newest = None
-    for version in _versions(path):
-        newest = newest or version
-        if wanted is None or _code(version) == wanted:
+    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "--", str(path)) if path in _tracked() else b""
+    for commit in commits.split():
+        version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
+        if version and wanted in (None, _code(version)):
             return version
     for place in (_copy(path), path):
         if place.is_file() and wanted is not None and _code(store.read_bytes(place)) == wanted:
             return store.read_bytes(place)
-    return newest
+    return None
 
 
 def edited(path: Path) -> bool:
-    """Does the code at ``path`` differ from what was shipped? Comments, docstrings and layout do not count.
-
-    True when what was shipped is not known.
-    """
-    present = _code(store.read_bytes(path))
-    wanted = _wanted(path)
-    if wanted is not None and present == wanted:
-        return False
-    shipped = text(path)
-    return shipped is None or present is None or _code(shipped) != present
+    """Does the code at ``path``, comments and layout aside, differ from what was shipped, or is that not known?"""
+    present, wanted = _code(store.read_bytes(path)), _wanted(path)
+    if wanted is None and (original := text(path)) is not None:
+        wanted = _code(original)
+    return present is None or present != wanted
 
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
     """The helpers that are edited, of those that a file imports, or of all."""
     found = helpers() if path is None else sources.imported_helpers(path)
-    return [one for one in found if text(one) is not None and (not one.is_file() or edited(one))]
+    return [one for one in found if (not one.is_file() or edited(one)) and text(one) is not None]
 
 
 def as_shipped(path: Path) -> bool:
@@ -116,8 +107,7 @@ def forget() -> None:
 
 
 def _copy(path: Path) -> Path:
-    inside = path.is_relative_to(catalog.LESSONS)
-    return FOLDER / (path.relative_to(catalog.LESSONS) if inside else path.name)
+    return FOLDER / (path.relative_to(catalog.LESSONS) if path.is_relative_to(catalog.LESSONS) else path.name)
 
 
 def _code(source: bytes) -> str | None:
@@ -144,32 +134,14 @@ def _wanted(path: Path) -> str | None:
 @cache
 def _tracked() -> frozenset[Path]:
     """The files below lessons/ that the last commit has; none without git."""
-    listed = _git("ls-tree", "-r", "-z", "--name-only", "HEAD", "lessons") or b""
+    listed = _git("ls-tree", "-r", "-z", "--name-only", "HEAD", "lessons")
     return frozenset(catalog.ROOT / name for name in listed.decode().split("\0") if name)
 
 
-def _versions(path: Path) -> Iterator[bytes]:
-    """The committed versions of a file, the newest first."""
-    if path not in _tracked():
-        return
-    name = path.relative_to(catalog.ROOT).as_posix()
-    newest = _git("show", f"HEAD:./{name}")
-    if newest is None:
-        return
-    yield newest
-    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "HEAD", "--", name) or b""
-    for commit in commits.decode().split():
-        version = _git("show", f"{commit}:./{name}")
-        if version is not None:
-            yield version
-
-
-def _git(*words: str) -> bytes | None:
-    """What git says; None if there is no git, no repository, or no answer."""
+def _git(*words: str) -> bytes:
+    """What git says; nothing if there is no git, no repository, or no answer."""
     try:
-        done = subprocess.run(
-            ["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        return b""
+    return done.stdout if done.returncode == 0 else b""

@@ -29,10 +29,8 @@ NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers.
-
-    An older record has no ``helpers``.
-    """
+    """The code that a recorded result came from: the hash of a step's file, and by name those of its helpers; None in
+    an older record."""
 
     source: Name
     helpers: dict[str, Name] | None = None
@@ -47,10 +45,7 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def source_hash(path: Path) -> str:
-    """SHA-256 of a file's code without comments, docstrings and layout: an edited word does not change it.
-
-    Raises one of NO_PYTHON if it cannot be read or is no Python.
-    """
+    """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
     return _learnt(path)[0]
 
 
@@ -60,8 +55,6 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
     data, index = path.read_bytes(), _index()
     found = hashlib.sha256(data).hexdigest()
     if found not in index:
-        if len(index) > _MOST:
-            index.clear()
         text = data.decode("utf-8")
         index[found] = code_hash(text), sorted(set(names_in(ast.parse(text))))
         _save_at_end()
@@ -71,19 +64,18 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
 @cache
 def _index() -> dict[str, tuple[str, list[str]]]:
     """What :func:`_learnt` found before, by the digest of a file's bytes: parsing ``common`` takes a second."""
-    try:
-        return schema.read(json.loads(INDEX.read_text(encoding="utf-8")), dict[str, tuple[str, list[str]]])
-    except (OSError, ValueError, RecursionError):
-        return {}
+    found: dict[str, tuple[str, list[str]]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        found = schema.read(store.read_json(INDEX), dict[str, tuple[str, list[str]]])
+    return found if len(found) < _MOST else {}
 
 
 @cache
 def _save_at_end() -> None:
+    @atexit.register
     def save() -> None:
         with contextlib.suppress(OSError):
             store.write(INDEX, json.dumps(_index()))
-
-    atexit.register(save)
 
 
 @lru_cache(maxsize=256)
@@ -96,9 +88,8 @@ def _canonical(node: object) -> Any:
     """The syntax tree as nested tuples, the same under every Python version."""
     if isinstance(node, ast.AST):
         values = dict(ast.iter_fields(node))
-        body = values.get("body")
-        if isinstance(body, list):
-            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        if isinstance(body := values.get("body"), list):
+            values["body"] = [one for one in body if not (isinstance(one, ast.Expr) and _is_string(one.value))]
         kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
         return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
     if isinstance(node, list):
@@ -106,37 +97,31 @@ def _canonical(node: object) -> Any:
     return None if node is None else repr(node)
 
 
-def _is_bare_string(node: object) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 # --- imports ---
 
 
+@store.kept_by_stamp
 def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
-    return _imports(path, store.stamp(path), catalog.LESSONS)
-
-
-@lru_cache(maxsize=512)
-def _imports(path: Path, _: store.Stamp, lessons: Path) -> tuple[Path, ...]:
     try:
         names = _learnt(path)[1] if path.suffix == ".py" else []
     except NO_PYTHON:
         return ()
-    return tuple(found for name in names if (found := _file(path, name, lessons)) is not None)
-
-
-def _file(path: Path, name: str, lessons: Path) -> Path | None:
-    if _DATA.fullmatch(name):
-        places = [path.parent / name, catalog.ROOT / name]
-    elif _MODULE.fullmatch(name):
-        top, _, rest = name.partition(".")
-        folder = lessons if top == "lessons" else catalog.ROOT / top
-        places = [folder / f"{rest.replace('.', '/')}.py"]
-    else:  # a file beside it
-        places = [path.parent / f"{name}.py"]
-    return next((place.resolve() for place in places if place.is_file()), None)
+    found = []
+    for name in names:
+        places = [path.parent / f"{name}.py"]  # a file beside it
+        if _DATA.fullmatch(name):
+            places = [path.parent / name, catalog.ROOT / name]
+        elif _MODULE.fullmatch(name):
+            top, _, rest = name.partition(".")
+            folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
+            places = [folder / f"{rest.replace('.', '/')}.py"]
+        found += [place.resolve() for place in places if place.is_file()][:1]
+    return tuple(found)
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
@@ -148,19 +133,14 @@ def names_in(tree: ast.AST) -> Iterator[str]:
     elif isinstance(tree, ast.ImportFrom) and tree.module:
         yield tree.module
         yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.Constant) and _NAMED.fullmatch(str(tree.value)) and isinstance(tree.value, str):
+    elif isinstance(tree, ast.Constant) and isinstance(tree.value, str) and _NAMED.fullmatch(tree.value):
         yield tree.value
     for child in ast.iter_child_nodes(tree):
         yield from names_in(child)
 
 
-def imported_helpers(path: Path) -> list[Path]:
-    """The helpers that a file imports, directly or through each other; none if it is no Python."""
-    return sorted(_reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
-
-
-def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]:
-    """These files, and of all that they import, directly or through each other, those that are ``wanted``."""
+def reached(files: Iterable[Path], wanted: Callable[[Path], bool] | None = None) -> set[Path]:
+    """These files, and of all that they import, directly or through each other, those that are ``wanted``, or all."""
     found: set[Path] = set()
     pending = list(files)
     while pending:
@@ -169,6 +149,11 @@ def _reached(files: Iterable[Path], wanted: Callable[[Path], bool]) -> set[Path]
             found.add(path)
             pending += filter(wanted, imports(path))
     return found
+
+
+def imported_helpers(path: Path) -> list[Path]:
+    """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    return sorted(reached([path], catalog.is_helper) - {path}, key=lambda helper: helper.stem)
 
 
 def provenance(path: Path) -> Code:
@@ -194,7 +179,7 @@ def _is_step(path: Path) -> bool:
 
 def hashes(files: Iterable[Path]) -> dict[str, str]:
     """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
-    found = _reached(files, lambda one: catalog.is_helper(one) or _is_step(one))
+    found = reached(files, lambda one: catalog.is_helper(one) or _is_step(one))
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
@@ -208,29 +193,26 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str | None:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 # --- differences ---
 
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
-    """What ``new`` changes against ``old``, as the lines of a unified diff.
-
-    The module docstring, a deeper indentation and the step's own name do not count as changes. Where ``new`` imports
-    ``old``, definitions that it does not replace are still in use: they are left out, too.
-    """
+    """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
+    name do not count. Where ``new`` imports ``old``, definitions that it does not replace are still in use: they are
+    left out, too."""
     before, after = (without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
         replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
-        in_use = [
-            lines for name, lines in _definitions(before).items() if name.replace(old.name, "STEP") not in replaced
-        ]
-        dropped = {number for lines in in_use for number in lines}
-        before = [line for number, line in enumerate(before) if number not in dropped]
+        in_use: set[int] = set()
+        for name, lines in _definitions(before).items():
+            if name.replace(old.name, "STEP") not in replaced:
+                in_use.update(lines)
+        before = [line for number, line in enumerate(before) if number not in in_use]
     old_plain, new_plain = (
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
     )
@@ -246,10 +228,7 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
 
 
 def _definitions(lines: list[str]) -> dict[str, range]:
-    """By name, the lines of what stands at the top level of a file: functions, classes, constants, imports.
-
-    The comments above belong to it, and the blank lines.
-    """
+    """By name, the lines of what stands at the top level of a file, with the comments above."""
     found, first = {}, 0
     for node in ast.parse("\n".join(lines)).body:
         name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else getattr(node, "name", "")

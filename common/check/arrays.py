@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes, device, reference
+from common.catalog import codes, device, reference
 from common.catalog.problems import FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT16, Problem
 from common.run import stages
 
@@ -26,7 +26,7 @@ _PATTERNS: dict[np.dtype[Any], Any] = {
 }  # fmt: skip
 # All ones in infinities and in every NaN, the patterns among them. An integer is missing if it is the pattern.
 _EXPONENTS: dict[np.dtype[Any], Any] = {
-    FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00), UINT16: np.uint16(bfloat16.INFINITY),
+    FLOAT32: np.uint32(0x7F800000), FLOAT16: np.uint16(0x7C00), UINT16: np.uint16(codes.BFLOAT16_INFINITY),
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def bits(array: Array) -> Array:
 
 def numbers(array: Array) -> Array:
     """An output's elements as numbers: codes of bfloat16 as float32, an unwritten one as one of that."""
-    if array.dtype != bfloat16.CODES:
+    if array.dtype != codes.BFLOAT16:
         return array
     found = codes.values(array).astype(FLOAT32)
     found[array == pattern(array.dtype)] = filled(1, FLOAT32)[0]

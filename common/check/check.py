@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes, inputs
+from common.catalog import codes, inputs
 from common.catalog.problems import Problem
 from common.check import arrays, findings
 from common.check.arrays import MARGIN, Guarded
@@ -162,7 +162,7 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
         return verdict
     for kind in inputs.SPECIAL:
         x, weight = inputs.special(kind, bench.problem, seed + 3, rules.precision, rules.algorithm)
-        if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
+        if _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[kind]}"):
             return verdict
     x, weight = inputs.integers(bench.problem, seed, rules.algorithm)
     for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
@@ -207,7 +207,7 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
         yield values
     values = values.copy()
     # as its magnitude may be all that is looked at
-    if values.dtype == bfloat16.CODES:  # the next code's number has bits far below the others'
+    if values.dtype == codes.BFLOAT16:  # the next code's number has bits far below the others'
         number = codes.values(values.flat[drawn : drawn + 1])
         values.flat[drawn] = codes.held(number + np.sign(number), values.dtype)[0]
     else:
@@ -262,7 +262,7 @@ def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict
     y, first_x, first_weight = _first(bench, verdict, rules)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        said, before = f"with {inputs.said(special, bench.problem)}", (first_x, first_weight, y)
+        said, before = f"with {inputs.SPECIAL[special]}", (first_x, first_weight, y)
         _differs(bench, verdict, x, weight, said, before=before)
     return verdict
 

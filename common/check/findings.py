@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import catalog, codes, reference
+from common.catalog import codes, reference
 from common.catalog.problems import FLOAT16, UINT8, UINT16, Problem
 from common.check import arrays
 from common.explain import diagnose, letters
@@ -111,7 +111,7 @@ def disagreement(
 
 
 def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
-    names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
+    names = bench.problem.names
     findings = []
     for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
         offsets = guarded.trespasses()
@@ -251,4 +251,4 @@ def _at(name: str, index: Iterable[Any]) -> str:
 
 
 def _output_name(problem: Problem) -> str:
-    return catalog.LAUNCH_ARGUMENTS[problem.ladder][2]
+    return problem.names[2]

@@ -21,7 +21,7 @@ import numpy as np
 from numba import cuda, uint64
 from numpy.typing import NDArray
 
-from common.catalog import codes, e4m3, inputs, reference
+from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
 from common.check import arrays, findings
 from common.check.arrays import Guarded
@@ -336,7 +336,7 @@ def numbers(problem: Problem) -> NDArray[np.float64]:
 
     Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
     """
-    if problem.output_dtype != FLOAT16 and problem.input_dtype != e4m3.CODES:
+    if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
         return _INTEGERS
     limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
     largest = math.isqrt(limit // problem.reduction) or 0.5

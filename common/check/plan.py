@@ -252,7 +252,7 @@ def ordinary(problem: Problem) -> bool:
     """
     if max(problem.shape().values()) > MAX_GRID_YZ:
         return False
-    weight_bytes = math.prod(problem.weight_shape) * problem.weight_dtype.itemsize
+    weight_bytes = math.prod(problem.weight_shape) * problem.input_dtype.itemsize
     return problem.form not in ("conv2d", "conv3d") or weight_bytes <= REFUSABLE_WEIGHT_BYTES
 
 

@@ -147,7 +147,7 @@ def check_task(task: messages.Check) -> StepResult:
     result = replace(loading.found(verdict), engine=engine, seed=task.seed)
     if verdict.right:
         return result
-    names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
+    names = problem.names
     known = [faults.of_finding(one.kind, one.message, found, path, names) for one in verdict.findings]
     in_text = faults.of_text(path, problem.input_dtype.kind == "f")
     return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))

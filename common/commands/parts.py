@@ -76,7 +76,7 @@ def _names(items: list[Any]) -> str:
 
 
 def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str, str]]:
-    found = [(catalog.find(name), at, ways) for name, at, ways in lessontext.epilogues(catalog.LESSONS)]
+    found = [(catalog.find(one.step), one.preset, one.ways) for one in lessontext.read(catalog.LESSONS).epilogues]
     return [entry for entry in found if entry[0] in steps and preset in (None, entry[1])]
 
 
@@ -97,7 +97,7 @@ def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
 
 
 def _accuracy(_: Record, steps: list[Step], __: str | None) -> list[tuple[Step]]:
-    return [(step,) for step in map(catalog.find, lessontext.accuracy(catalog.LESSONS)) if step in steps]
+    return [(step,) for step in map(catalog.find, lessontext.read(catalog.LESSONS).accuracy) if step in steps]
 
 
 def _has_accuracy(record: Record, _: tuple[Step]) -> bool:

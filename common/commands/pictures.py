@@ -60,7 +60,7 @@ def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
 def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> None:
     """Draw the photograph's feature maps, on the GPU or as traced, among the user's charts or the ``shipped`` ones,
     unless those that are there hold, or with ``fresh``."""
-    step = catalog.find(lessontext.photo(catalog.LESSONS))
+    step = catalog.find(lessontext.read(catalog.LESSONS).photo)
     name, slug = (gpu.name, gpu.slug) if gpu else ("the tracer", "tracer")
     script = catalog.LESSONS / step.lesson / _PHOTO
     key = cache.key([script, step.path], name, gpu and gpu.driver, shipped)

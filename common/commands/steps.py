@@ -139,7 +139,7 @@ def do_all(options: argparse.Namespace) -> int:
         timed, _ = bench.measure_rows(pairs, *card, options.fresh, quick=True)
         code = max(code, verdicts.exit_code(timed, asked=False))
     say.rule("charts and tables")
-    if lessontext.photo(catalog.LESSONS) not in wrong:
+    if lessontext.read(catalog.LESSONS).photo not in wrong:
         pictures.draw_photo(card[0] if card else None, options.fresh)
     if without_gpu:
         say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")

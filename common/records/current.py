@@ -36,32 +36,27 @@ def _compiled(path: Path) -> dict[str, StepCode]:
     return records.load_code(path.parent).steps
 
 
+def older(entry: object, name: str) -> bool:
+    """Is what was measured of a step of another version of its code, or is it gone? A library has no versions."""
+    step = next((one for one in catalog.everything() if one.name == name), None)
+    return isinstance(entry, Code) and (step is None or not is_current(entry, step.path))
+
+
+def holds(entry: object, step: Step) -> bool:
+    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
+    return isinstance(entry, Code) and is_current(entry, step.path)
+
+
 def sweep(record: Record, preset: str, name: str) -> bool:
     """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
     entry = record.sweep(preset, name)
     return entry is not None and not older(entry, name)
 
 
-def older(entry: object, name: str) -> bool:
-    """Is what was measured of a step of another version of its file or helpers, or is the step gone?
-
-    What is of no code, as a library's row, has no versions.
-    """
-    if not isinstance(entry, Code):
-        return False
-    step = next((one for one in catalog.everything() if one.name == name), None)
-    return step is None or not is_current(entry, step.path)
-
-
 def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
     return not older(entry, name) and made.is_file() and entry.made.is_of(made)
-
-
-def holds(entry: object, step: Step) -> bool:
-    """Is what was measured of a step there, and of its code as it is? A row may be another driver's."""
-    return isinstance(entry, Code) and is_current(entry, step.path)
 
 
 def errors(record: Record, steps: list[Step]) -> bool:
@@ -73,9 +68,9 @@ def errors(record: Record, steps: list[Step]) -> bool:
 
 def ceilings(record: Record) -> bool:
     """Do the GPU's ceilings hold?"""
-    capability = record.data.gpu.compute_capability
     found = record.ceilings
-    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
+    complete = found is not None and measured.complete(found, record.data.gpu.compute_capability)
+    return found is not None and complete and _measured_here(record, found, ())
 
 
 def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool = True) -> bool:
@@ -84,30 +79,22 @@ def row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool 
     ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
     """
     found = record.row(preset, step.name)
-    if not isinstance(found, StepRow) or not _measured_here(record, found, _COMPILING):
+    if not isinstance(found, StepRow) or not holds(found, step) or not _measured_here(record, found, _COMPILING):
         return False
-    same = is_current(found, step.path) and (not in_turn or _beside(record, step, preset, found))
-    return same and _same_imports(found, step) and _same_size(found, preset, room_bytes)
+    beside = found.beside is not None and _measured_here(record, found, ("torch",))
+    if in_turn and not beside and catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available():
+        return False
+    return _same_imports(found, step) and _same_size(found, preset, room_bytes)
 
 
 def _same_imports(found: StepRow, step: Step) -> bool:
-    """Have the steps and data files that the step imported then, and still does, the same code or machine code?
-
-    An import that came or went since changed the step's own file, which :func:`is_current` sees.
-    """
-    now, then = sources.imported_steps(step.path), found.imports or {}
+    """Have the steps and data files that the step imported then, and still does, the same code or machine code?"""
+    now, then = sources.imported_steps(step.path), found.imports
     for name in now.keys() & then.keys():
         before, path = then[name], catalog.LESSONS / f"{name.replace('.', '/')}.py"  # of LESSON.STEP
         if before != now[name] and not (isinstance(before, Code) and is_current(before, path)):
             return False
     return True
-
-
-def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
-    """Was it timed in turn with the library of now, if it is to be, and there is one?"""
-    if not (catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available()):
-        return True
-    return row.beside is not None and _measured_here(record, row, ("torch",))
 
 
 def libraries(record: Record, preset: str, room_bytes: int) -> bool:
@@ -120,8 +107,7 @@ def libraries(record: Record, preset: str, room_bytes: int) -> bool:
 
 def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
     """By this driver, these packages, and the way a time is taken now?"""
-    run = record.run_of(entry)
-    versions = sources.versions(names)
+    run, versions = record.run_of(entry), sources.versions(names)
     same = all(run.packages.get(name) == versions.get(name) for name in names)
     return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
 

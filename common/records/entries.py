@@ -1,8 +1,4 @@
-"""What record files hold: a struct for each kind of entry, which says what each field may be.
-
-``run`` is the key of the run that an entry was measured in; :class:`common.records.records.Record` sees to it that
-there is one. None is what an older workbook did not note.
-"""
+"""What record files hold: a struct for each kind of entry. None is what an older workbook did not note."""
 
 from __future__ import annotations
 
@@ -37,12 +33,16 @@ class Run(Struct, kw_only=True, omit_defaults=True):
     python: str | None = None
 
 
-class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="step"):
-    """A step's time at one ``shape``. ``measure`` is :data:`common.timing.timing.MEASURE_VERSION` of then.
+class OfStep(Code, kw_only=True, omit_defaults=True):
+    """What was measured of a step's code, in the ``run`` of that key, to which the record sees; ``measure``:
+    :data:`common.timing.timing.MEASURE_VERSION` of then. Other entries have the same two."""
 
-    ``imports``: as :func:`common.catalog.sources.imported_steps`. ``precision``, if not the first of PRECISIONS.
-    ``requires``: as the step says.
-    """
+    measure: Count | None = None
+    run: str = ""
+
+
+class StepRow(OfStep, kw_only=True, tag_field="kind", tag="step"):
+    """A step's time at one ``shape``; ``imports`` are its :func:`common.catalog.sources.imported_steps`."""
 
     shape: Shape
     timing: Timing
@@ -51,11 +51,9 @@ class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="ste
     first_launch_ms: Amount | None = None
     elements_compared: Count | None = None
     imports: dict[str, Code | str] = field(default_factory=dict)
-    precision: Annotated[str, one_of(PRECISIONS)] | None = None
+    precision: Annotated[str, one_of(PRECISIONS)] | None = None  # if not the first
     requires: Name | None = None
     beside: Beside | None = None
-    measure: Count | None = None
-    run: str = ""
 
 
 class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="peer"):
@@ -74,25 +72,23 @@ Row = StepRow | PeerRow
 
 
 class Ceilings(ceilings.Ceilings, kw_only=True, omit_defaults=True):
-    """A card's measured ceilings, with the run and ``measure`` as of a row."""
+    """A card's measured ceilings."""
 
     measure: Count | None = None
     run: str = ""
 
 
-class Profile(Code, kw_only=True, omit_defaults=True):
+class Profile(OfStep, kw_only=True):
     """Hardware counters of a step's launches at one shape."""
 
     kernels: list[Counters]
     shape: Shape | None = None
-    run: str = ""
 
 
-class Sanitized(Code, kw_only=True, omit_defaults=True):
+class Sanitized(OfStep, kw_only=True):
     """How many errors a tool of compute-sanitizer found in a step."""
 
     errors: Count
-    run: str = ""
 
 
 class Point(Struct, kw_only=True, omit_defaults=True):
@@ -104,12 +100,11 @@ class Point(Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Sweep(Code, kw_only=True, omit_defaults=True):
+class Sweep(OfStep, kw_only=True):
     """A step's times over its tile constants, and those that it ships with."""
 
     points: list[Point]
     shipped: Tile = field(default_factory=dict)
-    run: str = ""
 
 
 class Counted(Struct, kw_only=True, omit_defaults=True):
@@ -121,12 +116,11 @@ class Counted(Struct, kw_only=True, omit_defaults=True):
     compiled: Counts | None = None
 
 
-class Agreement(Code, kw_only=True, omit_defaults=True):
+class Agreement(OfStep, kw_only=True):
     """A step's kernels at one shape, counted by the hardware and by the tracer; the code is what the hardware ran."""
 
     shape: Shape
     kernels: list[Counted]
-    run: str = ""
 
 
 class Accuracy(Struct, kw_only=True, omit_defaults=True):
@@ -138,28 +132,22 @@ class Accuracy(Struct, kw_only=True, omit_defaults=True):
     run: str = ""
 
 
-class Epilogues(Code, kw_only=True, omit_defaults=True):
-    """A step's times with epilogues at one ``shape``: ``ways`` is their module, ``made`` its code; ``library``:
-    PyTorch's version, if it was timed. ``measure`` as of a row."""
+class Epilogues(OfStep, kw_only=True):
+    """A step's times with the epilogues of a module, ``ways``, of the code ``made``; ``library`` is PyTorch's."""
 
     shape: Shape
     found: list[Fused]
     ways: Name
     made: Code
     library: str = ""
-    measure: Count | None = None
-    run: str = ""
 
 
-class Compilers(Code, kw_only=True, omit_defaults=True):
-    """A step's times in turn at one ``shape``: numba-cuda's kernels, and those of the ``successor``, which has its
-    version. ``measure`` as of a row."""
+class Compilers(OfStep, kw_only=True):
+    """A step's times in turn: numba-cuda's kernels, and those of the ``successor``, which has its version."""
 
     shape: Shape
     times: Paired
     successor: Name
-    measure: Count | None = None
-    run: str = ""
 
 
 Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues | Compilers
@@ -167,9 +155,8 @@ Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Ep
 
 
 class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
-    """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
-    by step and tool, agreements by step and shape, accuracy by kind of operands and by product,
-    epilogues and compilers by preset and by step."""
+    """The record of one GPU. Sanitizer results are keyed by step and tool, agreements by step and shape, accuracy by
+    kind of operands and by product, all others by preset and by step or library."""
 
     gpu: Gpu
     runs: dict[str, Run]
@@ -185,11 +172,8 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):
-    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ.
-
-    ``digest``   of the machine code of all that it launches, on every preset that is timed, with grids and blocks
-    ``earlier``  code that became the very same
-    """
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ. ``digest``: of all the
+    machine code that it launches, with grids and blocks; ``earlier``: code that became the same."""
 
     kernels: list[Kernel]
     preset: Preset | None = None

@@ -1,10 +1,7 @@
 """One JSON file per GPU: what was measured, on what, when, and from which source.
 
-A user's records, charts and tables lie under ``.workbook/results/``; ``results/`` holds the shipped ones, which only
-``--record`` changes.
-
-A row is raw measurement; rates, floors and speed-ups are derived from it by :func:`derive`. Every change is written
-at once and atomically, so an interrupted run keeps what it has.
+A user's records lie under ``.workbook/results/``; the shipped ones under ``results/``, which ``--record`` changes.
+A row is raw measurement; rates and floors are derived from it. Every change is written at once.
 """
 
 from __future__ import annotations
@@ -43,6 +40,7 @@ OWN = catalog.ROOT / ".workbook" / "results"  # the user's
 REFERENCE_GPU = "nvidia-h200"
 CODE_FILE, VERDICTS_FILE = "machine-code.json", "verdicts.json"  # beside the records of GPUs
 _PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
+_GROUPS = ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy", "epilogues", "compilers")
 
 
 class RecordError(ValueError):
@@ -65,6 +63,7 @@ class Record:
 
     def __init__(self, path: Path, data: entries.Card) -> None:
         self.path, self.data = path, data
+        self.slug, self.folder = path.stem, path.parent
         self._started: dict[str, Run] = {}
 
     @classmethod
@@ -76,23 +75,13 @@ class Record:
     def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
         """The GPU's record, read from ``folder`` (default: OWN) or new."""
         path = (folder or OWN) / f"{gpu.slug}.json"
-        if path.exists():
-            record = cls.load(path)
-            record.data.gpu = gpu
-            return record
-        return cls(path, entries.Card(gpu=gpu, runs={}, rows={}))
-
-    @property
-    def slug(self) -> str:
-        return self.path.stem
+        record = cls.load(path) if path.exists() else cls(path, entries.Card(gpu=gpu, runs={}, rows={}))
+        record.data.gpu = gpu
+        return record
 
     @property
     def gpu_name(self) -> str:
         return self.data.gpu.name
-
-    @property
-    def folder(self) -> Path:
-        return self.path.parent
 
     @property
     def title(self) -> str:
@@ -103,17 +92,16 @@ class Record:
     def ceilings(self) -> entries.Ceilings | None:
         return self.data.ceilings
 
+    # --- writing ---
+
     def start_run(self) -> str:
         """Add this run's provenance; returns its key for the rows to come."""
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now, gpu = datetime.datetime.now(datetime.timezone.utc), self.data.gpu
         key = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         self._started[key] = self.data.runs[key] = Run(
-            date=now.date().isoformat(),
-            driver=self.data.gpu.driver,
-            cuda=self.data.gpu.cuda,
-            python=platform.python_version(),
+            date=now.date().isoformat(), driver=gpu.driver, cuda=gpu.cuda, python=platform.python_version(),
             packages=sources.versions(_PACKAGES),
-        )
+        )  # fmt: skip
         return key
 
     def set_ceilings(self, ceilings: Ceilings, run: str, measure: int | None = None) -> None:
@@ -130,10 +118,23 @@ class Record:
         named = {name: replace(one, run=run) for name, one in found.items()}
         self._change(lambda data: getattr(data, group).setdefault(outer, {}).update(named))
 
-    def set_accuracy(self, found: dict[str, dict[str, entries.Accuracy]], run: str) -> None:
-        """Store the errors of products, by kind of operands and product, in place of all before; write the file."""
-        new = {kind: {name: replace(one, run=run) for name, one in mine.items()} for kind, mine in found.items()}
-        self._change(lambda data: setattr(data, "accuracy", new))
+    def _change(self, change: Callable[[entries.Card], object]) -> None:
+        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError.
+
+        The runs of which no entry is left go; the newest may get its entries yet.
+        """
+        with store.locked(self.path.parent):
+            if self.path.exists():
+                fresh = Record.load(self.path).data
+                self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self._started})
+            change(self.data)
+            used = {self.ceilings.run if self.ceilings else "", max(self.data.runs, default="")}
+            for group in _GROUPS:
+                used |= {entry.run for inner in getattr(self.data, group).values() for entry in inner.values()}
+            self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
+            store.write_json(self.path, to_builtins(self.data))
+
+    # --- what it holds ---
 
     def sweep(self, preset: str, name: str) -> entries.Sweep | None:
         return self.data.sweeps.get(preset, {}).get(name)
@@ -173,37 +174,15 @@ class Record:
     def floors(self, preset: str) -> list[tuple[str, Derived]]:
         """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it,
         and of three products of it."""
-        rows = list(self.rows(preset).values())
-        if self.ceilings is None or not rows:
+        used = {_precision(row) for row in self.rows(preset).values()}
+        if self.ceilings is None or not used:
             return []
-        problem = self.usual(preset)
-        used = {_precision(row) for row in rows}
-        names = zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True)
-        found = [
-            (name, derive(problem, 1.0, self.ceilings, precision))
-            for precision, name in names
-            if precision in used or precision == catalog.PRECISIONS[0]
-        ]
-        return [(name, one) for name, one in found if one]
-
-    def _change(self, change: Callable[[entries.Card], object]) -> None:
-        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
-        with store.locked(self.path.parent):
-            if self.path.exists():
-                fresh = Record.load(self.path).data
-                self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self._started})
-            change(self.data)
-            self._prune()
-            _write(self.path, self.data)
-
-    def _prune(self) -> None:
-        """Drop the runs of which no entry is left; the newest may get its entries yet."""
-        groups: list[Mapping[str, Mapping[str, Entry]]]
-        groups = [self.data.rows, self.data.profile, self.data.sanitizer, self.data.sweeps]
-        groups += [self.data.agreement, self.data.accuracy, self.data.epilogues, self.data.compilers]
-        used = {entry.run for group in groups for inner in group.values() for entry in inner.values()}
-        used |= {self.ceilings.run if self.ceilings else "", max(self.data.runs, default="")}
-        self.data.runs = {key: run for key, run in self.data.runs.items() if key in used}
+        found = []
+        for precision, name in zip(catalog.PRECISIONS, ("floor", "TF32 floor", "3×TF32 floor"), strict=True):
+            one = derive(self.usual(preset), 1.0, self.ceilings, precision)
+            if one and (precision in used or name == "floor"):
+                found.append((name, one))
+        return found
 
 
 Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
@@ -214,14 +193,12 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
     try:
         data = store.read_json(path)
     except store.StoreError as error:
-        raise RecordError(
-            f"{store.shown(path)}: not a readable record ({error.why}); move it away to start anew"
-        ) from None
+        why = f"not a readable record ({error.why})"
+        raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if found != SCHEMA:
-        said = f"schema is {found!r:.80}, must be {SCHEMA!r}"
-        raise RecordError(f"{store.shown(path)}: {said}; move it away to start anew")
     try:
+        if found != SCHEMA:
+            raise schema.SchemaError(f"schema is {found!r:.80}, must be {SCHEMA!r}")
         return schema.read(data, kind)
     except schema.SchemaError as error:
         raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
@@ -233,10 +210,7 @@ def _precision(row: Row) -> str:
 
 
 def derive(
-    problem: Problem,
-    median_ms: float,
-    ceilings: Ceilings,
-    precision: str = catalog.PRECISIONS[0],
+    problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
 
@@ -264,8 +238,7 @@ def rounds_operands(name: str) -> bool:
 
 
 def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: the user's own, then the shipped), but those made as another
-    card; raises RecordError at one that is not."""
+    """Every GPU's record in ``folder`` (default: the user's own, then the shipped); raises RecordError."""
     for one in [folder] if folder else [OWN, RESULTS]:
         yield from map(Record.load, files(one))
 
@@ -288,10 +261,18 @@ def other(slug: str) -> Record | None:
     return Record.load(path) if path.exists() else None
 
 
+# --- machine code ---
+
+
 def load_code(folder: Path = RESULTS) -> MachineCode:
     """The machine-code record, or an empty one; raises RecordError if the file is none."""
     path = folder / CODE_FILE
     return _read(path, MachineCode) if path.exists() else MachineCode()
+
+
+def save_code(code: MachineCode, folder: Path = RESULTS) -> None:
+    """Write the machine-code record."""
+    store.write_json(folder / CODE_FILE, to_builtins(code))
 
 
 def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:
@@ -305,46 +286,34 @@ def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kern
     return summaries.main_compiled(code_kernels(code, step, preset))
 
 
-def save_code(code: MachineCode, folder: Path = RESULTS) -> None:
-    """Write the machine-code record."""
-    _write(folder / CODE_FILE, code)
-
-
-def _write(path: Path, data: entries.Card | MachineCode) -> None:
-    store.write_json(path, to_builtins(data))
-
-
-# --- what came of tasks, into records ---
-
-
 def record_code(outcomes: list[Outcome]) -> None:
-    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
+    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record.
+
+    What was measured of code that became the same machine code holds: it is noted with the new.
+    """
     steps = load_code().steps
     for outcome in outcomes:
         now = schema.read({**outcome.told(), "preset": outcome.preset}, StepCode)
         before = steps.get(outcome.step.name)
-        steps[outcome.step.name] = replace(now, earlier=_earlier(before, now)) if before else now
+        if before and now.digest and before.digest == now.digest:
+            codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
+            now.earlier = [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
+        steps[outcome.step.name] = now
     known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     save_code(MachineCode(tools=sources.versions(tools), steps=steps))
 
 
-def _earlier(before: StepCode, now: StepCode) -> list[Code]:
-    """Code that became the machine code of ``now``: what was measured of it holds."""
-    if not now.digest or before.digest != now.digest:
-        return []
-    codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
-    return [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
+# --- what came of tasks, into a GPU's record ---
 
 
 def record_step(record: Record, run: str, outcome: Outcome) -> None:
     """Store a timed outcome."""
-    assert outcome.preset is not None
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
     said = {"precision": precision, "requires": outcome.step.requires}
     fields = {**outcome.told(), "kind": "step", "measure": timing.MEASURE_VERSION, **said}
-    record.put(outcome.preset, outcome.step.name, schema.read(fields, StepRow), run)
+    record.put(str(outcome.preset), outcome.step.name, schema.read(fields, StepRow), run)
 
 
 def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> None:
@@ -358,13 +327,10 @@ def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> N
 
 
 def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
-    """Store the errors of products."""
-    found: dict[str, dict[str, entries.Accuracy]] = {}
+    """Store the errors of products, by kind of operands and product."""
     for one in result.products:
-        code = result.code.get(one.product)
-        entry = entries.Accuracy(points=one.points, library=one.library, code=code)
-        found.setdefault(one.operands, {})[one.product] = entry
-    record.set_accuracy(found, run)
+        entry = entries.Accuracy(points=one.points, library=one.library, code=result.code.get(one.product))
+        record.keep("accuracy", one.operands, {one.product: entry}, run)
 
 
 def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
@@ -388,6 +354,5 @@ def record_compilers(record: Record, run: str, outcome: Outcome, successor: str)
 def record_sanitizer(record: Record, run: str, step: Step, errors: dict[str, int]) -> None:
     """Store how many errors each tool of compute-sanitizer found in a step."""
     code = asdict(sources.provenance(step.path))
-    record.keep(
-        "sanitizer", step.name, {tool: entries.Sanitized(**code, errors=n) for tool, n in errors.items()}, run
-    )
+    found = {tool: entries.Sanitized(**code, errors=count) for tool, count in errors.items()}
+    record.keep("sanitizer", step.name, found, run)

@@ -223,7 +223,7 @@ def origin(step: Step) -> str | None:
 
 def main_presets(step: Step) -> list[str]:
     """The ladder's, or the one that the step's lesson shows it on."""
-    if lessontext.usual(catalog.LESSONS, step.name):
+    if step.name in lessontext.read(catalog.LESSONS).usual:
         return [catalog.usual_preset(step)]
     return [DEFAULT_PRESET[step.ladder], *_FURTHER.get(step.ladder, ())]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from common.catalog import e4m3
+from common.catalog import codes
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Problem
 from common.catalog.schema import Count, Positive
 from common.run.messages import Timing
@@ -259,7 +259,7 @@ def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
     if kind.name == "s8":
         return np.clip(np.rint(32 * rng.standard_normal(4 * count)), -128, 127).astype(np.int8).view(np.uint32)
     if kind.name == "e4m3":
-        return e4m3.encoded(rng.standard_normal(4 * count)).view(np.uint32)
+        return codes.held(rng.standard_normal(4 * count), codes.E4M3).view(np.uint32)
     return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 

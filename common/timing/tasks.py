@@ -247,7 +247,7 @@ def epilogues(path: str, ladder: str, shape: dict[str, int], ways: str) -> Epilo
     loading.drop()
     cuda.current_context()
     problem, module = loading.fitted(problems.from_shape(ladder, shape), loading.room()), import_module(ways)
-    fusing = import_module(lessontext.measured_by(catalog.LESSONS, "epilogues"))
+    fusing = import_module(lessontext.read(catalog.LESSONS).measured_by["epilogues"])
     return EpiloguesResult(
         shape=problem.shape(),
         found=fusing.measure(catalog.load(Path(path), ladder), module.ways, problem, _stopwatch()),
@@ -269,7 +269,7 @@ def ceilings() -> tuple[device.Gpu, Ceilings]:
 def accuracy(files: dict[str, str]) -> AccuracyResult:
     """The errors of steps on matrices, by their names the files, and of cuBLAS."""
     loading.drop()
-    accuracy = import_module(lessontext.measured_by(catalog.LESSONS, "accuracy"))
+    accuracy = import_module(lessontext.read(catalog.LESSONS).measured_by["accuracy"])
     ladders = {name: name.split("_")[0] for name in files}
     steps = {name: (catalog.load(Path(path), ladders[name]), ladders[name]) for name, path in files.items()}
     code = {name: sources.provenance(Path(path)) for name, path in files.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16
+from common.catalog import codes
 from common.trace import fragments, values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools
 from common.trace.intrinsics import READS, Code, intrinsic, one_number
@@ -152,11 +152,11 @@ def _storing(width: int, coded: bool = False) -> Code:
         source, wrong = registers.place_flat(state, i, width, line, "read", aligned=False)
         found = registers.storage.read(state, registers, source, width, wrong, line)
         if coded:
-            found = [bfloat16.encoded(np.asarray(value, FLOAT32)) for value in found]
+            found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16) for value in found]
             if array.dtype == FLOAT32:  # a word for both
                 low, high = (one.astype(np.uint32) for one in found)
                 found = [(low | high << np.uint32(16)).view(FLOAT32)]
-            elif array.dtype != bfloat16.CODES:
+            elif array.dtype != codes.BFLOAT16:
                 raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
             found = [one[()] for one in found]
         target, bad = array.place_flat(state, offset, len(found), line, "written")
@@ -223,13 +223,13 @@ def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: 
 def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
     """The numbers of ``count`` codes of bfloat16 from ``view[i]`` on; int8 hold half of one each."""
     if view.dtype != np.int8:
-        found = _elements(state, line, view, i, count, bfloat16.CODES)
+        found = _elements(state, line, view, i, count, codes.BFLOAT16)
     else:
         halves = [np.asarray(one).view(np.uint8) for one in _elements(state, line, view, i, 2 * count, np.int8)]
         found = [
             low + high.astype(np.uint16) * np.uint16(256) for low, high in zip(halves[::2], halves[1::2], strict=True)
         ]
-    return [bfloat16.values(one)[()] for one in found]
+    return [codes.values(one)[()] for one in found]
 
 
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
@@ -248,7 +248,7 @@ def _multiplying(name: str, shape: fragments.Shape, kind: Any) -> None:
         state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
     ) -> None:
         _require_warps(state, line, name)
-        read = _decoded if kind == bfloat16.CODES else partial(_elements, dtype=kind)
+        read = _decoded if kind == codes.BFLOAT16 else partial(_elements, dtype=kind)
         a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
         if kind == np.float32:
             a, b = ([fragments.cut_to_tf32(value) for value in part] for part in (a, b))
@@ -264,7 +264,7 @@ def _multiplying(name: str, shape: fragments.Shape, kind: Any) -> None:
 _multiplying("mma_m16n8k16", fragments.K16, np.float16)
 _multiplying("mma_m16n8k8", fragments.K8, np.float32)
 _multiplying("mma_m16n8k32_s8", fragments.K32, np.int8)
-_multiplying("mma_m16n8k16_bf16", fragments.K16, bfloat16.CODES)
+_multiplying("mma_m16n8k16_bf16", fragments.K16, codes.BFLOAT16)
 
 
 @intrinsic

@@ -62,7 +62,7 @@ _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shar
 
 def shapes(step: Step) -> tuple[Problem, ...]:
     """What a step is traced at by itself: its ladder's shapes, unless its lesson names another."""
-    usual = lessontext.usual(catalog.LESSONS, step.name)
+    usual = lessontext.read(catalog.LESSONS).usual.get(step.name)
     return (parse_shape(step.ladder, usual.shape),) if usual else SHAPES[step.ladder]
 
 

@@ -31,7 +31,7 @@ def _choose(options):
         from common.check import loading
 
         layer = loading.fitted(layer, loading.room())
-        weights = cuda.to_device(np.ones(layer.weight_shape, layer.weight_dtype))
+        weights = cuda.to_device(np.ones(layer.weight_shape, layer.input_dtype))
     print(catalog.load(step.path, step.ladder).explain(layer, weights))
     return 0
 

@@ -116,7 +116,7 @@ def test_a_value_is_kept_under_its_key_and_as_its_type():
     assert cache.get("numbers", "key", list[str]) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"key": "key"}', '{"key": "other", "value": [1]}'])
+@pytest.mark.parametrize("text", ["", "[", '{"key": "key"}', '["1"]'])
 def test_what_cannot_be_read_is_found_anew(text):
     cache.put("numbers", "key", [1])
     (file,) = (cache.FOLDER / "numbers").iterdir()
@@ -131,8 +131,5 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     for age, name in enumerate(("new", "used", "old")):
         (tmp_path / f"{name}.kernel").write_bytes(b"x" * 10)
         os.utime(tmp_path / f"{name}.kernel", (now - age, now - age))
-    for name, age in (("left.tmp", 7200), ("ancient.kernel", 2 * cache.MOST_SECONDS)):
-        (tmp_path / name).write_bytes(b"")
-        os.utime(tmp_path / name, (now - age, now - age))
     cache.prune(tmp_path, most_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]

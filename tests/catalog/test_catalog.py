@@ -71,13 +71,13 @@ def test_no_step_file_is_left_out():
 
 @pytest.mark.parametrize(("text", "says"), [
     ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
-    ("[timed_from]\ngemm_naive = 'gemm-1024'", r"Expected `array`, got `str` - at `\$\.timed_from"),
+    ("[timed_from]\ngemm-1024 = ['gemm_naive']", r"Expected `str`, got `array` - at `\$\.timed_from"),
     ("photo = 3", r"1_x/lesson\.toml: Expected `str`, got `int` - at `\$\.photo`"),
 ])  # fmt: skip
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
     lessons = write("lessons/01_x/lesson.toml", text).parents[1]
     with pytest.raises((store.StoreError, schema.SchemaError), match=says):
-        lessontext.timed_from(lessons)
+        lessontext.read(lessons)
 
 
 def test_no_step_or_exercise_is_named_in_the_harness(root):

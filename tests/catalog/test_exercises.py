@@ -142,10 +142,12 @@ def test_numbers_come_from_the_order(write):
 
 
 def test_a_wrong_entry_is_named_with_its_file(write):
-    with pytest.raises(SchemaError, match=r"07_new/exercises/exercises\.toml: .*missing required field `title`"):
+    with pytest.raises(
+        SchemaError, match=r"07_new/exercises/exercises\.toml and spoilers\.toml: .*missing required field `title`"
+    ):
         exercises.everything(lesson(write, GOOD.replace('title = "a"', "")))
-    with pytest.raises(SchemaError, match=r"07_new/solutions/spoilers\.toml: .*unknown field `kind`"):
-        exercises.everything(lesson(write, GOOD, TOLD + 'kind = "bug"'))
+    with pytest.raises(SchemaError, match=r"exercises\.toml and spoilers\.toml: .*unknown field `sort`"):
+        exercises.everything(lesson(write, GOOD, TOLD + 'sort = "bug"'))
 
 
 def test_what_the_files_say_fits_together():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sampling import one_of_each
 
-from common.catalog import bfloat16, catalog, codes, e4m3, inputs, problems, reference
+from common.catalog import catalog, codes, inputs, problems, reference
 from common.check.tasks import TracedBench
 from common.machine_code import codegen
 from common.trace import fragments
@@ -15,45 +15,46 @@ from common.trace.trace import Tracer
 
 
 def test_codes_and_numbers_of_e4m3():
-    assert [e4m3.NUMBERS[code] for code in (0x00, 0x01, 0x08, 0x38, 0x7E, 0xB8)] == [0, 2**-9, 2**-6, 1, 448, -1]
-    assert np.isnan(e4m3.NUMBERS[[0x7F, 0xFF]]).all()
-    finite = np.flatnonzero(np.isfinite(e4m3.NUMBERS)).astype(np.uint8)
-    np.testing.assert_array_equal(e4m3.encoded(e4m3.values(finite)), finite)
+    some = codes.E4M3_NUMBERS[[0x00, 0x01, 0x08, 0x38, 0x7E, 0xB8]]
+    assert some.tolist() == [0, 2**-9, 2**-6, 1, 448, -1]
+    assert np.isnan(codes.E4M3_NUMBERS[[0x7F, 0xFF]]).all()
+    finite = np.flatnonzero(np.isfinite(codes.E4M3_NUMBERS)).astype(np.uint8)
+    np.testing.assert_array_equal(codes.held(codes.values(finite), codes.E4M3), finite)
     # halfway between two: the even one; beyond the largest: the largest
-    np.testing.assert_array_equal(e4m3.values(e4m3.encoded(np.array([17.0, 19.0, -1e9]))), [16, 20, -448])
-    positive = e4m3.NUMBERS[: e4m3.NAN]
+    np.testing.assert_array_equal(codes.values(codes.held(np.array([17.0, 19.0, -1e9]), codes.E4M3)), [16, 20, -448])
+    positive = codes.E4M3_NUMBERS[:0x7F]
     between = (positive[1:] + positive[:-1]) / 2  # ties: to the code that is even
-    even = np.arange(e4m3.NAN - 1) + np.arange(e4m3.NAN - 1) % 2
+    even = np.arange(0x7F - 1) + np.arange(0x7F - 1) % 2
     for kind in (np.float32, np.float64):
-        np.testing.assert_array_equal(e4m3.encoded(between.astype(kind)), even)
+        np.testing.assert_array_equal(codes.held(between.astype(kind), codes.E4M3), even)
         below, above = (np.nextafter(between.astype(kind), kind(end)) for end in (0, 1e9))
-        np.testing.assert_array_equal(e4m3.encoded(below), np.arange(e4m3.NAN - 1))
-        np.testing.assert_array_equal(e4m3.encoded(above), np.arange(1, e4m3.NAN))
+        np.testing.assert_array_equal(codes.held(below, codes.E4M3), np.arange(0x7F - 1))
+        np.testing.assert_array_equal(codes.held(above, codes.E4M3), np.arange(1, 0x7F))
     np.testing.assert_array_equal(
-        codes.values(codes.held(np.arange(-16, 17, dtype=np.int8), e4m3.CODES)), range(-16, 17)
+        codes.values(codes.held(np.arange(-16, 17, dtype=np.int8), codes.E4M3)), range(-16, 17)
     )
 
 
 def test_codes_and_numbers_of_bfloat16():
     every = np.arange(1 << 16).astype(np.uint16)
-    numbers = bfloat16.values(every)
-    np.testing.assert_array_equal(bfloat16.values(np.array([0x3F80, 0xC040, 0x0001], np.uint16)), [1, -3, 2.0**-133])
+    numbers = codes.values(every)
+    np.testing.assert_array_equal(codes.values(np.array([0x3F80, 0xC040, 0x0001], np.uint16)), [1, -3, 2.0**-133])
     assert np.isinf(numbers[[0x7F80, 0xFF80]]).all()
     finite = np.isfinite(numbers)
-    assert not np.isfinite(bfloat16.values(bfloat16.encoded(numbers[~finite]))).any()
+    assert not np.isfinite(codes.values(codes.held(numbers[~finite], codes.BFLOAT16))).any()
     positive = numbers[:0x7F80]
     between = (positive[1:] + positive[:-1]) / 2  # ties: to the code that is even
     codes_of = np.arange(len(between))
     for kind in (np.float32, np.float64):
-        np.testing.assert_array_equal(bfloat16.encoded(numbers[finite].astype(kind)), every[finite])
-        np.testing.assert_array_equal(bfloat16.encoded(between.astype(kind)), codes_of + codes_of % 2)
+        np.testing.assert_array_equal(codes.held(numbers[finite].astype(kind), codes.BFLOAT16), every[finite])
+        np.testing.assert_array_equal(codes.held(between.astype(kind), codes.BFLOAT16), codes_of + codes_of % 2)
         below, above = (np.nextafter(between.astype(kind), kind(end)) for end in (0, np.inf))
-        np.testing.assert_array_equal(bfloat16.encoded(below), codes_of)
-        np.testing.assert_array_equal(bfloat16.encoded(above), codes_of + 1)
+        np.testing.assert_array_equal(codes.held(below, codes.BFLOAT16), codes_of)
+        np.testing.assert_array_equal(codes.held(above, codes.BFLOAT16), codes_of + 1)
     # a float64 is rounded once: by way of float32 it would lie halfway, and go to the even one
-    assert bfloat16.values(bfloat16.encoded(np.array([1 + 2.0**-8 + 2.0**-40])))[0] == 1 + 2.0**-7
-    assert bfloat16.encoded(np.array([3.4e38]))[0] == bfloat16.INFINITY
-    np.testing.assert_array_equal(codes.values(codes.held(np.arange(-256, 257), bfloat16.CODES)), range(-256, 257))
+    assert codes.values(codes.held(np.array([1 + 2.0**-8 + 2.0**-40]), codes.BFLOAT16))[0] == 1 + 2.0**-7
+    assert codes.held(np.array([3.4e38]), codes.BFLOAT16)[0] == codes.BFLOAT16_INFINITY
+    np.testing.assert_array_equal(codes.values(codes.held(np.arange(-256, 257), codes.BFLOAT16)), range(-256, 257))
 
 
 @pytest.mark.parametrize("shape", [(5, 7, 1), (37, 45, 19), (8, 8, 300)])
@@ -93,7 +94,7 @@ def test_special_operands_are_exact_and_differ_from_zero(kind):
     for ladder in ("igemm", "fp8gemm", "bfgemm"):
         problem = problems.from_shape(ladder, {"M": 9, "N": 7, "K": 40})
         x, weight = inputs.special(kind, problem, 3)
-        assert (x.dtype, weight.dtype) == (problem.input_dtype, problem.weight_dtype)
+        assert x.dtype == weight.dtype == problem.input_dtype
         assert np.abs(reference.full(problem, x, weight)).max() > 0
         if ladder == "bfgemm":  # in any order: what 24 bits of a partial sum cut off is zero
             products = codes.values(x)[:, :, None] * codes.values(weight)[None]

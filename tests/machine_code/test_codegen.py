@@ -46,7 +46,7 @@ def compiled(step):
         del small[1:]
     if step.name == "conv2d_layer_dispatch":
         small.append(problem.shape())  # for which it takes yet another kernel
-    if usual := lessontext.usual(catalog.LESSONS, step.name):
+    if usual := lessontext.read(catalog.LESSONS).usual.get(step.name):
         small.append(problems.parse_shape(step.ladder, usual.shape).shape())
     file = {"path": str(step.path), "ladder": step.ladder}
     tasks = [Compile(**file, shape=shape, architectures=architectures(step)) for shape in small]
@@ -147,7 +147,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch):
 
 
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
-    step = catalog._header(scratch, "01_scratch", TEXTS["scratch"])
+    step = catalog._header(scratch)
     assert step.requires == "9.0a"
     assert (
         catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]

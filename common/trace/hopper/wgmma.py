@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import bfloat16, codes, e4m3
+from common.catalog import codes
 from common.trace import fragments, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
@@ -48,8 +48,8 @@ class Form(NamedTuple):
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
-E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=e4m3.CODES)
-BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=bfloat16.CODES)
+E4M3 = Form("wgmma_e4m3", 8, FLOAT32, packed=codes.E4M3)
+BF16 = Form("wgmma_bf16", 8, FLOAT32, packed=codes.BFLOAT16)
 INT32 = np.dtype(np.int32)
 S8 = Form("wgmma_s8", 8, INT32, sums=INT32, packed=np.dtype(np.int8))
 SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for half in range(2)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import codes, e4m3
+from common.catalog import codes
 from common.catalog.problems import FLOAT16, LADDERS, Problem
 from common.check import arrays, check
 from common.timing import peers
@@ -65,7 +65,7 @@ def _scaled(left: float, right: float) -> Callable[[np.random.Generator, int, in
 
 
 def _short(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
-    a, b = (codes.values(e4m3.encoded(part)).astype(np.float32) for part in _normal(rng, extent, depth))
+    a, b = (codes.values(codes.held(part, codes.E4M3)).astype(np.float32) for part in _normal(rng, extent, depth))
     return a, b
 
 
