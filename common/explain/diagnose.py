@@ -143,6 +143,10 @@ _VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
 def _values(evidence: Evidence) -> Iterator[Hypothesis]:
     for number, (text, change) in enumerate(_VALUES):
         yield Hypothesis(number / 5 - 2, text, lambda e, change=change: change(e.expected))  # type: ignore[misc]
+    offset = float(np.median(evidence.got - evidence.expected))
+    if offset and offset == round(offset):
+        more = f"{abs(offset):g} too {'large' if offset > 0 else 'small'}"
+        yield Hypothesis(2, f"each is {more}", lambda e: e.expected + offset)
 
 
 def _stored(evidence: Evidence) -> Iterator[Hypothesis]:

@@ -204,7 +204,7 @@ def cut(text: str, most: int = 160) -> str:
 
 
 def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
-    """Explain what a check found: a :class:`common.check.findings.Finding` of this kind.
+    """Explain what a check found: a :class:`common.run.messages.Finding` of this kind.
 
     ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the
     output.

@@ -80,8 +80,8 @@ def sides(problem: Problem) -> dict[str, tuple[str, str]]:
 
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
-    """The element of ``x`` or ``weight`` that each term reads. Coordinates of x may lie outside: -1 where a gradient's
-    division leaves a rest."""
+    """The element of ``x`` or ``weight`` that each term reads. Coordinates of x may lie outside: -1 where a division
+    of a gradient leaves a rest."""
     layout, pairs = LAYOUTS[problem.form], sides(problem)
     if operand == WEIGHT:
         return tuple(env[u] for u in layout.weight)

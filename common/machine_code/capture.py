@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -107,13 +107,6 @@ def replaced(target: Any, **values: Any) -> Iterator[None]:
                 delattr(target, name)
 
 
-def host(**functions: Any) -> AbstractContextManager[None]:
-    """While open, functions of ``numba.cuda`` are replaced by these: ``host(synchronize=...)``."""
-    from numba import cuda
-
-    return replaced(cuda, **functions)
-
-
 class HostArray(np.ndarray[Any, Any]):
     """Stands in for a device array where there is no device: has what Numba's have, and NumPy's do not."""
 
@@ -149,7 +142,7 @@ class HostArray(np.ndarray[Any, Any]):
 
 
 def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` for :func:`host`: all call ``allocate``.
+    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``.
 
     It gets ``(name, shape, dtype, values)``: the name of the function that the step called, the shape and dtype that
     it asked for, and the array that it gave to ``to_device``, or None for memory that holds nothing yet.
@@ -187,7 +180,7 @@ def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def bounds(kernel: Any) -> tuple[int, ...]:
-    """The kernel's ``launch_bounds``: threads, and perhaps resident blocks and blocks of a cluster; empty without."""
+    """The kernel's ``launch_bounds``: threads, perhaps resident blocks and blocks of a cluster; empty without."""
     given = kernel.targetoptions.get("launch_bounds") or ()
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
@@ -197,21 +190,15 @@ def cluster(kernel: Any) -> int:
     return limits.cluster_of(bounds(kernel))
 
 
-def without_driver() -> AbstractContextManager[None]:
-    """While open, Numba configures launches without asking the driver: ``launched.stream`` is as given."""
-    from numba.cuda import dispatcher
-
-    return replaced(dispatcher._LaunchConfiguration, __init__=_configure)
-
-
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
 
     Launches are configured, and what is no launch, or is on another stream than the default one, is refused as
     :mod:`common.catalog.limits` words it. The card, given to the ``with``, is an H200 that nobody has: of so many
-    ``multiprocessors``, all memory of it free. Arrays and launches are :func:`arrays`' and :func:`launches`' matter.
+    ``multiprocessors``, all memory of it free. For arrays and launches: :func:`arrays`, :func:`launches`.
     """
+    from numba import cuda
     from numba.cuda import dispatcher
 
     kind = dispatcher.CUDADispatcher
@@ -220,10 +207,10 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         grid, block, shared = limits.require_configuration(self.py_func.__name__, given)
         # not through ``configure``, which would keep it for launches on a GPU
         made = object.__new__(dispatcher._LaunchConfiguration)
-        _configure(made, self, grid, block, 0, shared)
+        configure(made, self, grid, block, 0, shared)
         return made
 
-    def configure(self: Any, *given: Any, **named: Any) -> Any:
+    def by_name(self: Any, *given: Any, **named: Any) -> Any:
         order = ("griddim", "blockdim", "stream", "sharedmem")
         given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
         return configured(self, given)
@@ -238,10 +225,10 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
 
     stand_in = Device(multiprocessors)
     with (
-        replaced(kind, __getitem__=configured, configure=configure, __call__=unconfigured),
+        replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
-        host(
-            synchronize=_nothing, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
+        replaced(
+            cuda, synchronize=_nothing, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
             select_device=lambda *_: stand_in, is_available=lambda: True, close=_nothing, event=_Event,
             event_elapsed_time=lambda *_: 0.0, pinned=_as_it_is, defer_cleanup=_as_it_is,
             pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
@@ -311,7 +298,8 @@ def _pinned(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
     return np.empty(shape, dtype)
 
 
-def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+    """A launch's configuration, made without asking the driver: ``stream`` is as given."""
     self.dispatcher, self.griddim, self.blockdim = kernel, griddim, blockdim
     self.stream, self.sharedmem = stream, sharedmem
     self.pre_launch_callbacks, self._kernel_launch_config_sensitive = [], None

@@ -80,8 +80,8 @@ Summary = dict[str, Any]
 SourceLine = dict[str, Any]
 """What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
 
-``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones, address and
-text, and ``hot`` says whether they are of the hot loop.
+``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones, address
+and text, and ``hot`` says whether they are of the hot loop.
 """
 
 

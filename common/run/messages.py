@@ -53,7 +53,7 @@ Shape = dict[str, int]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right. ``kind`` is one of :data:`common.check.findings.KINDS`."""
+    """One thing that is not right. ``kind`` is one of :data:`common.check.check.KINDS`."""
 
     kind: str
     message: str

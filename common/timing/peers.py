@@ -30,7 +30,7 @@ from common.catalog.problems import (
     on_ladder,
 )
 from common.catalog.schema import Amount, Count, Name
-from common.check import arrays, findings
+from common.check import arrays
 from common.run.messages import Beside, Timing
 from common.timing.timing import Stopwatch
 
@@ -361,7 +361,7 @@ class _Oracle:
         import torch
         from numba import cuda
 
-        self._positions = findings.sample_positions(problem, 2000, seed)
+        self._positions = arrays.sample_positions(problem, 2000, seed)
         tensors = _normals(problem, seed)
         coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
         x, weight = (

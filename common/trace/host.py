@@ -343,7 +343,7 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
     known = {name: value for name, value in functions.items() if hasattr(cuda, name)}
     with ExitStack() as open_:
         open_.enter_context(capture.no_device())
-        open_.enter_context(capture.host(**known))
+        open_.enter_context(replaced(cuda, **known))
         open_.enter_context(replaced(api, **{n: v for n, v in known.items() if hasattr(api, n)}))
         open_.enter_context(replaced(dispatcher, get_current_device=lambda: gpu, get_context=lambda *_: gpu))
         open_.enter_context(replaced(devices, get_context=lambda *_: gpu, gpus=gpu))
