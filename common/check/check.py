@@ -103,8 +103,8 @@ class Bench:
         beside: Any = None,
     ) -> None:  # fmt: skip
         self.problem, self.step = problem, BoundStep(module, problem, tile)
-        made = [] if beside else [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
-        self.x, self.weight, self.y = (beside.x, beside.weight, beside.y) if beside else made
+        made: list[Guarded] = [beside.x, beside.weight, beside.y] if beside else []
+        self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
         self.step.allocate()
 
     def load(self, x: Array, weight: Array) -> None:
