@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -64,10 +64,7 @@ def compile_steps(
 
 
 def summary_architecture() -> str:
-    """The compute capability that summaries are for unless another is named: this GPU's, if its limits are known.
-
-    A step that does not run on it has one for what it requires.
-    """
+    """The compute capability that summaries are for unless another is named: this GPU's, if its limits are known."""
     found = device.compute_capability()
     return found if found in limits.LIMITS else run.CODE_ARCHITECTURE
 
@@ -170,26 +167,26 @@ def compile_task(task: messages.Compile) -> StepResult:
     limits of an architecture raises LaunchLimitError.
     """
     path = Path(task.path)
-    launched: list[object] = []
-    first: list[Summary] = []
-    others: dict[str, list[Summary]] = {preset: [] for preset in task.others}
+    shapes = {"": task.shape, **task.others}
+    found: dict[str, list[Summary]] = {name: [] for name in shapes}
+    told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
-            kernels = _compiler(task, loading.load(task), architectures, launched)
-            first += kernels(task.shape)
-            for preset, shape in task.others.items():
-                others[preset] += kernels(shape)
-    for entries in (first, *others.values()):
+            module = loading.load(task)
+            built: _Built = {}
+            for name, shape in shapes.items():
+                found[name] += _kernels(task, module, shape, architectures, built, told)
+    for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
-    unlike = {preset: entries for preset, entries in others.items() if entries != first}
+    first = found.pop("")
     source, helpers = loading.code_of(path)
     return StepResult(
         status="right",
         kernels=first,
-        other_presets=unlike,
+        other_presets={preset: entries for preset, entries in found.items() if entries != first},
         source=source,
         helpers=helpers,
-        digest=hashlib.sha256(json.dumps(launched).encode()).hexdigest() if task.machine_code else None,
+        digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
     )
 
@@ -203,53 +200,49 @@ def on_card(architecture: str) -> Iterator[None]:
         yield
 
 
-def _compiler(
-    task: messages.Compile, module: Any, architectures: list[str], told: list[object]
-) -> Callable[[dict[str, int]], list[Summary]]:
-    """A function: what the kernels that a module starts for a shape compile to; ``told`` gets each launch of them."""
+# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64, and
+# the machine code, if that was asked for.
+_Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
+
+
+def _kernels(
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    told: list[object],
+) -> list[Summary]:  # fmt: skip
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
     from common.machine_code import codegen
     from common.machine_code import summaries as made
 
-    built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
-
-    def compiled(launch: Any) -> list[tuple[str, int, list[str], Any]]:
-        """For each architecture its name, the bytes of the kernel's own shared arrays, the lines in float64, and the
-        machine code, if that was asked for."""
+    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+    for launch, name in itertools.product(launched, architectures):
+        limits.require_launch(
+            launch.grid, launch.block, launch.dynamic_shared_bytes, name.removesuffix("a"), launch.cluster
+        )
+    for launch in launched:
         key = id(launch.kernel), str(launch.signature)
         if key not in built:
-            built[key] = []
+            built[key] = {}
             for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
                 code = None
-                if task.machine_code:
-                    try:
-                        code = codegen.machine_code(launch, name, text)
-                    except codegen.ToolMissingError:
-                        if not task.lenient:
-                            raise
-                built[key].append((name, codegen.shared_arrays(text), codegen.float64_arithmetic(text), code))
-        return built[key]
-
-    def kernels(shape: dict[str, int]) -> list[Summary]:
-        entries: list[Summary] = []
-        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-        for launch, name in itertools.product(launched, architectures):
-            has = name.removesuffix("a")
-            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, has, launch.cluster)
-        for launch in launched:
-            for name, own, _, code in compiled(launch):
-                limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
-                asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
-                told.append([shape, name, code and code.digest, *asked])
-        for launch in codegen.distinct(launched):
-            for architecture, _, float64, code in compiled(launch):
-                entry: Summary = {"kernel": launch.name, "architecture": architecture, "float64": float64}
-                if code is not None:
-                    limits.require_registers(launch.block, code.registers)
-                    entry |= made.recorded(launch, code)
-                entries.append(entry)
-        return entries
-
-    return kernels
+                try:
+                    code = codegen.machine_code(launch, name, text) if task.machine_code else None
+                except codegen.ToolMissingError:
+                    if not task.lenient:
+                        raise
+                built[key][name] = codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
+        for name, (own, _, code) in built[key].items():
+            limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
+            asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
+            told.append([shape, name, code and code.digest, *asked])
+    entries: list[Summary] = []
+    for launch in codegen.distinct(launched):
+        for name, (_, float64, code) in built[id(launch.kernel), str(launch.signature)].items():
+            entry: Summary = {"kernel": launch.name, "architecture": name, "float64": float64}
+            if code is not None:
+                limits.require_registers(launch.block, code.registers)
+                entry |= made.recorded(launch, code)
+            entries.append(entry)
+    return entries
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:
