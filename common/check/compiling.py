@@ -200,8 +200,8 @@ def on_card(architecture: str) -> Iterator[None]:
         yield
 
 
-# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64, and
-# the machine code, if that was asked for.
+# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64,
+# and the machine code, if that was asked for.
 _Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
 
 
