@@ -137,7 +137,7 @@ def _all(options: argparse.Namespace) -> int:
         recorded.pop(steps[0].name, None)
     say.rule("check every step" + (" on the CPU" if without_gpu else ""))
     engine = [card[0].name, card[0].driver] if card else "tracer"
-    checks = run.Outcomes("check", [engine, recorded], options.fresh)
+    checks = run.Outcomes([engine, recorded], options.fresh)
     outcomes = _check_changed(steps, checks, recorded, card[1] if card else 0, without_gpu)
     code = verdicts.exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not o.fine}
