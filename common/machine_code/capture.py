@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,11 +29,9 @@ class BoundStep:
     """One step bound to one problem; it works on whatever arrays it is given, and makes none.
 
     ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
-    What the step's own functions raise passes through. ``tile`` overrides tile constants, for steps whose ``launch``
-    takes them by keyword; ``workspace`` and ``prepare`` get them if they take any keyword.
-
-    ``workspace`` is what the step's ``workspace`` returned, None if it has none; ``prepared`` is what takes the
-    weights' place in ``launch``.
+    ``tile`` overrides tile constants, for steps whose ``launch`` takes them by keyword; ``workspace`` and ``prepare``
+    get them if they take any keyword. ``workspace`` is what the step's ``workspace`` returned, None if it has none;
+    ``prepared`` is what takes the weights' place in ``launch``.
     """
 
     def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
@@ -43,22 +41,24 @@ class BoundStep:
 
     def allocate(self) -> None:
         """Make the workspace, if the step has one."""
-        make: Callable[..., Any] | None = getattr(self.module, "workspace", None)
-        self.workspace = make(self.problem, **self._tile_for(make)) if make else None
+        self.workspace = self._made("workspace", None)
 
     def prepare(self, weight: Any) -> None:
         """Prepare the weights, of the problem's ``weight_shape``, if the step does; else they go to ``launch``."""
-        make: Callable[..., Any] | None = getattr(self.module, "prepare", None)
-        self.prepared = make(weight, self.problem, **self._tile_for(make)) if make else weight
+        self.prepared = self._made("prepare", weight, weight)
+
+    def _made(self, name: str, without: Any, *given: Any) -> Any:
+        make: Callable[..., Any] | None = getattr(self.module, name, None)
+        if make is None:
+            return without
+        return make(*given, self.problem, **(self.tile if self.tile and takes_keywords(make) else {}))
 
     def arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
         """What ``launch`` takes in order, for an input and an output of the problem's shapes."""
         geometry = getattr(self.problem, "geometry", None)
-        extra = tuple(item for item in (geometry, self.workspace) if item is not None)
-        return (x, self.prepared, y, *extra)
+        return (x, self.prepared, y, *(item for item in (geometry, self.workspace) if item is not None))
 
     def launch(self, x: Any, y: Any) -> None:
-        """Call the step's ``launch`` on an input and an output of the problem's shapes."""
         self.module.launch(*self.arguments(x, y), **self.tile)
 
     def run(self, x: Any, weight: Any, y: Any) -> None:
@@ -66,10 +66,6 @@ class BoundStep:
         self.allocate()
         self.prepare(weight)
         self.launch(x, y)
-
-    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
-        """The tile, if there is one and the function takes it."""
-        return self.tile if self.tile and takes_keywords(function) else {}
 
 
 def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
@@ -223,16 +219,20 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    def no_context(*_: Any) -> Any:
+        return nullcontext()
+
     stand_in = Device(multiprocessors)
     with (
         replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
         replaced(
-            cuda, synchronize=_nothing, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
-            select_device=lambda *_: stand_in, is_available=lambda: True, close=_nothing, event=_Event,
-            event_elapsed_time=lambda *_: 0.0, pinned=_as_it_is, defer_cleanup=_as_it_is,
-            pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
-            **limits.STREAMS,
+            cuda, synchronize=nothing, close=nothing, is_available=lambda: True, pinned=no_context,
+            defer_cleanup=no_context, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
+            select_device=lambda *_: stand_in, **limits.STREAMS,
         ),
     ):  # fmt: skip
         yield stand_in
@@ -265,37 +265,6 @@ class Device:
 
     def reset(self) -> None:
         pass
-
-
-class _Event:
-    """A point of the default stream, passed as soon as it is there."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def record(self, *_: Any) -> None:
-        pass
-
-    synchronize = wait = record
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, *_: Any) -> float:
-        return 0.0
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
-
-
-@contextmanager
-def _as_it_is(*_: Any, **__: Any) -> Iterator[None]:
-    yield
-
-
-def _pinned(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-    return np.empty(shape, dtype)
 
 
 def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
