@@ -424,9 +424,8 @@ def precision(
         why = f"{found / allowed:.2f} times what {typical} may give, as from {cause}"
         return [Finding("imprecise", f"{text} on normals ({why})")]
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
-    why = diagnose.imprecise(problem, x, weight, got, expected, bound)
-    hint = f"up to {worst:.3g} times the {name if transformed is None else algorithm} bound"
-    hint += f": {why}" if why else f", as from {usual} or a dropped term"
+    whose = name if transformed is None else algorithm
+    hint = f"up to {worst:.3g} times the {whose} bound, as from {usual} or a dropped term"
     text = f"elements are {'right on integers but ' if exact else ''}not precise"
     said = tally(problem, np.argwhere(beyond), got[beyond], expected[beyond], got.size, text, hint)
     return [Finding("imprecise", said)]

@@ -6,14 +6,14 @@ element by element. The simplest mistake that explains nearly all wrong elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import codes, reference
+from common.catalog import reference
 from common.catalog.problems import SIXTEEN_BITS, UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
 from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
@@ -56,14 +56,6 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
     return f"{text}, {place}" if place and place not in text and spilt > 0.25 else text
 
 
-def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: Array, bound: Array) -> str:
-    """How operands were rounded whose sums are right on integers, and here off by more than ``bound``; or nothing."""
-    positions = np.nonzero(np.abs(got - expected) > bound)
-    found, right, slack = (part[positions].astype(np.float64) for part in (got, expected, bound))
-    few = Evidence(problem, x, weight, positions, found, right, slack, expected).some(_FEW * 8)
-    return _best(few, None, _roundings(problem), few)[0]
-
-
 def _by_a_place(few: Evidence) -> str:
     """What became of sums that are off by a unit in the last place of 16 bits."""
     problem, sums = few.problem, few.sums()
@@ -73,7 +65,9 @@ def _by_a_place(few: Evidence) -> str:
         return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
     if (np.abs(sums) % last == last / 2).all():
         return f"sums halfway between two numbers of {name} are not rounded to the even one"
-    if problem.output_dtype == UINT16 and np.array_equal(few.got, reference.stored(problem, _half(sums))):
+    if problem.output_dtype == UINT16 and np.array_equal(
+        few.got, reference.stored(problem, sums.astype(np.float16).astype(np.float64))
+    ):
         return "the sums are rounded twice, to float16 first"
     return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
@@ -86,18 +80,13 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     spread = 2 * float(np.std(found)) if len(few) > 1 else float(np.abs(found).max())
     if (1 + spread) ** -len(few) > _CHANCE:
         return "", 0.0
-    tried = [*_values(few), *_stored(few), *_operands(problem), *_roundings(problem), *_terms(few)]
-    tried += [*_letters(problem), *_geometry(problem)]
-    return _best(few, right, tried, evidence.some(max(_FEW, _PRODUCTS // problem.reduction)))
-
-
-def _best(few: Evidence, right: Evidence | None, tried: Iterable[Hypothesis], many: Evidence) -> tuple[str, float]:
-    """As :func:`_simplest`, of these mistakes: those that explain ``few`` are confirmed on ``many`` elements."""
     ranked = []
-    for one in tried:
+    tried = _values(few), _stored(few), _operands(problem), _terms(few), _letters(problem), _geometry(problem)
+    for one in chain(*tried):
         if one.holds(few) >= _MOST:
             spilt = 1 - one.holds(right) if right else 1.0
             ranked.append((one.cost + _SPILT * spilt, spilt, one))
+    many = evidence.some(max(_FEW, _PRODUCTS // problem.reduction))  # to confirm it
     for _, spilt, one in sorted(ranked, key=lambda each: each[0]):
         if one.holds(many) >= _MOST:
             return one.text, spilt
@@ -181,42 +170,27 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
         axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
         yield Hypothesis(1, text, lambda e: e.sums(weight=np.flip(e.weight, axes)))
         swapped = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
-        yield Hypothesis(1, _SWAPPED, lambda e: e.sums(weight=_read_as(e.weight, swapped)))
+        yield _taken_as(WEIGHT, 1, _SWAPPED, swapped)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
     layout = LAYOUTS[problem.form]
-    for name, axes_of in zip(layout.names, (layout.x, layout.weight), strict=False):
-        stored = axes_of.upper()
-        orders: list[tuple[int, ...]] = []
-        for i, j in combinations(range(len(stored)), 2):
-            orders.append(tuple({i: j, j: i}.get(axis, axis) for axis in range(len(stored))))
+    for operand, name, letters_of in ((X, layout.names[0], layout.x), (WEIGHT, layout.names[1], layout.weight)):
+        stored, places = letters_of.upper(), range(len(letters_of))
+        orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
         for order in [*orders, (0, 4, 1, 2, 3)] if len(stored) == 5 else orders:
             read = "".join(stored[axis] for axis in order)
             text, cost = f"{name} is read in {read} order, and it is stored {stored}", 4 if order in orders else 1
             if problem.form == "gemm":
                 taken, right = (", ".join(one.lower()) for one in (read, stored))
                 text, cost = f"{name} is read transposed, {name}[{taken}] in place of {name}[{right}]", 2
-            yield _changed_operand(name == layout.names[0], cost, text, order)
+            yield _taken_as(operand, cost, text, order)
 
 
-def _changed_operand(is_x: bool, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
-    if is_x:
+def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
+    if operand == X:
         return Hypothesis(cost, text, lambda e: e.sums(x=_read_as(e.x, order)))
     return Hypothesis(cost, text, lambda e: e.sums(weight=_read_as(e.weight, order)))
-
-
-def _half(values: Array) -> Array:
-    return codes.values(values).astype(np.float16).astype(np.float64)
-
-
-def _roundings(problem: Problem) -> Iterator[Hypothesis]:
-    """Operands rounded before they are multiplied: one or both. The two formats differ in their range alone."""
-    a, b, _ = LAYOUTS[problem.form].names
-    yield Hypothesis(3.5, f"{a} is rounded to float16 or TF32", lambda e: e.sums(x=_half(e.x)))
-    yield Hypothesis(3.5, f"{b} is rounded to float16 or TF32", lambda e: e.sums(weight=_half(e.weight)))
-    both = f"{a} and {b} are rounded to float16 or TF32"
-    yield Hypothesis(3, both, lambda e: e.sums(_half(e.x), _half(e.weight)))
 
 
 # --- terms left out, counted twice, or alone ---
