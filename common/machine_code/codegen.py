@@ -299,7 +299,7 @@ def _run(command: list[str], kernel: str) -> str:
         if few := re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", text):
             share = "all warps of a block share them, those of one scheduler a quarter"
             raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
-        text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
+        text = re.sub(r"0x[0-9a-f]+", lambda match: str(int(match[0], 16)), re.sub(r"_ZN\w+", kernel, text))
         raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
     return done.stdout + done.stderr
 
