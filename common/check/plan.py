@@ -245,10 +245,10 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
     are then made products of 2 and 3, or such a product and one more or less, as tiles and vectors are; now and then
     two are made equal.
     """
-    rng, draw = random.Random(seed), _DRAW[LADDERS[ladder].form]
+    rng, form = random.Random(seed), LADDERS[ladder].form
     found: list[Problem] = []
     while len(found) < count:
-        problem = draw(rng, most)
+        problem = _draw(form, rng, most)
         if problem is None:
             continue
         problem = on_ladder(ladder, problem)
@@ -278,10 +278,6 @@ def _draw_extents(rng: random.Random, count: int, most: float) -> list[int]:
     return found
 
 
-def _draw_gemm(rng: random.Random, most: int) -> Problem:
-    return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
-
-
 def _draw_taps(rng: random.Random, count: int) -> list[int]:
     """Of a filter along each axis: mostly few, or as many along one axis as along the others."""
     if rng.random() < 0.4:
@@ -289,13 +285,14 @@ def _draw_taps(rng: random.Random, count: int) -> list[int]:
     return [_draw_extent(rng, rng.choice((3, 8, 40))) for _ in range(count)]
 
 
-def _draw_conv2d(rng: random.Random, most: int) -> Problem:
-    r, s = _draw_taps(rng, 2)
-    n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
-    return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
-
-
-def _draw_conv3d(rng: random.Random, most: int) -> Problem | None:
+def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
+    """A problem of about this many multiply-adds; None if the padding leaves nothing of the input."""
+    if form == "gemm":
+        return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
+    if form == "conv2d":
+        r, s = _draw_taps(rng, 2)
+        n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
+        return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
     taps = _draw_taps(rng, 3)
     if rng.random() < 0.5:
         taps[0] = 1
@@ -313,9 +310,6 @@ def _draw_conv3d(rng: random.Random, most: int) -> Problem | None:
             extent: length, name: count, f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation
         }  # fmt: skip
     return Conv3d(N=n, C=c, K=k, **options)
-
-
-_DRAW = {"gemm": _draw_gemm, "conv2d": _draw_conv2d} | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _draw_conv3d)
 
 
 # --- the lists of full.toml ---
