@@ -1,7 +1,4 @@
-"""One fault: what went wrong, at which line of a step's file, and what to look at.
-
-What Python, Numba or the driver raised is read in :mod:`common.explain.errors`.
-"""
+"""One fault: what went wrong, at which line of a step's file, and what to look at."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ LOOK_AT = {
     "import": "the spelling, and whether the package is installed in this environment",
     "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
     "shape-not-constant": "give the shape a name above the kernel, in the blank if there is one, such as "
-    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing, and a value known "
-    "only at run time is no shape",
+    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
     "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
@@ -40,19 +36,15 @@ LOOK_AT = {
     "returns-nothing": "the return at the end of this function: launch gets what it returns",
     "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
     "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
-    "raises": "this line: only launch, prepare, workspace and the import may refuse a shape, by a ValueError that "
-    "says why; what a kernel raises, a GPU does not hear",
+    "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
     "recursion": "what ends the recursion: it must be reached",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
     "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
-    "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
-    "memory comes on top of the arrays in the kernel",
-    "constant-memory": "pass the array to the kernel as an argument, or refuse large filters: a host array "
-    "that a kernel names is compiled in, a copy in constant memory",
-    "grid-barrier": "the grid in launch: as many blocks as are resident at once, which "
-    "kernel.overloads[...].max_cooperative_grid_blocks(block) tells, each in a loop over its tiles",
+    "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
+    "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
+    "grid-barrier": "the grid in launch: as many blocks as are resident at once, each in a loop over its tiles",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
     "not-called": "the brackets: without () the line does nothing",
     "whole-numbers": "the array's dtype: float32 holds what is stored in it",
@@ -62,23 +54,21 @@ LOOK_AT = {
     "outside": "this index and its guard: does it belong to this axis, and is it compared with the axis's extent?",
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
-    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, of 8 if they are float16, a 64-bit "
-    "access one of 2",
+    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, or of 8 if they are float16",
     "launch-failed": "the accesses to shared and global memory: one of them hit an address that nothing owns",
     "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
     "watchdog": "a smaller problem: a GPU that draws the screen stops kernels after a few seconds",
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
+    "float64": "the literals: float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
     "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
     "tile is read after",
     "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
-    "mbarrier": "barrier_init, publish_barriers and the barrier of the block behind them; then the arrivals "
-    "and bytes of a phase against what barrier_init and barrier_expect say",
+    "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
     "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
     "wgmma-order": "wgmma_fence() after the sums were set, wgmma_commit(), and wgmma_wait(0) before they are read",
