@@ -11,12 +11,12 @@ import hashlib
 import itertools
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems
+from common.catalog import cache, catalog, device, limits, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, run
@@ -25,8 +25,7 @@ from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
 from common.run import isolate, messages, stages
 from common.run.messages import Outcome, Result, StepResult, at
-from common.trace import cost as traced
-from common.trace import trace
+from common.trace import cost, trace
 from common.trace.messages import Trace
 
 TRACE_SECONDS = 60.0
@@ -104,7 +103,12 @@ def _summaries(
     if result is None:
         return StepResult(status="unjudged", message="stopped")
     if result.status == "right" and not show:
-        _add_traffic(task, result.cards, stop)
+        # what cannot be traced has no ``traffic``
+        tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=trace.reduced(problem).shape())
+        traced = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
+        figures = cost.traffic(traced.trace) if traced and traced.trace is not None else {}
+        for one in result.cards:
+            one["traffic"] = figures.get(one["kernel"], {})
         if not stop.is_set():  # else perhaps without a trace
             cache.put("cards", key, result.cards)
     return result
@@ -115,16 +119,6 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     return cache.key(
         [Path(__file__).with_name("tasks.py"), path], str(path.resolve()), problem.shape(), architecture, text=True
     )
-
-
-def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threading.Event) -> None:
-    """Give each summary its kernel's ``traffic``, from a trace; what cannot be traced has none."""
-    problem = trace.reduced(task.problem)
-    tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
-    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-    figures = traced.traffic(result.trace) if result and result.trace is not None else {}
-    for one in found:
-        one["traffic"] = figures.get(one["kernel"], {})
 
 
 # --- in a child process ---
@@ -179,13 +173,13 @@ def compile_task(task: messages.Compile) -> StepResult:
     for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
     first = found.pop("")
-    source, helpers = loading.code_of(path)
+    now = sources.provenance(path)
     return StepResult(
         status="right",
         kernels=first,
         other_presets={preset: entries for preset, entries in found.items() if entries != first},
-        source=source,
-        helpers=helpers,
+        source=now.source,
+        helpers=now.helpers or {},
         digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
     )

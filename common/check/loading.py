@@ -197,12 +197,6 @@ def load_tiled(task: FileTask[Result], tile: Tile) -> tuple[Any, Tile]:
     return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
 
 
-def code_of(path: Path) -> tuple[str, dict[str, str]]:
-    """``source`` and ``helpers`` of the code that runs."""
-    now = sources.provenance(path)
-    return now.source, now.helpers or {}
-
-
 @cache
 def room() -> int:
     """The bytes that a problem may take: worked out once, by the process that owns the GPU, before it holds any."""
