@@ -11,10 +11,9 @@ from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.catalog import reference
-from common.catalog.problems import SIXTEEN_BITS, UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
+from common.catalog.problems import UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
 from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
 
@@ -35,21 +34,14 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
 
     ``got`` and ``expected`` have the output's shape; NaN and infinity in ``got`` are left out.
     """
-    slack = np.zeros(got.shape)
-    if problem.output_dtype in SIXTEEN_BITS:  # a sum that is worked out here is not rounded
-        slack = reference.last_place(problem, np.abs(got))
-    finite = np.isfinite(got)
-    wrong = (got != expected) & finite
+    wrong, right = ((got != expected) & np.isfinite(got), (got == expected) & np.isfinite(got))
     if not wrong.any():
         return ""
-
-    def evidence(mask: NDArray[np.bool_]) -> Evidence:
-        return Evidence(problem, x, weight, np.nonzero(mask), got[mask], expected[mask], slack[mask], expected)
-
-    if (np.abs(got - expected) <= slack)[wrong].mean() > 0.5:
-        return _by_a_place(evidence(wrong).some(_FEW))
-    right = (got == expected) & finite
-    text, spilt = _simplest(evidence(wrong), evidence(right).some(2 * _FEW) if right.any() else None)
+    evidence = Evidence(problem, x, weight, np.nonzero(wrong), got[wrong], expected)
+    if (np.abs(evidence.got - evidence.expected) <= evidence.slack).mean() > 0.5:
+        return _by_a_place(evidence.some(_FEW))
+    spared = Evidence(problem, x, weight, np.nonzero(right), got[right], expected).some(2 * _FEW)
+    text, spilt = _simplest(evidence, spared if right.any() else None)
     place = letters.where(problem, wrong)
     if not text:
         return place

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import codes
-from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
+from common.catalog import codes, reference
+from common.catalog.problems import SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -124,10 +124,9 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
 
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, and on which operands.
+    """What a kernel stored at some positions of the output, and on which operands: ``got`` has a value for each.
 
-    ``got``, ``expected`` and ``slack``, how far a right value may be off, have one value a position. ``whole`` is
-    the right output in its own shape.
+    ``whole`` is the right output in its own shape.
     """
 
     problem: Problem
@@ -135,12 +134,21 @@ class Evidence:
     weight: Array
     positions: Positions
     got: Array
-    expected: Array
-    slack: Array
     whole: Array
 
     def __len__(self) -> int:
         return len(self.positions[0])
+
+    @property
+    def expected(self) -> Array:
+        return np.asarray(self.whole[self.positions])
+
+    @cached_property
+    def slack(self) -> Array:
+        """How far right values may be off: those that are worked out here are not rounded to 16 bits."""
+        if self.problem.output_dtype not in SIXTEEN_BITS:
+            return np.zeros(self.got.shape)
+        return reference.last_place(self.problem, np.abs(self.got))
 
     @cached_property
     def env(self) -> Env:
@@ -154,12 +162,8 @@ class Evidence:
 
     def some(self, count: int) -> Evidence:
         """At most ``count`` of the positions, spread evenly."""
-        if len(self) <= count:
-            return self
-        chosen = np.linspace(0, len(self) - 1, count).astype(np.intp)
-        got, expected, slack = (part[chosen] for part in (self.got, self.expected, self.slack))
-        at = tuple(axis[chosen] for axis in self.positions)
-        return replace(self, positions=at, got=got, expected=expected, slack=slack)
+        chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype(np.intp)
+        return replace(self, positions=tuple(axis[chosen] for axis in self.positions), got=self.got[chosen])
 
     def sums(self, x: Array | None = None, weight: Array | None = None) -> Array:
         """The elements if other operands were read."""
