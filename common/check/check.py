@@ -78,6 +78,9 @@ class Rules(NamedTuple):
     algorithm: str | None = None
 
 
+RULES = Rules()
+
+
 @dataclass
 class Verdict:
     """What a check of one shape found; right if nothing."""
@@ -139,7 +142,7 @@ class Bench:
 # --- checks ---
 
 
-def check_bench(bench: Bench, rules: Rules = Rules()) -> Verdict:  # noqa: B008 - it is a tuple
+def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     problem = bench.problem
     verdict = Verdict(problem)
@@ -166,7 +169,7 @@ def check_bench(bench: Bench, rules: Rules = Rules()) -> Verdict:  # noqa: B008 
     return verdict
 
 
-def check_thoroughly(make: Callable[[], Bench], rules: Rules = Rules()) -> Verdict:  # noqa: B008
+def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
@@ -193,7 +196,7 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = Rules()) -> Verdi
     return verdict
 
 
-def check_once(bench: Bench, rules: Rules = Rules(), special: str = "") -> Verdict:  # noqa: B008
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
     """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.

@@ -37,14 +37,10 @@ class ToolError(RuntimeError):
 
 
 def compile_steps(
-    steps: list[Step],
-    architectures: tuple[str, ...],
-    machine_code: bool,
-    preset: str | None = None,
-    every_preset: bool = False,
+    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
-    presets = [preset or problems.DEFAULT_PRESET[step.ladder] for step in steps]
+    """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
+    presets = [problems.DEFAULT_PRESET[step.ladder] for step in steps]
     tasks = []
     for step, name in zip(steps, presets, strict=True):
         others = [other for other in problems.timed_presets(step.ladder) if other != name]
