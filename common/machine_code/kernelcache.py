@@ -160,20 +160,21 @@ class Cache:
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
         self._key: str | None = None
+        self._capability: _Capability = (0, 0)
         self._began = 0.0
 
     def load_overload(self, signature: Any, _: Any) -> Any:
         """The kernel, as compiling it would have returned it, or None: then it is to be compiled."""
         from cuda.core import ObjectCode  # type: ignore[import-untyped]
-        from numba.cuda import codegen, types
+        from numba.cuda import codegen, dispatcher, types
         from numba.cuda.core import sigutils
         from numba.cuda.descriptor import cuda_target
-        from numba.cuda.dispatcher import _Kernel
 
         began = time.perf_counter()
         arguments, _ = sigutils.normalize_signature(signature)
-        capability = _current_capability()
-        self._key = key(self._dispatcher, arguments, capability)
+        major, minor = dispatcher.get_current_device().compute_capability
+        self._capability = int(major), int(minor)
+        self._key = key(self._dispatcher, arguments, self._capability)
         line, _, code = (cache.read_bytes(self._folder, f"{self._key}.kernel") or b"").partition(b"\n")
         self._began = time.perf_counter()
         try:
@@ -183,9 +184,9 @@ class Cache:
         if len(code) != header.bytes:
             return None
         library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
-        library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
         library._finalized = True
-        kernel = _Kernel._rebuild(
+        kernel = dispatcher._Kernel._rebuild(
             cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
             lineinfo=header.lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
@@ -200,7 +201,7 @@ class Cache:
         special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
         if self._key is None or special or kernel.shared_memory_carveout is not None or library.referenced_objects:
             return
-        with _for_capability(_current_capability()):
+        with _for_capability(self._capability):
             code = library.get_cubin().code
         header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, bytes=len(code))
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
@@ -228,23 +229,13 @@ def install(folder: Path = FOLDER) -> None:
 
 
 def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> None:
-    """Compile a kernel for a compute capability without a GPU, and keep it, after :func:`install`.
-
-    One without a key is not compiled.
-    """
+    """Compile a kernel that has a key for a compute capability without a GPU, and keep it, after :func:`install`."""
     from numba.cuda.dispatcher import _Kernel
 
     if key(dispatcher, argument_types, capability) is None:
         return
     with _for_capability(capability), replaced(_Kernel, bind=lambda kernel: kernel._codelibrary.get_cubin()):
         dispatcher.compile(argument_types)
-
-
-def _current_capability() -> _Capability:
-    from numba.cuda import dispatcher
-
-    major, minor = dispatcher.get_current_device().compute_capability
-    return int(major), int(minor)
 
 
 def _architecture(capability: _Capability) -> tuple[int, int, str]:
