@@ -213,7 +213,6 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
 
 
 _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
-_WHOLE = re.compile(r"u?int(8|16|32|64)$")
 
 
 def of_text(path: Path, fractions: bool) -> list[Fault]:
@@ -223,30 +222,15 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
         if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
             text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
             found.append(fault("not-called", text, path, node.lineno))
-    for function in each(path, ast.FunctionDef):
-        arrays = list(arrays_of(function))
-        made = [(name, line) for name, call, line in arrays if ast.unparse(call.args[0]) in ("0", "(0,)")]
-        if len(made) > 1:
-            names = " and ".join(name for name, _ in made)
-            text = f"{names} are the same memory and overlap: each cuda.shared.array(0, ...) starts at byte 0"
-            found.append(fault("dynamic-overlap", text, path, made[1][1]))
-        parameters = {one.arg for one in function.args.args}
-        for name, call, line in arrays:
-            whole = len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1]))
-            if whole and fractions and _holds(function, name, parameters):
-                text = f"{name} holds {kind}: what is stored in it loses its fraction"
-                found.append(fault("whole-numbers", text, path, line))
+    for function in each(path, ast.FunctionDef) if fractions else ():
+        lines = [(ast.unparse(node), node.lineno) for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        operands = "|".join(one.arg for one in function.args.args) or "none"
+        for line, number in lines:
+            made = re.match(r"(\w+) = [\w.]*\b(?:shared|local)\.array\(.*, ([\w.=]*int(?:8|16|32|64))\)$", line)
+            if made and any(re.match(rf"{made[1]}\[.*\] = .*\b(?:{operands})\[", one) for one, _ in lines):
+                text = f"{made[1]} holds {made[2]}: what is stored in it loses its fraction"
+                found.append(fault("whole-numbers", text, path, number))
     return found
-
-
-def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
-    """Is an element of an operand stored in an array?"""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(f"{array}["):
-            read = (part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript))
-            if any(isinstance(one, ast.Name) and one.id in operands for one in read):
-                return True
-    return False
 
 
 def of_float64(path: Path) -> Fault:
@@ -322,18 +306,6 @@ def first_line(path: Path, kind: type[_Node], test: Callable[[_Node], bool]) -> 
 def called(node: ast.Call) -> str:
     """The name of the function or method that is called."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def arrays_of(function: ast.AST) -> Iterator[tuple[str, ast.Call, int]]:
-    """The shared and local arrays that are given names in a function, each with its call and line."""
-    for node in ast.walk(function):
-        call = node.value if isinstance(node, ast.Assign) else None
-        if (
-            isinstance(call, ast.Call)
-            and call.args
-            and ast.unparse(call.func).endswith(("shared.array", "local.array"))
-        ):
-            yield ast.unparse(node.targets[0]), call, node.lineno  # type: ignore[attr-defined]
 
 
 # What of NumPy makes an array in a kernel, or takes whole ones.
