@@ -162,17 +162,13 @@ def of_mistake(text: str, path: Path, line: int | None) -> Fault:
 
 
 def of_end(message: str, path: Path) -> Fault | None:
-    """Explain how the process of the step file at ``path`` ended; ``message`` has :func:`last_words`."""
+    """Explain how the process of the step file at ``path`` died; ``message`` has :func:`last_words`."""
     died = re.search(r"the process died of (\w+)(?:.*[;:] ([\w ]+) in \S+:\d+)?", message)
+    if died is None:
+        return None
     line = re.search(rf"{re.escape(path.name)}:(\d+)", message)
-    if died:
-        how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
-        return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
-    ended = re.search(r"the process ended with exit code (\d+)", message)
-    at = first_line(path, ast.Call, lambda node: called(node) == "_exit")
-    if ended and at:
-        return fault("ends-process", f"the file ends its process with exit code {ended[1]}", path, at)
-    return None
+    how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
+    return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
 
 
 def last_words(log: list[str]) -> str:
