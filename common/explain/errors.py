@@ -73,11 +73,6 @@ def _usual_line(kind: str, path: Path) -> int | None:
     """The line that an error of this kind is mostly of, where the error names none."""
     if kind in ("argument-count", "registers", "launch-limits", "grid-barrier"):
         return first_line(path, ast.Call, lambda node: isinstance(node.func, ast.Subscript))
-    if kind == "recursion":
-        calls = [(one, node) for one in each(path, ast.FunctionDef) for node in ast.walk(one)]
-        return next(
-            (node.lineno for one, node in calls if isinstance(node, ast.Call) and called(node) == one.name), None
-        )
     if kind == "launch":
         return _defined(path, "launch")
     if kind == "endless":
