@@ -189,12 +189,11 @@ class _StepCheck:
     ) -> None:
         """Start all lines. What the GPU will run, and the shapes that are for ``later``, is compiled ahead without
         touching it; what cannot be is compiled where it runs."""
-        for line in self.lines:
-            if line[0].on_gpu:
-                shapes = [task.shape for task in line if not _is_large(task)] + later
-                ahead = isolate.run([_ahead(self.step, shapes, line[0].path)], False, COMPILE_SECONDS, stop)
-                self.compiled = pool.submit(list, ahead)
-            self.running.append((gpu if line[0].on_gpu else pool).submit(self._run, line, stop))
+        if self.lines and (line := self.lines[-1])[0].on_gpu:
+            shapes = [task.shape for task in line if not _is_large(task)] + later
+            ahead = isolate.run([_ahead(self.step, shapes, line[0].path)], False, COMPILE_SECONDS, stop)
+            self.compiled = pool.submit(list, ahead)
+        self.running = [(gpu if line[0].on_gpu else pool).submit(self._run, line, stop) for line in self.lines]
 
     def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
