@@ -6,8 +6,7 @@ Module by module:
     compiling     steps compiled, and summaries of their kernels
     tasks         what a child process does to check and to trace; a step on the tracer in place of a GPU
     loading       a task's file, its operands, and the size at which this card takes a problem
-    check         the verdict: launches on operands of several kinds, and what became of each
-    findings      what is wrong with an output, in words
+    check         the verdict: launches on operands of several kinds, and what became of each, in words
     arrays        arrays between margins, and what they must hold
     plan          what a check of a step consists of, engine by engine: shapes that are data, and some drawn anew
     fullsize      checks that stay on the GPU: the right answers, full sizes, arrays of more than 2^31 elements

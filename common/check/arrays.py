@@ -132,11 +132,6 @@ def full(problem: Problem, x: Array, weight: Array) -> Float64:
         return reference.full(problem, x, weight)
 
 
-def expected(problem: Problem, x: Array, weight: Array) -> Float64:
-    """As :func:`common.catalog.reference.expected`."""
-    return reference.stored(problem, full(problem, x, weight))
-
-
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
     """The right answers at ``positions``, one index array for each axis of the output: by the GPU if there is one.
 
@@ -148,3 +143,13 @@ def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> F
 
     with stages.stage(stages.ORACLE):
         return fullsize.at(problem, x, weight, np.ravel_multi_index(positions, problem.output_shape))
+
+
+def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
+    """Random output positions over the whole batch, plus every corner."""
+    rng = np.random.default_rng(seed)
+    shape = problem.output_shape
+    drawn = [rng.integers(0, extent, samples) for extent in shape]
+    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
+    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
+    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))

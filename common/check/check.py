@@ -1,4 +1,4 @@
-"""Is a kernel right? One verdict per problem shape, each finding named for what it is.
+"""Is a kernel right? One verdict per problem shape, each finding named for what it is, with the first few elements.
 
 Runs in the process that owns the GPU, or traces. Integers come first: their sums are exact in float32, so a
 right kernel equals the oracle bit for bit; an output of 16 bits is the exact sum, rounded once. Normals come second,
@@ -8,7 +8,7 @@ NaN margins, so a read beyond them shows in the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import codes, inputs
-from common.catalog.problems import Problem
-from common.check import arrays, findings
+from common.catalog import codes, inputs, reference
+from common.catalog.problems import FLOAT16, UINT8, UINT16, Problem
+from common.check import arrays
 from common.check.arrays import MARGIN, Guarded
-from common.explain import diagnose
+from common.explain import diagnose, letters
 from common.machine_code.capture import BoundStep
 from common.run import stages
 from common.run.messages import REPEATS as REPEATS
@@ -28,7 +28,41 @@ from common.run.messages import Finding as Finding
 
 Array = NDArray[Any]
 
+KINDS = (
+    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
+    "refused",
+)  # fmt: skip
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
+# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it;
+# then whose error is typical, and what exceeds that.
+_BOUNDS = {
+    "fp32": (
+        "float32", "float16 or TF32 arithmetic",
+        "float32 sums", "inputs that lost some of their bits, or large terms that cancel",
+    ),
+    "tf32": (
+        "TF32", "float16 or bfloat16 arithmetic",
+        "inputs rounded to the nearest TF32 numbers", "inputs that are cut off",
+    ),
+    "tf32x3": (
+        "float32", "a product or a low half left out, or sums that are cut off",
+        "three products of TF32 numbers", "a product or a low half left out",
+    ),
+    "float16": (
+        "float16", "sums in float16, a sum rounded twice or cut off",
+        "sums rounded once to float16", "a sum rounded twice",
+    ),
+    "bfloat16": (
+        "bfloat16", "sums in bfloat16, a sum rounded twice or cut off",
+        "sums rounded once to bfloat16", "a sum rounded twice",
+    ),
+    "e4m3": ("e4m3", "sums in float16", "sums that keep 14 bits", "sums in float16"),
+}  # fmt: skip
+_ADDED = (
+    "each launch adds to the sums of the one before: launch is to set them to zero, in the output or in a workspace"
+)
+_RACE = "a race, such as a missing barrier, or a read of memory that nothing wrote"
+_FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
 class Rules(NamedTuple):
@@ -68,30 +102,19 @@ class Bench:
     """
 
     def __init__(
-        self,
-        module: ModuleType,
-        problem: Problem,
-        tile: dict[str, int] | None = None,
-        margin: int = MARGIN,
-        beside: Bench | None = None,
-    ) -> None:
+        self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN,
+        beside: Any = None,
+    ) -> None:  # fmt: skip
         self.problem, self.step = problem, BoundStep(module, problem, tile)
-        self.x: Guarded
-        self.weight: Guarded
-        self.y: Guarded
-        if beside:
-            self.x, self.weight, self.y = beside.x, beside.weight, beside.y
-        else:
-            self.x, self.weight, self.y = (Guarded(shape, margin, dtype) for shape, dtype in problem.operands)
+        made: list[Guarded] = [beside.x, beside.weight, beside.y] if beside else []
+        self.x, self.weight, self.y = made or [Guarded(shape, margin, dtype) for shape, dtype in problem.operands]
         self.step.allocate()
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
         self.x.set(x)
         self.weight.set(weight)
-        with stages.stage(stages.KERNEL):
-            self.prepare()
-            _wait()
+        self._wait_for(self.prepare)
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -101,22 +124,28 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
+        self._wait_for(self.launch)
+
+    def result(self) -> Array:
+        """Launch; returns the output."""
+        self.run()
+        return arrays.numbers(self.y.get())
+
+    def _wait_for(self, work: Callable[[], None]) -> None:
+        from numba import cuda
+
         with stages.stage(stages.KERNEL):
-            self.launch()
-            _wait()
+            work()
+            cuda.synchronize()
 
 
-def _wait() -> None:
-    from numba import cuda
-
-    cuda.synchronize()
+# --- checks ---
 
 
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
     problem = bench.problem
     verdict = Verdict(problem)
-
     first, x, weight = _first(bench, verdict, rules)
     if verdict.findings:
         return verdict
@@ -125,30 +154,19 @@ def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     x2, weight2 = inputs.integers(problem, rules.seed + 1, rules.algorithm)
     bench.load(x2, weight2)
     second, expected2 = _launched(bench, verdict, x2, weight2)
-    if not np.array_equal(second, expected2):
-        # a race would show in a second launch, too, and differently
-        verdict.findings += findings.disagreement(bench, second, expected2, 3, over=first) or [
-            findings.stale(problem, (x, weight), (x2, weight2), first, second, expected2)
-        ]
-        return verdict
-
-    verdict.findings += findings.disagreement(bench, second, expected2, rules.repeats)
-    if verdict.findings:
-        return verdict
-
-    _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
+    wrong = int(np.count_nonzero(second != expected2))
+    # a race would show in a second launch, too, and differently
+    verdict.findings += _disagreement(
+        bench, second, expected2, 3 if wrong else rules.repeats, first if wrong else None
+    )
+    if wrong and not verdict.findings:
+        text = f"{wrong} of {second.size} elements are wrong on the second launch, with new inputs"
+        why = diagnose.kept(problem, (x, weight), (x2, weight2), first, second, expected2)
+        unknown = ", and the first was right: something is kept between launches"
+        verdict.findings.append(Finding("stale", text + (f": {why}" if why else unknown)))
+    if not verdict.findings:
+        _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
     return verdict
-
-
-def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
-    """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
-    x, weight = inputs.normals(bench.problem, rules.seed, rules.algorithm)
-    bench.load(x, weight)
-    bench.y.blank()
-    y = findings.run(bench)
-    verdict.elements_compared += y.size
-    verdict.findings += findings.trespass(bench, x, weight)
-    verdict.findings += findings.precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
 def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict:
@@ -168,15 +186,69 @@ def check_thoroughly(make: Callable[[], Bench], rules: Rules = RULES) -> Verdict
     for changed_x, changed_weight, said in _changes(x, weight, seed, rules.algorithm):
         if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
             return verdict
-    other = make()
-    x2, weight2 = inputs.integers(bench.problem, seed + 4, rules.algorithm)
-    if _differs(other, verdict, x2, weight2, "in other arrays of the same shape", kind="stale"):
+    other = inputs.integers(bench.problem, seed + 4, rules.algorithm)
+    if _differs(make(), verdict, *other, "in other arrays of the same shape", kind="stale"):
         return verdict
     bench.load(x, weight)
     for launch in range(1, RELAUNCHES + 1):
         if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
             return verdict
     return verdict
+
+
+def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
+    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
+
+    Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
+    What passes may still be wrong.
+    """
+    verdict, rules = Verdict(bench.problem), rules._replace(repeats=1)
+    if special == inputs.NORMALS:
+        _on_normals(bench, verdict, rules)
+        if verdict.findings:
+            plain = Verdict(bench.problem)
+            _first(bench, plain, rules)
+            verdict.findings = plain.findings or verdict.findings
+        return verdict
+    y, first_x, first_weight = _first(bench, verdict, rules)
+    if special and not verdict.findings:
+        x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
+        said, before = f"with {inputs.SPECIAL[special]}", (first_x, first_weight, y)
+        _differs(bench, verdict, x, weight, said, before=before)
+    return verdict
+
+
+def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
+    """Launch on integers and compare; returns the output and the operands."""
+    x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
+    bench.load(x, weight)
+    bench.y.blank()
+    y, expected = _launched(bench, verdict, x, weight)
+    verdict.findings += trespass(bench, x, weight)
+    wrong = _compare(bench, x, weight, y, expected)
+    if wrong and not verdict.findings:
+        # at least twice more: the tracer runs the threads of every second launch in the opposite order
+        verdict.findings += _disagreement(bench, y, expected, max(rules.repeats, 3))
+    verdict.findings += wrong
+    return y, x, weight
+
+
+def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
+    """Launch on the operands that are loaded; returns the output, and what it is to be."""
+    y, expected = bench.result(), reference.stored(bench.problem, arrays.full(bench.problem, x, weight))
+    verdict.elements_compared += expected.size
+    return y, expected
+
+
+def _on_normals(bench: Bench, verdict: Verdict, rules: Rules, exact: bool = False) -> None:
+    """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
+    x, weight = inputs.normals(bench.problem, rules.seed, rules.algorithm)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = bench.result()
+    verdict.elements_compared += y.size
+    verdict.findings += trespass(bench, x, weight)
+    verdict.findings += precision(bench.problem, x, weight, y, rules.precision, exact, rules.algorithm)
 
 
 def _changes(x: Array, weight: Array, seed: int, algorithm: str | None) -> Iterator[tuple[Array, Array, str]]:
@@ -227,7 +299,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y, expected = _launched(bench, verdict, x, weight)
-    found = findings.trespass(bench, x, weight) + findings.compare(bench, x, weight, y, expected)
+    found = trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     why = ""
     if before and [one.kind for one in found] == ["wrong"]:
         why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
@@ -238,45 +310,140 @@ def _differs(
     return bool(found)
 
 
-def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
-    """Launch on the operands that are loaded; returns the output, and what it is to be."""
-    y, expected = findings.run(bench), arrays.expected(bench.problem, x, weight)
-    verdict.elements_compared += expected.size
-    return y, expected
+# --- findings ---
 
 
-def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict:
-    """The first part of :func:`check_bench`: a launch on integers, and one on operands of a ``special`` kind, if any.
-
-    Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
-    What passes may still be wrong.
-    """
-    verdict, rules = Verdict(bench.problem), rules._replace(repeats=1)
-    if special == inputs.NORMALS:
-        _on_normals(bench, verdict, rules)
-        if verdict.findings:
-            plain = Verdict(bench.problem)
-            _first(bench, plain, rules)
-            verdict.findings = plain.findings or verdict.findings
-        return verdict
-    y, first_x, first_weight = _first(bench, verdict, rules)
-    if special and not verdict.findings:
-        x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        said, before = f"with {inputs.SPECIAL[special]}", (first_x, first_weight, y)
-        _differs(bench, verdict, x, weight, said, before=before)
-    return verdict
+def _disagreement(
+    bench: Bench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
+) -> list[Finding]:
+    """Do more launches give what ``earlier`` is, bit for bit? Before each, the output is blank, or holds ``over``."""
+    for _ in range(repeats - 1):
+        if over is None:
+            bench.y.blank()
+        else:
+            bench.y.set(over)
+        again = bench.result()
+        count = int(np.count_nonzero(arrays.bits(again) != arrays.bits(earlier)))
+        if count:
+            text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
+            sums = np.array_equal(again.astype(np.float64) - earlier, expected)
+            return [Finding("unstable", f"{text}: {_ADDED if sums else _RACE}")]
+    return []
 
 
-def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
-    """Launch on integers and compare; returns the output and the operands."""
-    x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
-    bench.load(x, weight)
-    bench.y.blank()
-    y, expected = _launched(bench, verdict, x, weight)
-    verdict.findings += findings.trespass(bench, x, weight)
-    wrong = findings.compare(bench, x, weight, y, expected)
-    if wrong and not verdict.findings:
-        # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        verdict.findings += findings.disagreement(bench, y, expected, max(rules.repeats, 3))
-    verdict.findings += wrong
-    return y, x, weight
+def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
+    """What was written outside of the three arrays, and in the operands."""
+    names, findings = bench.problem.names, []
+    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
+        if offsets := guarded.trespasses():
+            first = (
+                f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
+            )
+            shown = ", ".join(first)
+            findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
+    for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
+        changed = np.argwhere(guarded.get() != sent)
+        if len(changed):
+            text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
+            findings.append(Finding("modified_input", text))
+    return findings
+
+
+def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
+    """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held
+    before, if it does."""
+    name, missing = _output(problem), arrays.missing(y)
+    # a sum may keep the payload of the NaN it started from
+    unwritten = missing & (arrays.bits(y) == arrays.pattern(y.dtype)) & (not read)
+    cause = "as from a read beyond an input's end or of uninitialised memory"
+    if read:
+        cause = f"because the kernel {read.format(name)}"
+    findings = []
+    for kind, mask, text in (
+        ("unwritten", unwritten, "were never written"),
+        ("nan", missing & ~unwritten, f"are NaN or infinite, {cause}"),
+    ):
+        if mask.any():
+            region = letters.where(problem, mask)
+            if kind == "unwritten" and mask.all():
+                region = "nothing was: does launch start the kernel, and does the kernel store?"
+            first = _at(name, np.argwhere(mask)[0])
+            message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first {first}"
+            findings.append(Finding(kind, message + (f" ({region})" if region else "")))
+    return findings
+
+
+def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
+    """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
+    missing = np.isnan(got)
+    if not missing.any():
+        return ""
+    bench.y.set(np.full(got.shape, _FILL))
+    again = bench.result()[missing]
+    if not (again != _FILL).any() or not np.isfinite(again).all():
+        return ""
+    sums = arrays.full(bench.problem, x, weight)[missing]
+    if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
+        return "adds to what {0} held before: it must assign"
+    if (again != _FILL).all():
+        return "reads {0}, which holds nothing yet: it must assign, without a term of {0}, as 0 times NaN is NaN"
+    return ""
+
+
+def _compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+    problem = bench.problem
+    findings = holes(problem, got, _reads(bench, x, weight, got))
+    wrong = (got != expected) & ~arrays.missing(got)
+    if not wrong.any():
+        return findings
+    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
+    text = tally(problem, np.argwhere(wrong), got[wrong], expected[wrong], got.size, "elements are wrong", hint)
+    return [*findings, Finding("wrong", text)]
+
+
+def precision(
+    problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool, algorithm: str | None = None
+) -> list[Finding]:
+    """What is not precise in an output ``got`` on normals; ``exact``: integers were right."""
+    missing = holes(problem, got)
+    if missing:
+        return missing
+    expected = arrays.full(problem, x, weight)
+    magnitude = arrays.full(problem, codes.magnitudes(x), codes.magnitudes(weight))
+    transformed = (
+        reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
+    )
+    bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
+    error = np.abs(got - expected)
+    beyond = error > bound
+    bounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
+    name, usual, typical, cause = _BOUNDS[bounded]
+    if not beyond.any():
+        allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
+        found = reference.root_mean_square(error)
+        if found <= allowed:
+            return []
+        text = f"the elements are {'right on integers, but ' if exact else ''}off by {found:.3g} (root mean square)"
+        why = f"{found / allowed:.2f} times what {typical} may give, as from {cause}"
+        return [Finding("imprecise", f"{text} on normals ({why})")]
+    worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
+    whose = name if transformed is None else algorithm
+    hint = f"up to {worst:.3g} times the {whose} bound, as from {usual} or a dropped term"
+    text = f"elements are {'right on integers but ' if exact else ''}not precise"
+    said = tally(problem, np.argwhere(beyond), got[beyond], expected[beyond], got.size, text, hint)
+    return [Finding("imprecise", said)]
+
+
+def tally(problem: Problem, places: Array, got: Array, expected: Array, total: int, text: str, hint: str = "") -> str:
+    """How many of ``total`` elements something is true of, those at ``places``, with the first three."""
+    first, name = zip(places[:3], got, expected, strict=False), _output(problem)
+    shown = "; ".join(f"{_at(name, place)} = {value:.9g}, expected {right:.9g}" for place, value, right in first)
+    return f"{len(places)} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
+
+
+def _at(name: str, index: Iterable[Any]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def _output(problem: Problem) -> str:
+    return problem.names[2]

@@ -11,12 +11,12 @@ import hashlib
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from common.catalog import cache, catalog, device, limits, problems
+from common.catalog import cache, catalog, device, limits, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import loading, run
@@ -25,8 +25,7 @@ from common.machine_code.capture import replaced
 from common.machine_code.summaries import Summary
 from common.run import isolate, messages, stages
 from common.run.messages import Outcome, Result, StepResult, at
-from common.trace import cost as traced
-from common.trace import trace
+from common.trace import cost, trace
 from common.trace.messages import Trace
 
 TRACE_SECONDS = 60.0
@@ -38,14 +37,10 @@ class ToolError(RuntimeError):
 
 
 def compile_steps(
-    steps: list[Step],
-    architectures: tuple[str, ...],
-    machine_code: bool,
-    preset: str | None = None,
-    every_preset: bool = False,
+    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
-    presets = [preset or problems.DEFAULT_PRESET[step.ladder] for step in steps]
+    """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
+    presets = [problems.DEFAULT_PRESET[step.ladder] for step in steps]
     tasks = []
     for step, name in zip(steps, presets, strict=True):
         others = [other for other in problems.timed_presets(step.ladder) if other != name]
@@ -64,10 +59,7 @@ def compile_steps(
 
 
 def summary_architecture() -> str:
-    """The compute capability that summaries are for unless another is named: this GPU's, if its limits are known.
-
-    A step that does not run on it has one for what it requires.
-    """
+    """The compute capability that summaries are for unless another is named: this GPU's, if its limits are known."""
     found = device.compute_capability()
     return found if found in limits.LIMITS else run.CODE_ARCHITECTURE
 
@@ -107,7 +99,12 @@ def _summaries(
     if result is None:
         return StepResult(status="unjudged", message="stopped")
     if result.status == "right" and not show:
-        _add_traffic(task, result.cards, stop)
+        # what cannot be traced has no ``traffic``
+        tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=trace.reduced(problem).shape())
+        traced = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
+        figures = cost.traffic(traced.trace) if traced and traced.trace is not None else {}
+        for one in result.cards:
+            one["traffic"] = figures.get(one["kernel"], {})
         if not stop.is_set():  # else perhaps without a trace
             cache.put("cards", key, result.cards)
     return result
@@ -118,16 +115,6 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     return cache.key(
         [Path(__file__).with_name("tasks.py"), path], str(path.resolve()), problem.shape(), architecture, text=True
     )
-
-
-def _add_traffic(task: messages.Summarise, found: Sequence[Summary], stop: threading.Event) -> None:
-    """Give each summary its kernel's ``traffic``, from a trace; what cannot be traced has none."""
-    problem = trace.reduced(task.problem)
-    tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
-    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
-    figures = traced.traffic(result.trace) if result and result.trace is not None else {}
-    for one in found:
-        one["traffic"] = figures.get(one["kernel"], {})
 
 
 # --- in a child process ---
@@ -170,26 +157,26 @@ def compile_task(task: messages.Compile) -> StepResult:
     limits of an architecture raises LaunchLimitError.
     """
     path = Path(task.path)
-    launched: list[object] = []
-    first: list[Summary] = []
-    others: dict[str, list[Summary]] = {preset: [] for preset in task.others}
+    shapes = {"": task.shape, **task.others}
+    found: dict[str, list[Summary]] = {name: [] for name in shapes}
+    told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
         with on_card(architectures[0]):
-            kernels = _compiler(task, loading.load(task), architectures, launched)
-            first += kernels(task.shape)
-            for preset, shape in task.others.items():
-                others[preset] += kernels(shape)
-    for entries in (first, *others.values()):
+            module = loading.load(task)
+            built: _Built = {}
+            for name, shape in shapes.items():
+                found[name] += _kernels(task, module, shape, architectures, built, told)
+    for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
-    unlike = {preset: entries for preset, entries in others.items() if entries != first}
-    source, helpers = loading.code_of(path)
+    first = found.pop("")
+    now = sources.provenance(path)
     return StepResult(
         status="right",
         kernels=first,
-        other_presets=unlike,
-        source=source,
-        helpers=helpers,
-        digest=hashlib.sha256(json.dumps(launched).encode()).hexdigest() if task.machine_code else None,
+        other_presets={preset: entries for preset, entries in found.items() if entries != first},
+        source=now.source,
+        helpers=now.helpers or {},
+        digest=hashlib.sha256(json.dumps(told).encode()).hexdigest() if task.machine_code else None,
         faults=[faults.of_float64(path)] if any(entry["float64"] for entry in first) else (),
     )
 
@@ -203,53 +190,49 @@ def on_card(architecture: str) -> Iterator[None]:
         yield
 
 
-def _compiler(
-    task: messages.Compile, module: Any, architectures: list[str], told: list[object]
-) -> Callable[[dict[str, int]], list[Summary]]:
-    """A function: what the kernels that a module starts for a shape compile to; ``told`` gets each launch of them."""
+# By kernel and signature, then by architecture: the bytes of the kernel's own shared arrays, the lines in float64,
+# and the machine code, if that was asked for.
+_Built = dict[tuple[int, str], dict[str, tuple[int, list[str], Any]]]
+
+
+def _kernels(
+    task: messages.Compile, module: Any, shape: dict[str, int], architectures: list[str], built: _Built,
+    told: list[object],
+) -> list[Summary]:  # fmt: skip
+    """What the kernels that a module starts for a shape compile to; what ``built`` has is not compiled again."""
     from common.machine_code import codegen
     from common.machine_code import summaries as made
 
-    built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
-
-    def compiled(launch: Any) -> list[tuple[str, int, list[str], Any]]:
-        """For each architecture its name, the bytes of the kernel's own shared arrays, the lines in float64, and the
-        machine code, if that was asked for."""
+    launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+    for launch, name in itertools.product(launched, architectures):
+        limits.require_launch(
+            launch.grid, launch.block, launch.dynamic_shared_bytes, name.removesuffix("a"), launch.cluster
+        )
+    for launch in launched:
         key = id(launch.kernel), str(launch.signature)
         if key not in built:
-            built[key] = []
+            built[key] = {}
             for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
                 code = None
-                if task.machine_code:
-                    try:
-                        code = codegen.machine_code(launch, name, text)
-                    except codegen.ToolMissingError:
-                        if not task.lenient:
-                            raise
-                built[key].append((name, codegen.shared_arrays(text), codegen.float64_arithmetic(text), code))
-        return built[key]
-
-    def kernels(shape: dict[str, int]) -> list[Summary]:
-        entries: list[Summary] = []
-        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-        for launch, name in itertools.product(launched, architectures):
-            has = name.removesuffix("a")
-            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, has, launch.cluster)
-        for launch in launched:
-            for name, own, _, code in compiled(launch):
-                limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
-                asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
-                told.append([shape, name, code and code.digest, *asked])
-        for launch in codegen.distinct(launched):
-            for architecture, _, float64, code in compiled(launch):
-                entry: Summary = {"kernel": launch.name, "architecture": architecture, "float64": float64}
-                if code is not None:
-                    limits.require_registers(launch.block, code.registers)
-                    entry |= made.recorded(launch, code)
-                entries.append(entry)
-        return entries
-
-    return kernels
+                try:
+                    code = codegen.machine_code(launch, name, text) if task.machine_code else None
+                except codegen.ToolMissingError:
+                    if not task.lenient:
+                        raise
+                built[key][name] = codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
+        for name, (own, _, code) in built[key].items():
+            limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
+            asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
+            told.append([shape, name, code and code.digest, *asked])
+    entries: list[Summary] = []
+    for launch in codegen.distinct(launched):
+        for name, (_, float64, code) in built[id(launch.kernel), str(launch.signature)].items():
+            entry: Summary = {"kernel": launch.name, "architecture": name, "float64": float64}
+            if code is not None:
+                limits.require_registers(launch.block, code.registers)
+                entry |= made.recorded(launch, code)
+            entries.append(entry)
+    return entries
 
 
 def summarise_task(task: messages.Summarise) -> StepResult:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
 from common.catalog.problems import FLOAT16, Convolution, Problem
-from common.check import arrays, findings
+from common.check import arrays, check
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
 from common.run.messages import Finding
@@ -300,7 +300,7 @@ class Operands:
         self.problem = problem
         self.integers = inputs.integers(problem, seed, algorithm)
         self.normals = inputs.normals(problem, seed + 2, algorithm)
-        self.positions = findings.sample_positions(problem, samples, seed)
+        self.positions = arrays.sample_positions(problem, samples, seed)
         self.expected = reference.stored(problem, arrays.at(problem, *self.integers, self.positions))
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         self.offsets = cuda.to_device(np.ravel_multi_index(self.positions, problem.output_shape))
@@ -311,6 +311,15 @@ class Operands:
             guarded.array.copy_to_device(values)
 
 
+def _compared(problem: Problem, positions: reference.Indices, got: Array, expected: Array) -> list[Finding]:
+    """Sampled elements that are wrong: nothing, or one finding."""
+    wrong = np.flatnonzero(got != expected)
+    if not len(wrong):
+        return []
+    at, text = np.transpose(positions)[wrong], "sampled elements are wrong"
+    return [Finding("wrong", check.tally(problem, at, got[wrong], expected[wrong], len(expected), text))]
+
+
 def verify(bench: Bench, operands: Operands) -> Verdict:
     """Check a bench on these operands: every element of the output written and finite, sampled elements and the
     corners exact, inputs and margins as they were."""
@@ -319,12 +328,12 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
     bench.prepare()
     blank(bench.y)
     bench.run()
-    verdict = Verdict(problem, findings.trespass(bench, *operands.integers), len(operands.expected))
+    verdict = Verdict(problem, check.trespass(bench, *operands.integers), len(operands.expected))
     if any_missing(bench.y):
-        verdict.findings += findings.holes(problem, bench.y.get())
+        verdict.findings += check.holes(problem, bench.y.get())
         return verdict
     got = elements(bench.y, operands.offsets)
-    verdict.findings += findings.compare_sampled(problem, operands.positions, got, operands.expected)
+    verdict.findings += _compared(problem, operands.positions, got, operands.expected)
     return verdict
 
 
@@ -351,14 +360,14 @@ def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPL
         draw_hashed(guarded, numbers(problem), seed)
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)
-    positions = findings.sample_positions(problem, samples, 0)
+    positions = arrays.sample_positions(problem, samples, 0)
     # before the launch, which may change its inputs
     wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))
     bench.prepare()
     blank(bench.y)
     bench.run()
     got = elements(bench.y, cuda.to_device(np.ravel_multi_index(positions, problem.output_shape)))
-    verdict = Verdict(problem, findings.compare_sampled(problem, positions, got, wanted), len(wanted))
+    verdict = Verdict(problem, _compared(problem, positions, got, wanted), len(wanted))
     if any_missing(bench.y):
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict

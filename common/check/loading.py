@@ -1,4 +1,4 @@
-"""What tasks need of a step's file: its module, its problem as this card holds it, operands, memory that it lacks.
+"""What tasks need of a step's file: its module, its problem as this card holds it, operands.
 
 A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
 product, until it fits the bytes that one command may use and the seconds that one launch may last. Nothing else
@@ -36,6 +36,7 @@ LARGE_WORKSPACE = 0.3  # the same of a shape of billions of elements, which no l
 LAUNCH_SECONDS = 0.5  # a display's watchdog resets the card after two
 QUICK_FLOPS = 2e9  # no launch of so few operations lasts that long
 PROBED = 64  # times fewer operations has the launch that is timed first
+_PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
 
 
 class NoRoomError(MemoryError):
@@ -87,37 +88,31 @@ def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) ->
     leaves most of the GPU idle that is too much, so the size that it allows is timed, too, before a larger is ruled
     out.
     """
-    if problem.flops <= QUICK_FLOPS:
-        return problem
     found = list(sizes(problem))
-    at = _probe(found)
-    while True:
-        seconds = launch_seconds(found[at])
-        lasting = [seconds * size.flops / found[at].flops for size in found]
-        allowed = next((n for n, expected in enumerate(lasting) if expected <= LAUNCH_SECONDS), len(found) - 1)
-        if allowed == 0 or allowed >= at:
-            return found[allowed]
-        at = allowed
+    for first in probed(problem):
+        at = found.index(first)
+        while True:
+            seconds = launch_seconds(found[at])
+            lasting = [seconds * size.flops / found[at].flops for size in found]
+            allowed = next((n for n, expected in enumerate(lasting) if expected <= LAUNCH_SECONDS), len(found) - 1)
+            if allowed == 0 or allowed >= at:
+                return found[allowed]
+            at = allowed
+    return problem
 
 
 def probed(problem: Problem) -> list[Problem]:
-    """The sizes that are timed first of all (:func:`within_time`)."""
-    found = list(sizes(problem))
-    return [found[_probe(found)]] if problem.flops > QUICK_FLOPS else []
-
-
-def _probe(found: list[Problem]) -> int:
-    return sum(size.flops * PROBED >= found[0].flops for size in found) - 1
+    """The size that is timed first of all (:func:`within_time`), if any is."""
+    return [size for size in sizes(problem) if size.flops * PROBED >= problem.flops > QUICK_FLOPS][-1:]
 
 
 def fitted(problem: Problem, room: int) -> Problem:
     """The largest size of the problem that fits so many bytes; raises NoRoomError without any."""
-    least = 0
-    for size in sizes(problem):
-        least = needed(size)
-        if least <= room:
+    found = list(sizes(problem))
+    for size in found:
+        if needed(size) <= room:
             return size
-    raise NoRoomError(least, room)
+    raise NoRoomError(needed(found[-1]), room)
 
 
 def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
@@ -125,16 +120,11 @@ def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
 
     Where a launch that is twice as large would last nearly too long, either size may be chosen.
     """
-    try:
-        problem = fitted(problem, room)
-    except NoRoomError:
+    found = [size for size in sizes(problem) if needed(size) <= room]
+    if ran not in found:
         return False
-    larger = problem
-    for size in sizes(problem):
-        if size == ran:
-            return size == problem or seconds * larger.flops / size.flops > 0.8 * LAUNCH_SECONDS
-        larger = size
-    return False
+    at = found.index(ran)
+    return at == 0 or seconds * found[at - 1].flops / ran.flops > 0.8 * LAUNCH_SECONDS
 
 
 # --- a task's file ---
@@ -145,8 +135,8 @@ Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
 
 def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
-    """A task that the GPU's memory does not suffice for is left out, and says how much it needs: another program, or
-    another check, may hold it. A step that takes more than its share is not spared."""
+    """A task that the GPU's memory does not suffice for is left out, and says how much it needs: others may hold it.
+    A step that takes more than its share is not spared."""
 
     @wraps(do)
     def spared(task: Asked) -> StepResult:
@@ -171,7 +161,7 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
 
 
 def let_go() -> None:
-    """Give back what nothing refers to any more: Numba frees arrays when many are, or much."""
+    """Give back what nothing refers to any more; Numba itself waits until it is much."""
     gc.collect()
     if device.gpu_count():
         from numba import cuda
@@ -207,20 +197,11 @@ def load_tiled(task: FileTask[Result], tile: Tile) -> tuple[Any, Tile]:
     return (module, tile) if capture.takes_tile(module, tile) else (load(task, tile=tile), {})
 
 
-def code_of(path: Path) -> tuple[str, dict[str, str]]:
-    """``source`` and ``helpers`` of the code that runs."""
-    now = sources.provenance(path)
-    return now.source, now.helpers or {}
-
-
 @cache
 def room() -> int:
     """The bytes that a problem may take: worked out once, by the process that owns the GPU, before it holds any."""
     let_go()
     return room_bytes(device.free_bytes(), device.l2_bytes())
-
-
-_PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
 
 
 def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Problem:
@@ -263,9 +244,8 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
 
-# --- operands at full size ---
+# --- operands at full size: those of one problem, for one step after another ---
 
-# those of one problem, for one step after another
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
 
 

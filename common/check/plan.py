@@ -40,9 +40,6 @@ SHAPES = Path(__file__).with_name("shapes.toml")
 DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
 MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape on a GPU, and terms of a sum
 
-# of the pairwise plan, by form
-DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
-COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = LARGE_SECONDS = 150.0  # of such a case on a GPU
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
@@ -82,18 +79,16 @@ class Case:
     wide: bool = False
     small: bool = False
 
-    def _seconds(self) -> float | None:
-        """Its limit; None: the usual one."""
-        if (self.engine, self.depth) == ("gpu", "thorough"):
-            return THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
-        if self.depth == "large":
-            return LARGE_SECONDS
-        large = self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM
-        return TRACED_SECONDS if large else None
-
     def fields(self) -> dict[str, Any]:
-        """What a check's task says of it beside the file and the shape."""
-        told = {**vars(self), "seconds": self._seconds()}
+        """What a check's task says of it beside the file and the shape; ``seconds`` is its limit, if no usual one."""
+        seconds = None
+        if (self.engine, self.depth) == ("gpu", "thorough"):
+            seconds = THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
+        elif self.depth == "large":
+            seconds = LARGE_SECONDS
+        elif self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM:
+            seconds = TRACED_SECONDS
+        told = {**vars(self), "seconds": seconds}
         del told["problem"]
         return told
 
@@ -171,39 +166,28 @@ def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> l
 
 
 def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """Shapes among which every pair of conditions occurs, and all others that are listed."""
-    first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
+    """Shapes among which every pair of conditions occurs, and all others that are listed; a GPU runs them, too."""
+    first, form = problems.FIRST[ladder], LADDERS[ladder].form
     found = [Case(first, "traced", "thorough", seed)]
-    found += [Case(problem, "traced", "usual") for problem in ragged]
-    found += _once("traced", (*listed("covering", ladder), *listed("twins", ladder)), seed)
-    most = LARGEST_DRAWN
-    found += _once("traced", drawn(ladder, seed, DRAWN, most, most >> 8), seed)
-    found += _once("traced", tiled(ladder), seed, listed("rounded", ladder))
-    long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in listed("long_sums", ladder)]
-    found += [*long, *(Case(problem, "traced", seed=seed) for problem in listed("layers", ladder))]
-    known = listed("familiar", ladder)
+    found += [Case(problem, "traced", "usual", seed) for problem in problems.RAGGED[ladder]]
     # a path of its own may round what no other does: normals; where outputs are rounded, integers show that
-    operands = "" if first.output_dtype in SIXTEEN_BITS else inputs.NORMALS
-    found += [Case(problem, "traced", "once", seed, operands) for problem in known]
+    rounded = {one for one in listed("rounded", ladder) if multiply_adds(one) > SPECIAL_UP_TO}
+    rounded |= {*listed("long_sums", ladder)}
+    rounded |= set() if first.output_dtype in SIXTEEN_BITS else {*listed("familiar", ladder)}
+    shapes = [one for name in ("covering", "twins") for one in listed(name, ladder)]
+    shapes += [*drawn(ladder, seed, DRAWN, LARGEST_DRAWN, LARGEST_DRAWN >> 8), *tiled(ladder)]
+    shapes += [one for name in ("long_sums", "layers", "familiar") for one in listed(name, ladder)]
+    planned = [Case(one, "traced", special=inputs.NORMALS if one in rounded else "") for one in shapes]
+    found += _operands(planned, seed, math.inf)
     found += [Case(problem, "traced", wide=True) for problem in listed("wide", ladder)]
     found.append(Case(first, "traced"))
-    found += [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
     if gpu:
-        found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
-        found += [Case(problem, "gpu", "usual") for problem in ragged]
-        form = problems.LADDERS[ladder].form
-        found += _once("gpu", listed("covering", ladder)[: COVERED_ON_GPU.get(form)], seed)
-        most = LARGEST_ON_GPU
-        found += _once("gpu", drawn(ladder, seed, DRAWN_ON_GPU[form], most, most >> 8), seed)
-        found += _once("gpu", tiled(ladder), seed)
-        rounded = (*tiled(ladder), *listed("long_sums", ladder))
-        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in rounded]
-        found += _once(
-            "gpu", (*listed("layers", ladder), *listed("familiar", ladder)[: COVERED_ON_GPU.get(form)]), seed
-        )
+        compiled = form == "conv2d"  # for each shape
+        found += [replace(case, engine="gpu") for case in found[:: 10 if compiled else 1]]
+        large = drawn(ladder, seed, 2 if compiled else 60, LARGEST_ON_GPU, LARGEST_ON_GPU >> 8)
+        found += _operands([Case(problem, "gpu") for problem in large], seed)
         found += [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
-        found += [Case(problem, "gpu") for problem in (*listed("wide", ladder), first)]
-    return found
+    return found + [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
 
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
@@ -230,16 +214,6 @@ def too_large(problem: Problem) -> str:
     took = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
     said = f"one launch takes the tracer at least {took}, more than {ASKED_SECONDS:g} s"
     return f"too large for this machine without a GPU: {said}"
-
-
-def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:
-    """A launch or two at each shape, each kind of special operands in turn; without a GPU, at small shapes alone.
-
-    Large ones that are ``rounded`` have normals in the place of all.
-    """
-    long = [problem for problem in rounded if multiply_adds(problem) > SPECIAL_UP_TO]
-    planned = [Case(one, engine, special=inputs.NORMALS if one in long else "") for one in wanted]
-    return _operands(planned, seed, math.inf)
 
 
 # --- shapes ---
@@ -271,10 +245,10 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
     are then made products of 2 and 3, or such a product and one more or less, as tiles and vectors are; now and then
     two are made equal.
     """
-    rng, draw = random.Random(seed), _DRAW[LADDERS[ladder].form]
+    rng, form = random.Random(seed), LADDERS[ladder].form
     found: list[Problem] = []
     while len(found) < count:
-        problem = draw(rng, most)
+        problem = _draw(form, rng, most)
         if problem is None:
             continue
         problem = on_ladder(ladder, problem)
@@ -304,10 +278,6 @@ def _draw_extents(rng: random.Random, count: int, most: float) -> list[int]:
     return found
 
 
-def _draw_gemm(rng: random.Random, most: int) -> Problem:
-    return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
-
-
 def _draw_taps(rng: random.Random, count: int) -> list[int]:
     """Of a filter along each axis: mostly few, or as many along one axis as along the others."""
     if rng.random() < 0.4:
@@ -315,13 +285,14 @@ def _draw_taps(rng: random.Random, count: int) -> list[int]:
     return [_draw_extent(rng, rng.choice((3, 8, 40))) for _ in range(count)]
 
 
-def _draw_conv2d(rng: random.Random, most: int) -> Problem:
-    r, s = _draw_taps(rng, 2)
-    n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
-    return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
-
-
-def _draw_conv3d(rng: random.Random, most: int) -> Problem | None:
+def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
+    """A problem of about this many multiply-adds; None if the padding leaves nothing of the input."""
+    if form == "gemm":
+        return Gemm(**dict(zip("MNK", _draw_extents(rng, 3, most), strict=True)))
+    if form == "conv2d":
+        r, s = _draw_taps(rng, 2)
+        n, c, k, p, q = _draw_extents(rng, 5, most / (r * s))
+        return Conv2d(N=n, C=c, H=p + r - 1, W=q + s - 1, K=k, R=r, S=s)
     taps = _draw_taps(rng, 3)
     if rng.random() < 0.5:
         taps[0] = 1
@@ -339,9 +310,6 @@ def _draw_conv3d(rng: random.Random, most: int) -> Problem | None:
             extent: length, name: count, f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation
         }  # fmt: skip
     return Conv3d(N=n, C=c, K=k, **options)
-
-
-_DRAW = {"gemm": _draw_gemm, "conv2d": _draw_conv2d} | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _draw_conv3d)
 
 
 # --- the lists of full.toml ---

@@ -62,11 +62,11 @@ def check_steps(
     """Check each step as :mod:`common.check.plan` has it, or at ``shape``, in child processes; step by step.
 
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
-    checked in the step's place. ``seed`` is that of the drawn shapes and operands. Of a step's shapes
-    those that a GPU has little room for come last, if it is right at the others. Without a GPU each step is also
-    compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
-    that have not been tried by then. A step that requires another GPU than this one is checked as if there were none.
-    The kernels of ``timed``, these steps on presets, are compiled with those of the check.
+    checked in the step's place. ``seed`` is that of the drawn shapes and operands. The shapes that a GPU has little
+    room for come last, if a step is right at the others. Without a GPU, or on another than the step requires, each is
+    also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
+    compile at none that have not been tried by then. The kernels of ``timed``, these steps on presets, are compiled
+    with those of the check.
     """
     checks = []
     for step in steps:
@@ -79,8 +79,7 @@ def check_steps(
         # on all processors, soonest what is checked first: on the GPU one step follows the other
         later = _shapes(timed)
         for one in checks:
-            one.compile_ahead(pool, stop, later.get(one.step, []))
-            one.begin(pool, gpu, stop)
+            one.begin(pool, gpu, stop, later.get(one.step, []))
         for one in checks:
             yield from one.outcomes()
     finally:
@@ -150,6 +149,11 @@ class _StepCheck:
     compiled: Future[Any] | None = None  # ahead, for the GPU
     hopeless: threading.Event = field(default_factory=threading.Event)  # it does not compile
 
+    @property
+    def too_large(self) -> str:
+        """Why the shape that was asked for is not traced; empty if it is."""
+        return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
+
     def lay_out(self, seed: int, full: bool, brief: bool, compiled: bool) -> None:
         """Lay out what is done, as :func:`check_steps` says: compilations, traces, launches on the GPU."""
         step, gpu = self.step, not self.without_gpu
@@ -165,8 +169,9 @@ class _StepCheck:
             # whole tiles may have a kernel of their own
             variants = [self.shape] if self.shape else [problems.FIRST[step.ladder], *plan.tiled(step.ladder)[:1]]
             targets = catalog.targets(step.requires, [CODE_ARCHITECTURE])
-            compiles = [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
-            self.lines.append([*compiles])
+            self.lines.append(
+                [messages.Compile(**at(step, one, self.file), architectures=targets) for one in variants]
+            )
         checks = [
             messages.Check(
                 **at(step, case.problem, self.file), **case.fields(), precision=step.precision,
@@ -179,22 +184,16 @@ class _StepCheck:
             if line := [task for task in checks if task.on_gpu == on_gpu]:
                 self.lines.append(sorted(line, key=_is_large))
 
-    @property
-    def too_large(self) -> str:
-        """Why the shape that was asked for is not traced; empty if it is."""
-        return plan.too_large(self.shape) if self.shape and self.without_gpu else ""
-
-    def compile_ahead(self, pool: ThreadPoolExecutor, stop: threading.Event, later: list[dict[str, int]]) -> None:
-        """Compile what the GPU will run, and the shapes that are for ``later``, without touching it; what cannot be
-        is compiled where it runs."""
-        for line in [line for line in self.lines if line[0].on_gpu]:
+    def begin(
+        self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event, later: list[dict[str, int]]
+    ) -> None:
+        """Start all lines. What the GPU will run, and the shapes that are for ``later``, is compiled ahead without
+        touching it; what cannot be is compiled where it runs."""
+        if self.lines and (line := self.lines[-1])[0].on_gpu:
             shapes = [task.shape for task in line if not _is_large(task)] + later
-            ahead = [_ahead(self.step, shapes, line[0].path)]
-            self.compiled = pool.submit(lambda tasks: list(isolate.run(tasks, False, COMPILE_SECONDS, stop)), ahead)
-
-    def begin(self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
-        for line in self.lines:
-            self.running.append((gpu if line[0].on_gpu else pool).submit(self._run, line, stop))
+            ahead = isolate.run([_ahead(self.step, shapes, line[0].path)], False, COMPILE_SECONDS, stop)
+            self.compiled = pool.submit(list, ahead)
+        self.running = [(gpu if line[0].on_gpu else pool).submit(self._run, line, stop) for line in self.lines]
 
     def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""
@@ -205,24 +204,24 @@ class _StepCheck:
         ordinary = sum(not _is_large(task) for task in line)
         results = isolate.run(line, self.without_gpu, CHECK_SECONDS, stop, self.hopeless, enough)
         for task, (_, result) in zip(line, results, strict=False):
-            outcome = self.outcome(task, result)
-            outcomes.append(outcome)
-            if isinstance(task, messages.Compile) and not outcome.fine:
+            beside_gpu = not self.without_gpu and not task.on_gpu
+            found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
+            if (
+                self.shape
+                and isinstance(task, messages.Check)
+                and found.engine == "traced"
+                and found.right is not None
+            ):
+                found = replace(found, depth=task.depth)
+            outcomes.append(found)
+            if isinstance(task, messages.Compile) and not found.fine:
                 self.hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
             late = len(outcomes) == ordinary or len(wrong) >= ENOUGH_WRONG
-            if (wrong and late) or set(wrong) & {"timed_out", "unusable"}:
+            unknown = len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes)
+            if (wrong and late) or set(wrong) & {"timed_out", "unusable"} or unknown:
                 enough.set()
-            if len(outcomes) >= ENOUGH_WRONG and all(one.status == "unjudged" for one in outcomes):
-                enough.set()  # the tracer knows it at no shape
         return outcomes
-
-    def outcome(self, task: messages.Check | messages.Compile, result: StepResult) -> Outcome:
-        beside_gpu = not self.without_gpu and not task.on_gpu
-        found = outcome(self.step, task, result, None, self.shape is not None, beside_gpu)
-        if self.shape and isinstance(task, messages.Check) and found.engine == "traced" and found.right is not None:
-            found = replace(found, depth=task.depth)
-        return found
 
     def outcomes(self) -> list[Outcome]:
         """What came of all lines, one outcome for each shape, as soon as they are done."""
@@ -271,18 +270,17 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
         again = messages.Check(**place, precision=step.precision, algorithm=step.algorithm)
         told = retell(again, wrong[0].problem, wrong[0])
         outcomes = [told if outcome is wrong[0] else outcome for outcome in outcomes]
-    unsought = [one.unsought for one in outcomes if one.unsought]
-    judged_on_gpu = any(one.engine == "gpu" for one in outcomes)
+    unsought = ""
+    if any(one.engine == "gpu" for one in outcomes):  # races and the like were looked for beside it
+        unsought = next((one.unsought for one in outcomes if one.unsought), "")
+        outcomes = [one for one in outcomes if not one.unsought]
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
-        if judged_on_gpu and outcome.unsought:
-            continue  # it looked for races and the like beside the GPU
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
     for mine in by_shape.values():
         chosen = min(mine, key=_telling)
-        printing = [one for one in mine if one.prints]
-        first = min(printing, key=lambda one: one.engine != "traced", default=chosen)
+        first = min((one for one in mine if one.prints), key=lambda one: one.engine != "traced", default=chosen)
         merged.append(
             replace(
                 chosen,
@@ -290,7 +288,7 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
                 seconds=sum(one.seconds or 0.0 for one in mine),
                 printed=first.printed,
                 prints=first.prints,
-                unsought=unsought[0] if unsought and judged_on_gpu else chosen.unsought,
+                unsought=unsought or chosen.unsought,
                 depth=next((one.depth for one in mine if one.depth), None),
             )
         )
@@ -301,8 +299,7 @@ def _agreed(step: Step, outcomes: list[Outcome], without_gpu: bool, file: Path |
 def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
-        engine = outcome.engine
-        return 0, 0 if engine is None else 1 if engine == "traced" else 2
+        return 0, [None, "traced", "gpu"].index(outcome.engine)
     rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 3)
     return rank, outcome.engine is None
 
@@ -374,19 +371,18 @@ class Shipped(Struct):
 
 
 class Outcomes:
-    """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
-    besides the step's code, the harness's and a small card's limits, such as the engine. With ``fresh`` none is
-    known."""
+    """Outcomes of checks, by step; ``conditions`` are what they depend on besides the step's code, the harness's and
+    a small card's limits, such as the engine. With ``fresh`` none is known."""
 
-    def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
-        self._kind, self._conditions, self._fresh = kind, conditions, fresh
+    def __init__(self, conditions: object, fresh: bool = False) -> None:
+        self._conditions, self._fresh = conditions, fresh
 
     def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
         """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
         out."""
         found: dict[str, list[Outcome]] = {}
         for step in steps:
-            entries = None if self._fresh else cache.get(self._kind, self._key(step), _KEPT)
+            entries = None if self._fresh else cache.get("check", self._key(step), _KEPT)
             if entries and not any(0 < (result.needed_bytes or 0) <= room_bytes for *_, result in entries):
                 found[step.name] = [
                     Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
@@ -397,7 +393,7 @@ class Outcomes:
     def keep(self, outcomes: list[Outcome]) -> None:
         """Keep one step's outcomes, which must be all that there are."""
         entries = [(o.problem.shape(), o.preset, StepResult(**o.told())) for o in outcomes]
-        cache.put(self._kind, self._key(outcomes[0].step), entries)
+        cache.put("check", self._key(outcomes[0].step), entries)
 
     def _key(self, step: Step) -> str:
         return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())

@@ -10,11 +10,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -56,95 +54,87 @@ def ready() -> None:
 class _Loaded:
     """A file as one engine has it: ``tracer`` has its kernels as they were first launched, and is None on a GPU.
 
-    ``before``  the shape before, if the file was right there
+    ``before`` is the shape before, if the file was right there.
     """
 
     module: Any
     tracer: Any
     before: problems.Problem | None = None
 
+    def bench(self, problem: problems.Problem) -> check.Bench:
+        if self.tracer is None:
+            return check.Bench(self.module, problem)
+        return TracedBench(self.module, problem, self.tracer)
+
 
 # By file and engine, from case to case: engines have arrays of their own, and a step may keep them by their contents.
 _kept: dict[str, _Loaded] = {}
 
 
-class _Heard(io.TextIOBase):
-    """What a file prints: it goes on to the log, and the first lines are kept."""
+class _Heard(io.StringIO):
+    """What a file prints, which goes on to the log, too."""
 
     def __init__(self, log: Any) -> None:
-        self._log, self._rest = log, ""
-        self.lines: list[str] = []
-        self.count = 0
+        super().__init__()
+        self._log = log
 
     def write(self, text: str) -> int:
-        *whole, self._rest = (self._rest + text).split("\n")
-        self._rest = self._rest[:_LONGEST]
-        self.lines += [line[:_LONGEST] for line in whole[: max(MOST_PRINTED - len(self.lines), 0)]]
-        self.count += len(whole)
-        return int(self._log.write(text))
+        self._log.write(text)
+        return super().write(text)
 
     def flush(self) -> None:
         self._log.flush()
 
-    def fileno(self) -> int:
-        return int(self._log.fileno())
-
-
-def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.Check], StepResult]:
-    """A task whose result has what the file prints while it is done: its Python first, then its kernels."""
-
-    @wraps(do)
-    def listened(task: messages.Check) -> StepResult:
-        heard = _Heard(sys.stdout)
-        with contextlib.redirect_stdout(cast(Any, heard)):
-            result = do(task)
-        kernel, count = _kept[_key(task)].tracer.printed() if task.engine == "traced" else ([], 0)
-        if not heard.count + count:
-            return result
-        lines = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
-        return replace(result, printed=lines, prints=heard.count + count)
-
-    return listened
-
 
 @loading.spared
-@_listened
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
-    case."""
-    problem = task.problem
-    path = Path(task.path)
-    engine = task.engine
-    file = _kept[_key(task)] = _kept.get(_key(task)) or _load(task)
+    case. The result has what the file prints: its Python first, then its kernels."""
+    key = json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
+    heard = _Heard(sys.stdout)
+    with contextlib.redirect_stdout(heard):
+        file = _kept[key] = _kept.get(key) or _load(task)
+        result = _checked(task, file)
+    own = heard.getvalue().splitlines()
+    kernel, count = file.tracer.printed() if file.tracer else ([], 0)
+    if not own and not count:
+        return result
+    shown = [line[:_LONGEST] for line in (*own[:MOST_PRINTED], *kernel)][:MOST_PRINTED]
+    return replace(result, printed=shown, prints=len(own) + count)
+
+
+def _checked(task: messages.Check, file: _Loaded) -> StepResult:
+    path, problem = Path(task.path), task.problem
     found: list[Fault] = []
-    told = ""
-    if engine == "traced":
+    if file.tracer:
         file.tracer.forget()
         try:
-            verdict, told = _traced_verdict(task, file, problem)
-            problem, found = verdict.problem, file.tracer.faults()
+            # a grid of more than 65,535 blocks along y or z is what such a shape is there for
+            if task.wide and widest(file.module, problem) < plan.MAX_GRID_YZ:
+                problem = plan.narrow(problem)
+            verdict = _verdict(task, file, problem)
         except TraceError as error:
             return _untraced(error, path)
+        found = file.tracer.faults()
     elif task.depth == "large":
         loading.drop()
         loading.require_large(problem, loading.room())
-
         try:
             verdict = fullsize.check_large(file.module, problem)
         finally:
             loading.let_go()
     else:
-        verdict = _verdict(task, partial(_bench, file, problem))
-    if file.before and not verdict.right and not found and task.depth != "large":
-        verdict.findings = _after(task, problem, file.before, verdict.findings)
+        verdict = _verdict(task, file, problem)
+    again = file.before and not verdict.right and not found and task.depth != "large"
+    if again and _verdict(task, _load(task), problem).right:  # in a module of its own
+        said = f"right when it is the first shape; here {file.before} came before it, and something is kept"
+        verdict.findings = [Finding("stale", f"{said} between launches: {verdict.findings[0].message}")]
     file.before = problem if verdict.right else None
-    if verdict.right:
-        verdict.findings += [Finding("unsound", one.placed) for one in found]
-    else:  # why the elements of threads that raise are not written
-        raised = [Finding("unsound", one.placed) for one in found if one.kind == "raises"]
-        verdict.findings[:0] = raised
-    verdict.findings = [Finding(one.kind, one.message + told) for one in verdict.findings]
-    result = replace(loading.found(verdict), engine=engine, seed=task.seed)
+    # of what is wrong, only why the elements of threads that raise are not written
+    unsound = [Finding("unsound", one.placed) for one in found if verdict.right or one.kind == "raises"]
+    card = f" (on a card of {plan.FEW} multiprocessors)" if file.tracer and task.small and file.tracer.asked else ""
+    verdict.findings = [Finding(one.kind, one.message + card) for one in [*unsound, *verdict.findings]]
+    result = replace(loading.found(verdict), engine=task.engine, seed=task.seed)
     if verdict.right:
         return result
     names = problem.names
@@ -153,31 +143,11 @@ def check_task(task: messages.Check) -> StepResult:
     return replace(result, faults=list(dict.fromkeys(filter(None, [*in_text, *known]))))
 
 
-def _after(
-    task: messages.Check, problem: problems.Problem, before: problems.Problem, found: list[Finding]
-) -> list[Finding]:
-    """Findings, told as what is kept from the shape before if a module of its own is right."""
-    if not _verdict(task, partial(_bench, _load(task), problem)).right:
-        return found
-    said = f"right when it is the first shape; here {before} came before it, and something is kept between launches"
-    return [Finding("stale", f"{said}: {found[0].message}")]
-
-
 # Mistakes that Python names when a kernel is traced.
 _OF_PYTHON = (
     "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
     "unset-variable",
 )  # fmt: skip
-
-
-def _traced_verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> tuple[check.Verdict, str]:
-    """A verdict of the tracer, and what is said of the card. Raises TraceError for what it does not know."""
-    if task.wide and widest(file.module, problem) < plan.MAX_GRID_YZ:
-        problem = plan.narrow(problem)
-
-    verdict = _verdict(task, partial(_bench, file, problem))
-    small = task.small and file.tracer.asked
-    return verdict, f" (on a card of {plan.FEW} multiprocessors)" if small else ""
 
 
 def _untraced(error: Exception, path: Path) -> StepResult:
@@ -203,24 +173,13 @@ def _load(task: messages.Check) -> _Loaded:
         return _Loaded(loading.load(task), tracer)
 
 
-def _bench(file: _Loaded, problem: problems.Problem) -> check.Bench:
-    return TracedBench(file.module, problem, file.tracer) if file.tracer else check.Bench(file.module, problem)
-
-
-def _key(task: messages.Check) -> str:
-    return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder, task.small])
-
-
-def _rules(task: messages.Check) -> check.Rules:
-    return check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
-
-
-def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
+def _verdict(task: messages.Check, file: _Loaded, problem: problems.Problem) -> check.Verdict:
+    rules = check.Rules(task.seed, task.repeats, task.precision, task.algorithm)
     if task.depth == "once":
-        return check.check_once(make(), _rules(task), task.special)
+        return check.check_once(file.bench(problem), rules, task.special)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, _rules(task))
-    return check.check_bench(make(), _rules(task))
+        return check.check_thoroughly(lambda: file.bench(problem), rules)
+    return check.check_bench(file.bench(problem), rules)
 
 
 # --- a step on the tracer ---
@@ -282,7 +241,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
     tracer = None if device.gpu_count() else Tracer()
-    bench = _bench(_Loaded(loading.load(task), tracer), problem)
+    bench = _Loaded(loading.load(task), tracer).bench(problem)
     bench.load(x, filt)
     bench.y.blank()
     bench.run()

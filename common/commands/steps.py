@@ -127,7 +127,7 @@ def do_all(options: argparse.Namespace) -> int:
         recorded.pop(steps[0].name, None)
     say.rule("check every step" + (" on the CPU" if without_gpu else ""))
     engine = [card[0].name, card[0].driver] if card else "tracer"
-    checks = run.Outcomes("check", [engine, recorded], options.fresh)
+    checks = run.Outcomes([engine, recorded], options.fresh)
     outcomes = _check_changed(steps, checks, recorded, card[1] if card else 0, without_gpu)
     code = verdicts.exit_code(outcomes, asked=False)
     wrong = {outcome.step.name for outcome in outcomes if not outcome.fine}

@@ -6,33 +6,19 @@ element by element. The simplest mistake that explains nearly all wrong elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import combinations
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from common.catalog import codes, reference
-from common.catalog.problems import SIXTEEN_BITS, UINT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
-from common.explain import letters, orders
-from common.explain.letters import (
-    LAYOUTS,
-    OUTPUT,
-    ROUNDS,
-    WEIGHT,
-    Array,
-    Evidence,
-    Hypothesis,
-    X,
-    changed,
-    extents,
-)
+from common.catalog import reference
+from common.catalog.problems import UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
+from common.explain import letters
+from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
 
 _ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
-_FEWER = 8  # and every order within a fragment, if no other mistake fits
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
 _SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
@@ -48,81 +34,54 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
 
     ``got`` and ``expected`` have the output's shape; NaN and infinity in ``got`` are left out.
     """
-    slack = _last_place(problem, got)
-    finite = np.isfinite(got)
-    wrong = (got != expected) & finite
+    wrong, right = ((got != expected) & np.isfinite(got), (got == expected) & np.isfinite(got))
     if not wrong.any():
         return ""
-
-    def evidence(mask: NDArray[np.bool_]) -> Evidence:
-        return Evidence(problem, x, weight, np.nonzero(mask), got[mask], expected[mask], slack[mask], expected)
-
-    if (np.abs(got - expected) <= slack)[wrong].mean() > 0.5:
-        return _by_a_place(evidence(wrong))
-
+    evidence = Evidence(problem, x, weight, np.nonzero(wrong), got[wrong], expected)
+    if (np.abs(evidence.got - evidence.expected) <= evidence.slack).mean() > 0.5:
+        return _by_a_place(evidence.some(_FEW))
+    spared = Evidence(problem, x, weight, np.nonzero(right), got[right], expected).some(2 * _FEW)
+    text, spilt = _simplest(evidence, spared if right.any() else None)
     place = letters.where(problem, wrong)
-    right = (got == expected) & finite
-    text, spilt = _simplest(evidence(wrong), evidence(right).some(2 * _FEW) if right.any() else None)
     if not text:
-        return letters.at_edges(problem, wrong) or place
+        return place
     return f"{text}, {place}" if place and place not in text and spilt > 0.25 else text
 
 
-def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: Array, bound: Array) -> str:
-    """How operands were rounded whose sums are right on integers, and here off by more than ``bound``; or nothing."""
-    positions = np.nonzero(np.abs(got - expected) > bound)
-    found, right, slack = (part[positions].astype(np.float64) for part in (got, expected, bound))
-    evidence = Evidence(problem, x, weight, positions, found, right, slack, expected).some(_FEW * 8)
-    return _best(evidence, None, _roundings(problem))[0]
-
-
-def _last_place(problem: Problem, got: Array) -> Array:
-    """How far a right element may be off: the last place of 16 bits, as a sum that is worked out is not rounded."""
-    if problem.output_dtype not in SIXTEEN_BITS:
-        return np.zeros(got.shape)
-    return reference.last_place(problem, np.abs(got))
-
-
-def _by_a_place(evidence: Evidence) -> str:
+def _by_a_place(few: Evidence) -> str:
     """What became of sums that are off by a unit in the last place of 16 bits."""
-    problem, few = evidence.problem, evidence.some(_FEW)
-    name, sums = "bfloat16" if problem.output_dtype == UINT16 else "float16", few.sums()
+    problem, sums = few.problem, few.sums()
+    name = "bfloat16" if problem.output_dtype == UINT16 else "float16"
     last = reference.last_place(problem, np.abs(sums))
     if np.array_equal(few.got, np.trunc(sums / last) * last):
         return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
     if (np.abs(sums) % last == last / 2).all():
         return f"sums halfway between two numbers of {name} are not rounded to the even one"
-    if problem.output_dtype == UINT16 and np.array_equal(few.got, reference.stored(problem, _half(sums))):
+    if problem.output_dtype == UINT16 and np.array_equal(
+        few.got, reference.stored(problem, sums.astype(np.float16).astype(np.float64))
+    ):
         return "the sums are rounded twice, to float16 first"
     return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
 
 def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     """The simplest mistake that explains the wrong elements, and what share of the ``right`` ones it would spoil."""
-    few = evidence.some(max(4, min(_FEW, _PRODUCTS // evidence.problem.reduction)))
+    problem = evidence.problem
+    few = evidence.some(max(4, min(_FEW, _PRODUCTS // problem.reduction)))
     found = few.expected
     spread = 2 * float(np.std(found)) if len(few) > 1 else float(np.abs(found).max())
     if (1 + spread) ** -len(few) > _CHANCE:
         return "", 0.0
-    many = evidence.some(max(_FEW, _PRODUCTS // evidence.problem.reduction))
-    usual = _best(few, right, _usual(few), many)
-    if usual[0] or not isinstance(evidence.problem, Gemm) or len(few) < _FEWER:
-        return usual
-    return _best(few.some(_FEWER), right, orders.all_orders(), many)
-
-
-def _best(
-    few: Evidence, right: Evidence | None, candidates: Iterable[Hypothesis], many: Evidence | None = None
-) -> tuple[str, float]:
-    """As :func:`_simplest`, of these candidates: those that explain ``few`` are confirmed on ``many`` elements."""
     ranked = []
-    for one in candidates:
+    tried = _values(few), _stored(few), _operands(problem), _terms(few), _letters(problem), _geometry(problem)
+    for one in chain(*tried):
         if one.holds(few) >= _MOST:
             spilt = 1 - one.holds(right) if right else 1.0
-            ranked.append((one.cost + _SPILT * spilt, one.text, spilt, one))
-    for _, text, spilt, one in sorted(ranked, key=lambda each: each[0]):
-        if many is None or one.holds(many) >= _MOST:
-            return text, spilt
+            ranked.append((one.cost + _SPILT * spilt, spilt, one))
+    many = evidence.some(max(_FEW, _PRODUCTS // problem.reduction))  # to confirm it
+    for _, spilt, one in sorted(ranked, key=lambda each: each[0]):
+        if one.holds(many) >= _MOST:
+            return one.text, spilt
     return "", 0.0
 
 
@@ -135,9 +94,9 @@ def kept(
     gave ``got``, all of one shape.
     """
     wrong = got != expected
-    if first.shape == got.shape and np.array_equal(got[wrong], first[wrong]):
+    if np.array_equal(got[wrong], first[wrong]):
         return "they still hold the first launch's output"
-    if first.shape == got.shape and np.array_equal(got[wrong], (first + expected)[wrong]):
+    if np.array_equal(got[wrong], (first + expected)[wrong]):
         return (
             "they hold the first launch's sums, too: what is added to is to be set to zero by each launch, a "
             "workspace that is kept, too"
@@ -149,21 +108,6 @@ def kept(
     return ""
 
 
-# --- mistakes ---
-
-
-def _usual(evidence: Evidence) -> Iterator[Hypothesis]:
-    """Every mistake that is tried on wrong sums of integers."""
-    problem = evidence.problem
-    yield from _values(evidence)
-    yield from _stored(evidence)
-    yield from _operands(problem)
-    yield from _roundings(problem)
-    yield from _terms(evidence)
-    yield from _letters(problem)
-    yield from _geometry(problem)
-
-
 # --- what became of a right sum ---
 
 _VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
@@ -172,23 +116,15 @@ _VALUES: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("negative results are 0", lambda y: np.maximum(y, 0)),
     ("the result is kept in 8 bits", lambda y: (np.trunc(y) + 128) % 256 - 128),
     ("the result is clipped to -127 to 127", lambda y: np.clip(y, -127, 127)),
-    ("the result is rounded to float16", lambda y: y.astype(np.float16).astype(np.float64)),
-    ("the result is cut to a whole number", np.trunc),
+    ("each is half the right value", lambda y: y / 2),
+    ("each is twice the right value", lambda y: y * 2),
 )
 
 
 def _values(evidence: Evidence) -> Iterator[Hypothesis]:
-    """The right value, changed by a function, by a factor or by an offset that the elements share."""
     for number, (text, change) in enumerate(_VALUES):
         yield Hypothesis(number / 5 - 2, text, lambda e, change=change: change(e.expected))  # type: ignore[misc]
-    got, right = evidence.got, evidence.expected
-    if (right != 0).sum() < 3:
-        return
-    factor = float(np.median(got[right != 0] / right[right != 0]))
-    if factor not in (0.0, 1.0, -1.0) and factor * 48 == round(factor * 48):
-        times = {2.0: "twice", 0.5: "half"}.get(factor, f"{factor:g} times")
-        yield Hypothesis(1, f"each is {times} the right value", lambda e: e.expected * factor)
-    offset = float(np.median(got - right))
+    offset = float(np.median(evidence.got - evidence.expected))
     if offset and offset == round(offset):
         more = f"{abs(offset):g} too {'large' if offset > 0 else 'small'}"
         yield Hypothesis(2, f"each is {more}", lambda e: e.expected + offset)
@@ -200,7 +136,7 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
     axes, name = LAYOUTS[problem.form].output, LAYOUTS[problem.form].names[2]
     for (i, u), (j, v) in combinations(enumerate(axes), 2):
         text = f"transposed: {u} and {v} of {name} are stored in each other's place"
-        if isinstance(problem, Gemm):
+        if problem.form == "gemm":
             text = "transposed: c is stored column by column, c[n, m] in place of c[m, n]"
         moved = whole.swapaxes(i, j).reshape(whole.shape)
         yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
@@ -217,56 +153,36 @@ def _read_as(array: Array, order: tuple[int, ...]) -> Array:
     return array.reshape([array.shape[axis] for axis in order]).transpose(np.argsort(order))
 
 
-def _of(operand: str, cost: float, text: str, change: Callable[[Array], Array]) -> Hypothesis:
-    """The mistake that an operand is taken as something else of the same shape."""
-    if operand == X:
-        return Hypothesis(cost, text, lambda e: e.sums(x=change(e.x)))
-    return Hypothesis(cost, text, lambda e: e.sums(weight=change(e.weight)))
-
-
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
-    """Flipped filters, and layouts taken for others."""
-    layout = LAYOUTS[problem.form]
-    if not isinstance(problem, (Gemm, Wgrad)):
-        flipped = "the filter is flipped: this is convolution, and cross-correlation is asked for"
+    """Flipped filters, and layouts taken for others: two axes in each other's place, or the last in the second's."""
+    if problem.form in ("conv2d", "conv3d", "dgrad"):
+        text = "the filter is flipped: this is convolution, and cross-correlation is asked for"
         if isinstance(problem, Dgrad):
-            flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
+            text = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
         axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
-        yield _of(WEIGHT, 1, flipped, lambda v: np.flip(v, axes))
-        order = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
-        yield _of(WEIGHT, 1, _SWAPPED, partial(_read_as, order=order))
+        yield Hypothesis(1, text, lambda e: e.sums(weight=np.flip(e.weight, axes)))
+        swapped = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
+        yield _taken_as(WEIGHT, 1, _SWAPPED, swapped)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
-    yield from _layouts(problem, X, layout.names[0], layout.x)
-    yield from _layouts(problem, WEIGHT, layout.names[1], layout.weight)
+    layout = LAYOUTS[problem.form]
+    for operand, name, letters_of in ((X, layout.names[0], layout.x), (WEIGHT, layout.names[1], layout.weight)):
+        stored, places = letters_of.upper(), range(len(letters_of))
+        orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
+        for order in [*orders, (0, 4, 1, 2, 3)] if len(stored) == 5 else orders:
+            read = "".join(stored[axis] for axis in order)
+            text, cost = f"{name} is read in {read} order, and it is stored {stored}", 4 if order in orders else 1
+            if problem.form == "gemm":
+                taken, right = (", ".join(one.lower()) for one in (read, stored))
+                text, cost = f"{name} is read transposed, {name}[{taken}] in place of {name}[{right}]", 2
+            yield _taken_as(operand, cost, text, order)
 
 
-def _layouts(problem: Problem, operand: str, name: str, axes: str) -> Iterator[Hypothesis]:
-    """Two axes in each other's place, or the last one in the second's."""
-    stored, places = axes.upper(), range(len(axes))
-    orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
-    for order in [*orders, (0, 4, 1, 2, 3)] if len(axes) == 5 else orders:
-        read = "".join(stored[axis] for axis in order)
-        text = f"{name} is read in {read} order, and it is stored {stored}"
-        if problem.form == "gemm":
-            taken, right = (", ".join(one.lower()) for one in (read, stored))
-            text = f"{name} is read transposed, {name}[{taken}] in place of {name}[{right}]"
-        cost = 2 if problem.form == "gemm" else 4 if order in orders else 1
-        yield _of(operand, cost, text, partial(_read_as, order=order))
-
-
-def _half(values: Array) -> Array:
-    return codes.values(values).astype(np.float16).astype(np.float64)
-
-
-def _roundings(problem: Problem) -> Iterator[Hypothesis]:
-    """Operands rounded before they are multiplied: one or both. The two formats differ in their range alone."""
-    a, b, _ = LAYOUTS[problem.form].names
-    yield _of(X, 3.5, f"{a} is rounded to float16 or TF32", _half)
-    yield _of(WEIGHT, 3.5, f"{b} is rounded to float16 or TF32", _half)
-    both = f"{a} and {b} are rounded to float16 or TF32"
-    yield Hypothesis(3, both, lambda e: e.sums(_half(e.x), _half(e.weight)))
+def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
+    if operand == X:
+        return Hypothesis(cost, text, lambda e: e.sums(x=_read_as(e.x, order)))
+    return Hypothesis(cost, text, lambda e: e.sums(weight=_read_as(e.weight, order)))
 
 
 # --- terms left out, counted twice, or alone ---
@@ -288,9 +204,17 @@ def _terms(evidence: Evidence) -> Iterator[Hypothesis]:
         ):
             share = (np.abs(fitting - wanted[:, None]) <= evidence.slack[:, None]).mean(axis=0)
             for i in np.argsort(-share, kind="stable")[:_CANDIDATES]:
-                ends = int(first[i]), int(last[i])
-                text = _told_terms(problem, u, *ends, what)
-                yield Hypothesis(cost + odd[i] + extra[i], text, partial(_with_terms, u, *ends, what))
+                yield _of_terms(problem, cost + odd[i] + extra[i], u, int(first[i]), int(last[i]), what)
+
+
+def _of_terms(problem: Problem, cost: float, u: str, first: int, last: int, what: str) -> Hypothesis:
+    """The mistake that these terms are missing, counted twice or alone."""
+
+    def predict(evidence: Evidence) -> Array:
+        sums = _between(evidence, u, first, last)
+        return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
+
+    return Hypothesis(cost, _told_terms(problem, u, first, last, what), predict)
 
 
 def _extent(problem: Problem, u: str) -> int:
@@ -327,12 +251,6 @@ def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
     return np.asarray(totals[:, last + 1] - totals[:, first])
 
 
-def _with_terms(u: str, first: int, last: int, what: str, evidence: Evidence) -> Array:
-    """The elements if these terms are missing, counted twice or alone."""
-    sums = _between(evidence, u, first, last)
-    return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
-
-
 def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
     """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
     end, one = _extent(problem, u) - 1, first == last
@@ -365,6 +283,11 @@ def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> s
 # --- an expression in the place of a letter ---
 
 
+def _read(operand: str, cost: float, text: str, **forms: str) -> Hypothesis:
+    """The mistake that expressions stand in the place of letters of an operand, or of the output's place."""
+    return Hypothesis(cost, text, lambda e: e.changed(operand, **forms))
+
+
 def _letters(problem: Problem) -> Iterator[Hypothesis]:
     """A letter of the output or of an operand off by one, taken for another, or kept within or at a tile's start."""
     layout, extent = LAYOUTS[problem.form], extents(problem)
@@ -375,7 +298,7 @@ def _letters(problem: Problem) -> Iterator[Hypothesis]:
             text = f"{name}[{', '.join(layout.output)}] holds what {name}[{place}] should"
             if form in (f"{u} + 1", f"{u} - 1"):
                 text = f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
-            yield Hypothesis(cost, text, partial(changed, OUTPUT, {u: form}))
+            yield _read(OUTPUT, cost, text, **{u: form})
     # a letter of the output that an operand takes for another of the output is told as the output's mistake
     for operand, read in ((X, f"{layout.x}trs"), (WEIGHT, layout.weight)):
         for u in (*layout.output, *layout.summed):
@@ -388,9 +311,9 @@ def _letters(problem: Problem) -> Iterator[Hypothesis]:
                     if problem.form == "gemm" and u == "k":
                         a, b = (form, u) if operand == X else (u, form)
                         text = f"the terms pair a[m, {a}] with b[{b}, n]"
-                    yield Hypothesis(cost + 2, text, partial(changed, operand, {u: form}))
+                    yield _read(operand, cost + 2, text, **{u: form})
     if "r" in layout.summed:
-        yield Hypothesis(1, _SWAPPED, partial(changed, X, {"r": "s", "s": "r"}))
+        yield _read(X, 1, _SWAPPED, r="s", s="r")
 
 
 def _expressions(u: str, others: str, extent: dict[str, int]) -> Iterator[tuple[str, float]]:
@@ -409,14 +332,14 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
         return
     if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
         text = "the rest of the division by the stride is not looked at: taps of other residues count, too"
-        yield Hypothesis(0.5, text, partial(changed, X, {ROUNDS: "1"}))
+        yield _read(X, 0.5, text, **{ROUNDS: "1"})
     geometry = problem.geometry._asdict()
     for kind, neutral in (("stride", 1), ("pad", 0), ("dilation", 1)):
         names = [name for name in geometry if name.startswith(kind)]
         given = [name for name in names if geometry[name] != neutral]
         for ignored in [[name] for name in given] + ([given] if len(given) > 1 else []):
             text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
-            yield Hypothesis(1 + len(ignored) / 10, text, partial(changed, X, dict.fromkeys(ignored, str(neutral))))
+            yield _read(X, 1 + len(ignored) / 10, text, **dict.fromkeys(ignored, str(neutral)))
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
         near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
@@ -424,5 +347,4 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
             options += [(other, geometry[other], 2.0) for other in names]
             for form, value, cost in options:
                 if value != geometry[name] and value >= neutral:
-                    text = f"{form} stands in place of {name}"
-                    yield Hypothesis(cost, text, partial(changed, X, {name: form}))
+                    yield _read(X, cost, f"{form} stands in place of {name}", **{name: form})

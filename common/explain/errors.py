@@ -1,7 +1,4 @@
-"""What Python, Numba or the driver raised, in the book's words: patterns of their messages.
-
-One that none of the patterns matches has no explanation, and is then shown as it is.
-"""
+"""What Python, Numba or the driver raised, in the book's words: patterns of their messages."""
 
 from __future__ import annotations
 
@@ -18,17 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from common.explain.faults import (
-    ARRAY_MAKERS,
-    Fault,
-    array_made,
-    called,
-    cut,
-    each,
-    fault,
-    first_line,
-    text,
-)  # fmt: skip
+from common.explain.faults import ARRAY_MAKERS, Fault, array_made, called, cut, each, fault, first_line, text
 
 
 class _Said(NamedTuple):
@@ -44,7 +31,7 @@ _Say = Callable[[re.Match[str], Path, int | None], _Said | None]
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
-    message = f"{type(error).__name__}: {error}"
+    message = re.sub(r"0x[0-9a-f]+", lambda found: str(int(found[0], 16)), f"{type(error).__name__}: {error}")
     at = _raised_at(error, path)
     named = re.findall(rf'File "[^"]*{re.escape(path.name)}", line (\d+)', str(error))
     for kind, pattern, say in _ERRORS:
@@ -86,26 +73,18 @@ def _usual_line(kind: str, path: Path) -> int | None:
     """The line that an error of this kind is mostly of, where the error names none."""
     if kind in ("argument-count", "registers", "launch-limits", "grid-barrier"):
         return first_line(path, ast.Call, lambda node: isinstance(node.func, ast.Subscript))
-    if kind == "recursion":
-        return next((at for node in each(path, ast.FunctionDef) if (at := _calls_itself(node))), None)
+    if kind == "launch":
+        return _defined(path, "launch")
+    if kind == "endless":
+        return first_line(path, ast.While, lambda _: True)
     if kind == "shared-memory":
         return first_line(path, ast.Call, lambda node: called(node) in ("array", "shared_array"))
     return None
 
 
-def _calls_itself(function: ast.FunctionDef) -> int | None:
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-    return next((node.lineno for node in calls if called(node) == function.name), None)
-
-
 def _defined(path: Path, name: str) -> int | None:
     """The line that defines a function of this name."""
     return first_line(path, ast.FunctionDef, lambda node: node.name == name)
-
-
-def _set_in(path: Path, name: str) -> list[int]:
-    """The lines that set a variable."""
-    return [node.lineno for node in each(path, ast.Name) if isinstance(node.ctx, ast.Store) and node.id == name]
 
 
 # --- what ---
@@ -165,13 +144,8 @@ def _returned_nothing(found: re.Match[str], path: Path, _: int | None) -> _Said 
     return None
 
 
-def _launch(found: re.Match[str], path: Path, _: int | None) -> _Said:
-    return _Said(found[1], line=_defined(path, "launch"))
-
-
 def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
-    name = found[1].partition("(")[0]
-    return _Said(found[1], line=at or _defined(path, name))
+    return _Said(found[1], line=at or _defined(path, found[1].partition("(")[0]))
 
 
 def _no_module(found: re.Match[str], *_: object) -> _Said:
@@ -191,17 +165,9 @@ def _no_name(found: re.Match[str], *_: object) -> _Said:
     return _Said(f"{found['module']} has no {found['name']}" + _did_you_mean(found["name"], known))
 
 
-def _endless(found: re.Match[str], path: Path, _: int | None) -> _Said:
-    for name in re.findall(r"'(\w+?)(?:\.\d+)?'", found[1]):
-        for node in each(path, ast.While):
-            if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.test)):
-                return _Said(f"a loop has no end: {name} never changes", line=node.lineno)
-    return _Said("a loop has no end: what it tests never changes")
-
-
 def _two_types(found: re.Match[str], path: Path, _: int | None) -> _Said:
     first, second, name = _plain_type(found[1]), _plain_type(found[2]), found[3]
-    lines = _set_in(path, name)
+    lines = [one.lineno for one in each(path, ast.Name) if isinstance(one.ctx, ast.Store) and one.id == name]
     look_at = f"lines {' and '.join(map(str, lines))}, which set {name}: a variable has one type throughout a kernel"
     text = f"{name} is {first} in one place and {second} in another"
     return _Said(text, look_at if lines else "", next(iter(lines), None))
@@ -240,15 +206,6 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
-def _too_much(template: str) -> _Say:
-    """Fill in what was taken and what there is, which the compiler writes in several ways."""
-
-    def say(found: re.Match[str], *_: object) -> _Said:
-        return _Said(template.format(*(int(number.replace(",", ""), 0) for number in found.groups())))
-
-    return say
-
-
 _WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
@@ -257,15 +214,14 @@ _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 # returns it with what to look at (or "" for the kind's own). The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("ends-process", r"^SystemExit: (?:None)?$", "the file ends its process with exit code 0"),
-    ("ends-process", r"^SystemExit: (-?\d+)$", r"the file ends its process with exit code \1"),
-    ("ends-process", r"^SystemExit: (.*)", r"the file ends its process: \1"),
+    ("ends-process", r"^SystemExit: (.*)", r"the file ends its process with exit code \1"),
     ("ends-process", r"^(KeyboardInterrupt|GeneratorExit)", r"the file raises \1, as if its reader had ended it"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
     ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
     ("import", r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'", _no_name),
     ("import", r"^ImportError: (.*)", r"\1"),
-    ("launch", r"^CatalogError: (.*)", _launch),
+    ("launch", r"^CatalogError: (.*)", r"\1"),
     ("no-decorator", r"^TypeError: '(?:function|CPUDispatcher)' object is not subscriptable", _plain_started),
     ("no-decorator", r"<intrinsic (\w+)> is not usable in pure-python", _outside_kernel),
     ("no-decorator", r"Untyped global name '(\w+)':? Cannot determine Numba type of <class 'function'>",
@@ -291,7 +247,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",
      r"an array with \1 axes is given \2 indices"),
-    ("endless", r"liveness info missing for vars: \{(.*?)\}", _endless),
+    ("endless", r"liveness info missing for vars: ", "a loop has no end: what it tests never changes"),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", _never_set),
@@ -318,11 +274,11 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("stream", r"^StreamError: (.*)", r"\1"),
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
     ("shared-memory", r"LaunchLimitError: (the shared arrays .*)", r"\1"),
-    ("shared-memory", r"uses too much shared data \(([\d,]+) bytes, ([\d,]+) max\)",
-     _too_much("the shared arrays take {} bytes: a block has at most {}")),
+    ("shared-memory", r"uses too much shared data \((\d+) bytes, (\d+) max\)",
+     r"the shared arrays take \1 bytes: a block has at most \2"),
     ("constant-memory", r"LaunchLimitError: (?:.*?: )?(the host arrays .*)", r"\1"),
-    ("constant-memory", r"too much global constant data \((\w+) bytes, (\w+) max\)",
-     _too_much("the host arrays that the kernel names take {} bytes of constant memory: it holds {}")),
+    ("constant-memory", r"too much global constant data \((\d+) bytes, (\d+) max\)",
+     r"the host arrays that the kernel names take \1 bytes of constant memory: it holds \2"),
     ("grid-barrier", r"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
      "a barrier of the whole grid needs all its blocks resident at once, and this grid has more than the card holds"),
     ("grid-barrier", r"LaunchLimitError: (?:.*: )?(a barrier of the whole grid .*)", r"\1"),

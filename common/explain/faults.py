@@ -1,7 +1,4 @@
-"""One fault: what went wrong, at which line of a step's file, and what to look at.
-
-What Python, Numba or the driver raised is read in :mod:`common.explain.errors`.
-"""
+"""One fault: what went wrong, at which line of a step's file, and what to look at."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ LOOK_AT = {
     "import": "the spelling, and whether the package is installed in this environment",
     "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
     "shape-not-constant": "give the shape a name above the kernel, in the blank if there is one, such as "
-    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing, and a value known "
-    "only at run time is no shape",
+    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
     "float-size": "the sizes on this line: 8 for 8.0, // for /; a block, a grid and a shape are whole numbers",
@@ -40,19 +36,15 @@ LOOK_AT = {
     "returns-nothing": "the return at the end of this function: launch gets what it returns",
     "array-for-number": "the number of indices: an element takes one number, and an array has an index for each axis",
     "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
-    "raises": "this line: only launch, prepare, workspace and the import may refuse a shape, by a ValueError that "
-    "says why; what a kernel raises, a GPU does not hear",
+    "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
     "recursion": "what ends the recursion: it must be reached",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
     "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
-    "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
-    "memory comes on top of the arrays in the kernel",
-    "constant-memory": "pass the array to the kernel as an argument, or refuse large filters: a host array "
-    "that a kernel names is compiled in, a copy in constant memory",
-    "grid-barrier": "the grid in launch: as many blocks as are resident at once, which "
-    "kernel.overloads[...].max_cooperative_grid_blocks(block) tells, each in a loop over its tiles",
+    "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
+    "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
+    "grid-barrier": "the grid in launch: as many blocks as are resident at once, each in a loop over its tiles",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
     "not-called": "the brackets: without () the line does nothing",
     "whole-numbers": "the array's dtype: float32 holds what is stored in it",
@@ -62,23 +54,21 @@ LOOK_AT = {
     "outside": "this index and its guard: does it belong to this axis, and is it compared with the axis's extent?",
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
-    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, of 8 if they are float16, a 64-bit "
-    "access one of 2",
+    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, or of 8 if they are float16",
     "launch-failed": "the accesses to shared and global memory: one of them hit an address that nothing owns",
     "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
     "watchdog": "a smaller problem: a GPU that draws the screen stops kernels after a few seconds",
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
-    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
+    "float64": "the literals: float32(0.0) for 0.0, and for a sum that starts as 0, float16(float32(0.0)) for "
     "float16(0.0); integers that meet a float32; and device_array(shape, np.float32)",
     "race": "the barriers: one must stand between these two lines, after what others read is written, and before it "
     "is overwritten; one may do both",
     "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
     "tile is read after",
     "descriptor": "its fields: a tile begins on a 1024-byte boundary, and eight rows of 128 bytes are one stride",
-    "mbarrier": "barrier_init, publish_barriers and the barrier of the block behind them; then the arrivals "
-    "and bytes of a phase against what barrier_init and barrier_expect say",
+    "mbarrier": "barrier_init, publish_barriers and the barrier behind them; then a phase's arrivals and bytes",
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
     "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
     "wgmma-order": "wgmma_fence() after the sums were set, wgmma_commit(), and wgmma_wait(0) before they are read",
@@ -172,17 +162,13 @@ def of_mistake(text: str, path: Path, line: int | None) -> Fault:
 
 
 def of_end(message: str, path: Path) -> Fault | None:
-    """Explain how the process of the step file at ``path`` ended; ``message`` has :func:`last_words`."""
+    """Explain how the process of the step file at ``path`` died; ``message`` has :func:`last_words`."""
     died = re.search(r"the process died of (\w+)(?:.*[;:] ([\w ]+) in \S+:\d+)?", message)
+    if died is None:
+        return None
     line = re.search(rf"{re.escape(path.name)}:(\d+)", message)
-    if died:
-        how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
-        return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
-    ended = re.search(r"the process ended with exit code (\d+)", message)
-    at = first_line(path, ast.Call, lambda node: called(node) == "_exit")
-    if ended and at:
-        return fault("ends-process", f"the file ends its process with exit code {ended[1]}", path, at)
-    return None
+    how = f"{died[1]}, {died[2].lower()}" if died[2] and line else died[1]
+    return fault("died", f"the file's process died of {how}", path, int(line[1]) if line else None)
 
 
 def last_words(log: list[str]) -> str:
@@ -204,7 +190,7 @@ def cut(text: str, most: int = 160) -> str:
 
 
 def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
-    """Explain what a check found: a :class:`common.check.findings.Finding` of this kind.
+    """Explain what a check found: a :class:`common.run.messages.Finding` of this kind.
 
     ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the
     output.
@@ -223,7 +209,6 @@ def of_finding(kind: str, message: str, seen: list[Fault], path: Path, operands:
 
 
 _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
-_WHOLE = re.compile(r"u?int(8|16|32|64)$")
 
 
 def of_text(path: Path, fractions: bool) -> list[Fault]:
@@ -233,30 +218,15 @@ def of_text(path: Path, fractions: bool) -> list[Fault]:
         if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
             text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
             found.append(fault("not-called", text, path, node.lineno))
-    for function in each(path, ast.FunctionDef):
-        arrays = list(arrays_of(function))
-        made = [(name, line) for name, call, line in arrays if ast.unparse(call.args[0]) in ("0", "(0,)")]
-        if len(made) > 1:
-            names = " and ".join(name for name, _ in made)
-            text = f"{names} are the same memory and overlap: each cuda.shared.array(0, ...) starts at byte 0"
-            found.append(fault("dynamic-overlap", text, path, made[1][1]))
-        parameters = {one.arg for one in function.args.args}
-        for name, call, line in arrays:
-            whole = len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1]))
-            if whole and fractions and _holds(function, name, parameters):
-                text = f"{name} holds {kind}: what is stored in it loses its fraction"
-                found.append(fault("whole-numbers", text, path, line))
+    for function in each(path, ast.FunctionDef) if fractions else ():
+        lines = [(ast.unparse(node), node.lineno) for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        operands = "|".join(one.arg for one in function.args.args) or "none"
+        for line, number in lines:
+            made = re.match(r"(\w+) = [\w.]*\b(?:shared|local)\.array\(.*, ([\w.=]*int(?:8|16|32|64))\)$", line)
+            if made and any(re.match(rf"{made[1]}\[.*\] = .*\b(?:{operands})\[", one) for one, _ in lines):
+                text = f"{made[1]} holds {made[2]}: what is stored in it loses its fraction"
+                found.append(fault("whole-numbers", text, path, number))
     return found
-
-
-def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
-    """Is an element of an operand stored in an array?"""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(f"{array}["):
-            read = (part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript))
-            if any(isinstance(one, ast.Name) and one.id in operands for one in read):
-                return True
-    return False
 
 
 def of_float64(path: Path) -> Fault:
@@ -332,18 +302,6 @@ def first_line(path: Path, kind: type[_Node], test: Callable[[_Node], bool]) -> 
 def called(node: ast.Call) -> str:
     """The name of the function or method that is called."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def arrays_of(function: ast.AST) -> Iterator[tuple[str, ast.Call, int]]:
-    """The shared and local arrays that are given names in a function, each with its call and line."""
-    for node in ast.walk(function):
-        call = node.value if isinstance(node, ast.Assign) else None
-        if (
-            isinstance(call, ast.Call)
-            and call.args
-            and ast.unparse(call.func).endswith(("shared.array", "local.array"))
-        ):
-            yield ast.unparse(node.targets[0]), call, node.lineno  # type: ignore[attr-defined]
 
 
 # What of NumPy makes an array in a kernel, or takes whole ones.

@@ -7,18 +7,16 @@ changed letter by letter.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
-from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
+from common.catalog.problems import SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -82,32 +80,24 @@ def sides(problem: Problem) -> dict[str, tuple[str, str]]:
 
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
-    """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
-    layout = LAYOUTS[problem.form]
+    """The element of ``x`` or ``weight`` that each term reads. Coordinates of x may lie outside: -1 where a division
+    of a gradient leaves a rest."""
+    layout, pairs = LAYOUTS[problem.form], sides(problem)
     if operand == WEIGHT:
         return tuple(env[u] for u in layout.weight)
-    pairs = sides(problem)
-    return tuple(_along(problem, u, *pairs[u], env) if u in pairs else env[u] for u in layout.x)
-
-
-def _along(problem: Problem, u: str, out: str, tap: str, env: Env) -> Any:
-    """The coordinate on the axis ``u`` of x; -1 where a gradient's division leaves a rest."""
-    if isinstance(problem, Dgrad):
-        reached = env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"]
-        index, rest = np.divmod(reached, env[f"stride_{out}"])
-        return index if ROUNDS in env else np.where(rest == 0, index, -1)
-    return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
-
-
-def addresses(problem: Problem, operand: str, env: Env) -> tuple[Any, Array | None]:
-    """Row-major offsets of what each term reads of ``x`` or ``weight``, 0 outside; and what is inside (None: all)."""
-    shape = problem.weight_shape if operand == WEIGHT else problem.input_shape
-    offset: Any = 0
-    inside: Any = True
-    for axis, (at, extent) in enumerate(zip(coordinates(problem, operand, env), shape, strict=True)):
-        offset = offset + at * math.prod(shape[axis + 1 :])
-        inside = inside & (at >= 0) & (at < extent)
-    return (offset, None) if np.all(inside) else (np.where(inside, offset, 0), inside)
+    found = []
+    for u in layout.x:
+        if u not in pairs:
+            found.append(env[u])
+            continue
+        out, tap = pairs[u]
+        if isinstance(problem, Dgrad):
+            reached = env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"]
+            index, rest = np.divmod(reached, env[f"stride_{out}"])
+            found.append(index if ROUNDS in env else np.where(rest == 0, index, -1))
+        else:
+            found.append(env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"])
+    return tuple(found)
 
 
 def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: Env | None = None) -> Array:
@@ -117,9 +107,13 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
     """
     factors = []
     for operand, array, letters in ((X, x, env), (WEIGHT, weight, weight_env or env)):
-        offset, inside = addresses(problem, operand, letters)
-        values = codes.values(array.reshape(-1).take(offset))
-        factors.append(values if inside is None else np.where(inside, values, 0.0))
+        offset: Any = 0
+        inside: Any = True
+        for at, extent in zip(coordinates(problem, operand, letters), array.shape, strict=True):
+            offset = offset * extent + at
+            inside = inside & (at >= 0) & (at < extent)
+        values = codes.values(array.reshape(-1).take(np.where(inside, offset, 0)))
+        factors.append(np.where(inside, values, 0.0))
     shape = len(env[LAYOUTS[problem.form].output[0]]), problem.reduction
     with np.errstate(invalid="ignore"):
         return np.broadcast_to(factors[0] * factors[1], shape)
@@ -130,10 +124,9 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
 
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, and on which operands.
+    """What a kernel stored at some positions of the output, and on which operands: ``got`` has a value for each.
 
-    ``got``, ``expected`` and ``slack``, how far a right value may be off, have one value a position. ``whole`` is
-    the right output in its own shape.
+    ``whole`` is the right output in its own shape.
     """
 
     problem: Problem
@@ -141,12 +134,21 @@ class Evidence:
     weight: Array
     positions: Positions
     got: Array
-    expected: Array
-    slack: Array
     whole: Array
 
     def __len__(self) -> int:
         return len(self.positions[0])
+
+    @property
+    def expected(self) -> Array:
+        return np.asarray(self.whole[self.positions])
+
+    @cached_property
+    def slack(self) -> Array:
+        """How far right values may be off: those that are worked out here are not rounded to 16 bits."""
+        if self.problem.output_dtype not in SIXTEEN_BITS:
+            return np.zeros(self.got.shape)
+        return reference.last_place(self.problem, np.abs(self.got))
 
     @cached_property
     def env(self) -> Env:
@@ -160,38 +162,34 @@ class Evidence:
 
     def some(self, count: int) -> Evidence:
         """At most ``count`` of the positions, spread evenly."""
-        if len(self) <= count:
-            return self
-        chosen = np.linspace(0, len(self) - 1, count).astype(np.intp)
-        got, expected, slack = (part[chosen] for part in (self.got, self.expected, self.slack))
-        at = tuple(axis[chosen] for axis in self.positions)
-        return replace(self, positions=at, got=got, expected=expected, slack=slack)
-
-    def right_at(self, positions: Positions) -> Array:
-        """What other elements should hold; NaN where there is none."""
-        shape = self.problem.output_shape
-        inside = np.logical_and.reduce([(at >= 0) & (at < n) for at, n in zip(positions, shape, strict=True)])
-        return np.where(inside, self.whole[tuple(np.where(inside, axis, 0) for axis in positions)], np.nan)
+        chosen = np.linspace(0, len(self) - 1, min(count, len(self))).astype(np.intp)
+        return replace(self, positions=tuple(axis[chosen] for axis in self.positions), got=self.got[chosen])
 
     def sums(self, x: Array | None = None, weight: Array | None = None) -> Array:
         """The elements if other operands were read."""
         x, weight = self.x if x is None else x, self.weight if weight is None else weight
         return np.asarray(products(self.problem, self.env, x, weight).sum(axis=1))
 
+    def changed(self, operand: str, **forms: str) -> Array:
+        """The elements if expressions stood in the place of letters of an operand, or of the output's place."""
+        problem, env = self.problem, self.env
+        names = env | {u.upper(): n for u, n in extents(problem).items()}
+        new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
+        if operand == OUTPUT:
+            at = [np.broadcast_to(new[u], (len(self), 1))[:, 0] for u in LAYOUTS[problem.form].output]
+            inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(at, self.whole.shape, strict=True)])
+            return np.where(inside, self.whole[tuple(np.where(inside, i, 0) for i in at)], np.nan)
+        x, weight = (new, env) if operand == X else (env, new)
+        return np.asarray(products(problem, x, self.x, self.weight, weight).sum(axis=1))
+
 
 # --- where ---
 
 
 def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
-    """Describe the region of ``wrong`` (output's shape), axis by axis; empty when it has no shape."""
+    """The region of ``wrong`` (output's shape): a box, or slabs that cross; empty when it is neither."""
     if not wrong.any() or wrong.all():
         return ""
-    text = _region(problem, wrong)
-    return f"only {text}" if text else ""
-
-
-def _region(problem: Problem, wrong: NDArray[np.bool_]) -> str:
-    """The region as a box or as slabs that cross; empty when it is neither."""
     box, slabs = [], []
     covered = np.zeros_like(wrong)
     for axis, name in enumerate(LAYOUTS[problem.form].output):
@@ -202,32 +200,10 @@ def _region(problem: Problem, wrong: NDArray[np.bool_]) -> str:
         if slabs[-1]:
             np.moveaxis(covered, axis, 0)[whole] = True
     if any(box):
-        return " and ".join(filter(None, box))
+        return "only " + " and ".join(filter(None, box))
     # the last tile of several axes is no box but slabs that cross
-    if any(slabs) and np.array_equal(covered, wrong):
-        return " or ".join(filter(None, slabs))
-    return ""
-
-
-def at_edges(problem: Problem, wrong: NDArray[np.bool_]) -> str:
-    """Are the wrong elements those whose taps reach the padding, most of them at least?"""
-    if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):
-        return ""
-    ones = (np.ones(shape) for shape in (problem.input_shape, problem.weight_shape))
-    padded = reference.full(problem, *ones) < problem.reduction
-    if padded.all() or wrong[~padded].any() or 2 * wrong.sum() <= padded.sum():
-        return ""
-    return "only where the filter reaches over an edge of the input: a tap on the padding must add nothing"
-
-
-def where_sampled(problem: Problem, positions: Positions) -> str:
-    """The box around wrong samples, for the axes on which it is narrower than the output."""
-    parts = []
-    for name, extent, hit in zip(LAYOUTS[problem.form].output, problem.output_shape, positions, strict=True):
-        inside = np.zeros(extent, np.bool_)
-        inside[int(hit.min()) : int(hit.max()) + 1] = True
-        parts.append(_range(name, inside))
-    return "only " + " and ".join(filter(None, parts)) if any(parts) else ""
+    crossing = any(slabs) and np.array_equal(covered, wrong)
+    return "only " + " or ".join(filter(None, slabs)) if crossing else ""
 
 
 def _range(name: str, inside: NDArray[np.bool_]) -> str:
@@ -272,15 +248,3 @@ class Hypothesis(NamedTuple):
         """The share of the positions that hold what the mistake would give."""
         with np.errstate(all="ignore"):
             return float((np.abs(self.predict(evidence) - evidence.got) <= evidence.slack).mean())
-
-
-def changed(operand: str, forms: Mapping[str, str | CodeType], evidence: Evidence) -> Array:
-    """The elements if expressions stand in the place of letters of an operand, or of the output's place."""
-    problem, env = evidence.problem, evidence.env
-    names = env | {u.upper(): n for u, n in extents(problem).items()}
-    new = env | {u: eval(text, {}, names) + 0 * env.get(u, 0) for u, text in forms.items()}
-    if operand == OUTPUT:
-        at = (np.broadcast_to(new[u], (len(evidence), 1))[:, 0] for u in LAYOUTS[problem.form].output)
-        return evidence.right_at(tuple(at))
-    x, weight = (new, env) if operand == X else (env, new)
-    return np.asarray(products(problem, x, evidence.x, evidence.weight, weight).sum(axis=1))

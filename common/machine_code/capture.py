@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,11 +29,9 @@ class BoundStep:
     """One step bound to one problem; it works on whatever arrays it is given, and makes none.
 
     ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
-    What the step's own functions raise passes through. ``tile`` overrides tile constants, for steps whose ``launch``
-    takes them by keyword; ``workspace`` and ``prepare`` get them if they take any keyword.
-
-    ``workspace`` is what the step's ``workspace`` returned, None if it has none; ``prepared`` is what takes the
-    weights' place in ``launch``.
+    ``tile`` overrides tile constants, for steps whose ``launch`` takes them by keyword; ``workspace`` and ``prepare``
+    get them if they take any keyword. ``workspace`` is what the step's ``workspace`` returned, None if it has none;
+    ``prepared`` is what takes the weights' place in ``launch``.
     """
 
     def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
@@ -43,22 +41,24 @@ class BoundStep:
 
     def allocate(self) -> None:
         """Make the workspace, if the step has one."""
-        make: Callable[..., Any] | None = getattr(self.module, "workspace", None)
-        self.workspace = make(self.problem, **self._tile_for(make)) if make else None
+        self.workspace = self._made("workspace", None)
 
     def prepare(self, weight: Any) -> None:
         """Prepare the weights, of the problem's ``weight_shape``, if the step does; else they go to ``launch``."""
-        make: Callable[..., Any] | None = getattr(self.module, "prepare", None)
-        self.prepared = make(weight, self.problem, **self._tile_for(make)) if make else weight
+        self.prepared = self._made("prepare", weight, weight)
+
+    def _made(self, name: str, without: Any, *given: Any) -> Any:
+        make: Callable[..., Any] | None = getattr(self.module, name, None)
+        if make is None:
+            return without
+        return make(*given, self.problem, **(self.tile if self.tile and takes_keywords(make) else {}))
 
     def arguments(self, x: Any, y: Any) -> tuple[Any, ...]:
         """What ``launch`` takes in order, for an input and an output of the problem's shapes."""
         geometry = getattr(self.problem, "geometry", None)
-        extra = tuple(item for item in (geometry, self.workspace) if item is not None)
-        return (x, self.prepared, y, *extra)
+        return (x, self.prepared, y, *(item for item in (geometry, self.workspace) if item is not None))
 
     def launch(self, x: Any, y: Any) -> None:
-        """Call the step's ``launch`` on an input and an output of the problem's shapes."""
         self.module.launch(*self.arguments(x, y), **self.tile)
 
     def run(self, x: Any, weight: Any, y: Any) -> None:
@@ -66,10 +66,6 @@ class BoundStep:
         self.allocate()
         self.prepare(weight)
         self.launch(x, y)
-
-    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
-        """The tile, if there is one and the function takes it."""
-        return self.tile if self.tile and takes_keywords(function) else {}
 
 
 def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
@@ -107,13 +103,6 @@ def replaced(target: Any, **values: Any) -> Iterator[None]:
                 delattr(target, name)
 
 
-def host(**functions: Any) -> AbstractContextManager[None]:
-    """While open, functions of ``numba.cuda`` are replaced by these: ``host(synchronize=...)``."""
-    from numba import cuda
-
-    return replaced(cuda, **functions)
-
-
 class HostArray(np.ndarray[Any, Any]):
     """Stands in for a device array where there is no device: has what Numba's have, and NumPy's do not."""
 
@@ -149,7 +138,7 @@ class HostArray(np.ndarray[Any, Any]):
 
 
 def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` for :func:`host`: all call ``allocate``.
+    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``.
 
     It gets ``(name, shape, dtype, values)``: the name of the function that the step called, the shape and dtype that
     it asked for, and the array that it gave to ``to_device``, or None for memory that holds nothing yet.
@@ -187,7 +176,7 @@ def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def bounds(kernel: Any) -> tuple[int, ...]:
-    """The kernel's ``launch_bounds``: threads, and perhaps resident blocks and blocks of a cluster; empty without."""
+    """The kernel's ``launch_bounds``: threads, perhaps resident blocks and blocks of a cluster; empty without."""
     given = kernel.targetoptions.get("launch_bounds") or ()
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
@@ -197,21 +186,15 @@ def cluster(kernel: Any) -> int:
     return limits.cluster_of(bounds(kernel))
 
 
-def without_driver() -> AbstractContextManager[None]:
-    """While open, Numba configures launches without asking the driver: ``launched.stream`` is as given."""
-    from numba.cuda import dispatcher
-
-    return replaced(dispatcher._LaunchConfiguration, __init__=_configure)
-
-
 @contextmanager
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
 
     Launches are configured, and what is no launch, or is on another stream than the default one, is refused as
     :mod:`common.catalog.limits` words it. The card, given to the ``with``, is an H200 that nobody has: of so many
-    ``multiprocessors``, all memory of it free. Arrays and launches are :func:`arrays`' and :func:`launches`' matter.
+    ``multiprocessors``, all memory of it free. For arrays and launches: :func:`arrays`, :func:`launches`.
     """
+    from numba import cuda
     from numba.cuda import dispatcher
 
     kind = dispatcher.CUDADispatcher
@@ -220,10 +203,10 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         grid, block, shared = limits.require_configuration(self.py_func.__name__, given)
         # not through ``configure``, which would keep it for launches on a GPU
         made = object.__new__(dispatcher._LaunchConfiguration)
-        _configure(made, self, grid, block, 0, shared)
+        configure(made, self, grid, block, 0, shared)
         return made
 
-    def configure(self: Any, *given: Any, **named: Any) -> Any:
+    def by_name(self: Any, *given: Any, **named: Any) -> Any:
         order = ("griddim", "blockdim", "stream", "sharedmem")
         given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
         return configured(self, given)
@@ -236,16 +219,20 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
         if self.ntasks:
             self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
 
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    def no_context(*_: Any) -> Any:
+        return nullcontext()
+
     stand_in = Device(multiprocessors)
     with (
-        replaced(kind, __getitem__=configured, configure=configure, __call__=unconfigured),
+        replaced(kind, __getitem__=configured, configure=by_name, __call__=unconfigured),
         replaced(dispatcher.ForAll, __call__=over_all),
-        host(
-            synchronize=_nothing, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
-            select_device=lambda *_: stand_in, is_available=lambda: True, close=_nothing, event=_Event,
-            event_elapsed_time=lambda *_: 0.0, pinned=_as_it_is, defer_cleanup=_as_it_is,
-            pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
-            **limits.STREAMS,
+        replaced(
+            cuda, synchronize=nothing, close=nothing, is_available=lambda: True, pinned=no_context,
+            defer_cleanup=no_context, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
+            select_device=lambda *_: stand_in, **limits.STREAMS,
         ),
     ):  # fmt: skip
         yield stand_in
@@ -280,38 +267,8 @@ class Device:
         pass
 
 
-class _Event:
-    """A point of the default stream, passed as soon as it is there."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def record(self, *_: Any) -> None:
-        pass
-
-    synchronize = wait = record
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, *_: Any) -> float:
-        return 0.0
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
-
-
-@contextmanager
-def _as_it_is(*_: Any, **__: Any) -> Iterator[None]:
-    yield
-
-
-def _pinned(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-    return np.empty(shape, dtype)
-
-
-def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+    """A launch's configuration, made without asking the driver: ``stream`` is as given."""
     self.dispatcher, self.griddim, self.blockdim = kernel, griddim, blockdim
     self.stream, self.sharedmem = stream, sharedmem
     self.pre_launch_callbacks, self._kernel_launch_config_sensitive = [], None

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -115,20 +114,17 @@ def distinct(found: list[Launch]) -> list[Launch]:
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
     """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
 
-    ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack.
-
-    The kernel is lowered once for those below 8.0 and once for the others: nothing in Numba or in a lesson's helper
-    asks for more of the compute capability.
+    ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack. The kernel
+    is lowered once for those below 8.0 and once for the others: neither Numba nor a lesson's helper asks for more.
     """
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
     for architecture in architectures:
         major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
+        if (major >= 8) not in lowered:
+            lowered[major >= 8] = _lowered(launch, (major, minor), lines)
         target = (major, minor, "a") if architecture.endswith("a") else (major, minor)
-        library = lowered.get(major >= 8)
-        if library is None:
-            library = lowered[major >= 8] = _lowered(launch, (major, minor), lines)
-        found = library.get_asm_strs(cc=target)
+        found = lowered[major >= 8].get_asm_strs(cc=target)
         if len(found) != 1:
             raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
         texts[architecture] = found[0]
@@ -168,7 +164,6 @@ def assemble(
 ) -> MachineCode:
     """Assemble PTX that holds one kernel and, if ``disassembled``, count its instructions; raises as
     :func:`machine_code`."""
-    assembler = _tool("ptxas")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         # ptxas does not take what NVVM writes for a path's quotes and for signs beyond ASCII
@@ -178,10 +173,14 @@ def assemble(
         source.write_text(text, encoding="utf-8")
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
-        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
+        report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
         listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
-        for path, number in escaped.items():
-            listing = listing.replace(f'"{number}"', f'"{_unescaped(path)}"')
+        for (
+            path,
+            number,
+        ) in escaped.items():  # LLVM writes bytes in octal, and backslashes before backslashes and quotes
+            plain = path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
+            listing = listing.replace(f'"{number}"', f'"{plain}"')
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
@@ -202,11 +201,6 @@ def assemble(
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
 
 
-def _unescaped(path: str) -> str:
-    """A path as it was before LLVM escaped it: bytes in octal, and backslashes before backslashes and quotes."""
-    return path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
-
-
 def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
     """The kernel's code library, lowered for a compute capability."""
     from numba.cuda import compiler
@@ -214,8 +208,7 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
     wanted = launch.kernel.targetoptions
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
-    tracing = _source_lines() if lines else contextlib.nullcontext()
-    with _without_device(cc, lines), tracing:
+    with _without_device(cc, lines), _source_lines() if lines else contextlib.nullcontext():
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
@@ -288,13 +281,9 @@ def _source_lines() -> Iterator[None]:
 
 
 def _tool(name: str) -> str:
-    # pip puts NVIDIA's tools under site-packages/nvidia: in cu13, or before CUDA 13 in cuda_nvcc; the newer first
-    packages = Path(sysconfig.get_path("purelib"), "nvidia")
-    for pattern in (f"cu[0-9]*/bin/{name}*", f"cuda_*/bin/{name}*"):
-        found = sorted(packages.glob(pattern))
-        if found:
-            return str(found[-1])
-    path = shutil.which(name)
+    from cuda import pathfinder  # type: ignore[import-untyped]
+
+    path: str | None = pathfinder.find_nvidia_binary_utility(name) or shutil.which(name)
     if path is None:
         raise ToolMissingError(
             f"{name} was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
@@ -310,7 +299,7 @@ def _run(command: list[str], kernel: str) -> str:
         if few := re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", text):
             share = "all warps of a block share them, those of one scheduler a quarter"
             raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
-        text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
+        text = re.sub(r"0x[0-9a-f]+", lambda match: str(int(match[0], 16)), re.sub(r"_ZN\w+", kernel, text))
         raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
     return done.stdout + done.stderr
 
@@ -319,7 +308,8 @@ def _run(command: list[str], kernel: str) -> str:
 def _recording(seen: list[Launch]) -> Iterator[None]:
     """Record launches in place of making them; device arrays become host arrays."""
     import numba
-    from numba import types
+    from numba import cuda, types
+    from numba.cuda import dispatcher
 
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -337,8 +327,8 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         return made.view(capture.HostArray)
 
     with (
-        capture.without_driver(),
+        replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),
         capture.launches(record),
-        capture.host(**capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
+        replaced(cuda, **capture.arrays(allocate), **limits.STREAMS, synchronize=lambda: None),
     ):
         yield

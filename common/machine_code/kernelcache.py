@@ -12,7 +12,6 @@ A file is a line of JSON and the machine code: reading one runs nothing.
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import hashlib
 import json
@@ -43,14 +42,6 @@ class UncachableError(Exception):
     """A kernel depends on a value that cannot be described in a key."""
 
 
-@functools.cache
-def _environment() -> str:
-    from numba.cuda.core import config
-
-    settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
-
-
 class _Header(msgspec.Struct):
     """What stands before a kept kernel's machine code: its name there, and how long it took to compile."""
 
@@ -64,8 +55,7 @@ class _Describer:
     """Turns values into tuples that are equal only if the same machine code comes of them.
 
     Whether a value is met twice, or a copy of it, as of a module that was imported again, makes no difference.
-
-    ``files``  those that functions were written in
+    ``files`` are those that functions were written in.
     """
 
     def __init__(self) -> None:
@@ -75,7 +65,7 @@ class _Describer:
 
     def __call__(self, value: Any) -> tuple[object, ...]:
         """Raises UncachableError for what is neither code nor a plain value."""
-        if value is None or value is Ellipsis or isinstance(value, bool | int | float | complex | str | bytes):
+        if value is None or isinstance(value, bool | int | float | str | bytes):
             return type(value).__name__, repr(value)
         if id(value) in self._open:
             return "within", len(self._open) - self._open.index(id(value))
@@ -88,62 +78,41 @@ class _Describer:
         return found
 
     def _described(self, value: Any) -> tuple[object, ...]:
-        match value:
-            case tuple() | list():
-                return type(value).__name__, *map(self, value)
-            case dict():
-                return "dict", *((self(name), self(part)) for name, part in value.items())
-            case np.ndarray() | np.generic():
-                if np.asarray(value).dtype.hasobject:
-                    raise UncachableError("an array of objects")
-                array = np.ascontiguousarray(value)
-                return "array", array.dtype.str, np.shape(value), array.tobytes()
-            case python.FunctionType():
-                return self._function(value)
-            case python.CodeType():
-                return self._code(value)
-            case np.dtype() | enum.Enum():
-                return type(value).__qualname__, repr(value)
-            case functools.partial():
-                return self((value.func, value.args, value.keywords))
-            case functools._lru_cache_wrapper():
-                return self(value.__wrapped__)
-        return self._of_package(value)
-
-    def _of_package(self, value: Any) -> tuple[object, ...]:
-        """Numba's, LLVM's and NumPy's own objects: known by name, or for the packages' versions."""
         from llvmlite import ir  # type: ignore[import-untyped]
         from numba.cuda import dispatcher, extending, types
 
         kind = type(value)
         match value:
+            case tuple() | list():
+                return kind.__name__, *map(self, value)
+            case dict():
+                return "dict", *((self(name), self(part)) for name, part in value.items())
+            case np.ndarray() | np.generic() if not value.dtype.hasobject:
+                return "array", value.dtype.str, value.shape, value.tobytes()
+            case types.Type() | ir.Type() | np.dtype():
+                return kind.__qualname__, str(value)
             case dispatcher.CUDADispatcher():
-                options = dict(value.targetoptions)
+                options = dict(sorted(value.targetoptions.items()))
                 if options.pop("link", None) or options.pop("extensions", None):
                     raise UncachableError("a kernel that links other files")
-                return self(dict(sorted(options.items()))), self(value.py_func)
+                return self(options), self(value.py_func)
             case extending._Intrinsic():
                 given = repr(sorted(value._ctor_kwargs.items()))
                 return "intrinsic", value._prefer_literal, given, self(value._defn)
-            case types.Type() | ir.Type():
-                return kind.__qualname__, str(value)
-            case python.ModuleType() if _trusted(value.__name__):
+            case python.FunctionType() if not _trusted(value.__module__ or ""):
+                code, cells, known = value.__code__, value.__closure__ or (), value.__globals__
+                closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
+                read = {name: known[name] for name in sorted(_names(code)) if name in known}
+                return self((code, value.__defaults__, value.__kwdefaults__, closure, read))
+            case python.CodeType():
+                return self._code(value)
+            case python.ModuleType():
                 names = value.__name__.split(".")  # Numba renames modules that it replaces with its own
                 return "module", names[0], names[-1]
-            case type() | python.BuiltinFunctionType() if _trusted(value.__module__ or "builtins"):
-                return "name", value.__module__, value.__qualname__
+        # by name, for the packages' versions
         if _trusted(kind.__module__) and hasattr(value, "__name__"):
-            return "object", kind.__qualname__, value.__name__
+            return "object", kind.__qualname__, getattr(value, "__module__", ""), value.__name__
         raise UncachableError(f"{kind.__name__} {getattr(value, '__name__', '')}")
-
-    def _function(self, function: python.FunctionType) -> tuple[object, ...]:
-        """Its code, its defaults and the values of all names that it reads."""
-        if _trusted(function.__module__ or ""):
-            return "function", function.__module__, function.__qualname__
-        code, cells = function.__code__, function.__closure__ or ()
-        closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
-        read = {name: function.__globals__[name] for name in sorted(_names(code)) if name in function.__globals__}
-        return self((code, function.__defaults__, function.__kwdefaults__, closure, read))
 
     def _code(self, code: python.CodeType) -> tuple[object, ...]:
         file = Path(code.co_filename)
@@ -156,6 +125,7 @@ class _Describer:
 
 
 def _names(code: python.CodeType) -> set[str]:
+    """The names that code reads, and the code within it."""
     inner = (constant for constant in code.co_consts if isinstance(constant, python.CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
@@ -163,6 +133,14 @@ def _names(code: python.CodeType) -> set[str]:
 def _trusted(module: str) -> bool:
     top = module.split(".")[0]
     return top in _PACKAGES_BY_NAME or top in sys.stdlib_module_names
+
+
+@functools.cache
+def _environment() -> str:
+    from numba.cuda.core import config
+
+    settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
+    return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
 def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
@@ -182,23 +160,38 @@ class Cache:
     def __init__(self, dispatcher: Any, folder: Path) -> None:
         self._dispatcher, self._folder = dispatcher, folder
         self._key: str | None = None
+        self._capability: _Capability = (0, 0)
         self._began = 0.0
 
     def load_overload(self, signature: Any, _: Any) -> Any:
-        """The kernel, or None: then it is to be compiled."""
+        """The kernel, as compiling it would have returned it, or None: then it is to be compiled."""
+        from cuda.core import ObjectCode  # type: ignore[import-untyped]
+        from numba.cuda import codegen, dispatcher, types
         from numba.cuda.core import sigutils
+        from numba.cuda.descriptor import cuda_target
 
         began = time.perf_counter()
         arguments, _ = sigutils.normalize_signature(signature)
-        capability = _current_capability()
-        self._key = key(self._dispatcher, arguments, capability)
-        found = _read(self._folder / f"{self._key}.kernel") if self._key else None
+        major, minor = dispatcher.get_current_device().compute_capability
+        self._capability = int(major), int(minor)
+        self._key = key(self._dispatcher, arguments, self._capability)
+        line, _, code = (cache.read_bytes(self._folder, f"{self._key}.kernel") or b"").partition(b"\n")
         self._began = time.perf_counter()
-        if found is None:
+        try:
+            header = schema.read(json.loads(line), _Header)
+        except ValueError:  # not kept, or not by this version
             return None
-        kernel = _rebuilt(*found, arguments, capability)
+        if len(code) != header.bytes:
+            return None
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
+        library._finalized = True
+        kernel = dispatcher._Kernel._rebuild(
+            cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=header.lineinfo, call_helper=None, extensions=[],
+        )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, found[0].ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, header.ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
@@ -208,7 +201,7 @@ class Cache:
         special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
         if self._key is None or special or kernel.shared_memory_carveout is not None or library.referenced_objects:
             return
-        with _for_capability(_current_capability()):
+        with _for_capability(self._capability):
             code = library.get_cubin().code
         header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, bytes=len(code))
         cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
@@ -236,48 +229,13 @@ def install(folder: Path = FOLDER) -> None:
 
 
 def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> None:
-    """Compile a kernel for a compute capability without a GPU, and keep it, after :func:`install`.
-
-    One without a key is not compiled. What compiling raises passes through.
-    """
+    """Compile a kernel that has a key for a compute capability without a GPU, and keep it, after :func:`install`."""
     from numba.cuda.dispatcher import _Kernel
 
     if key(dispatcher, argument_types, capability) is None:
         return
     with _for_capability(capability), replaced(_Kernel, bind=lambda kernel: kernel._codelibrary.get_cubin()):
         dispatcher.compile(argument_types)
-
-
-def _read(file: Path) -> tuple[_Header, bytes] | None:
-    line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
-    try:
-        header = schema.read(json.loads(line), _Header)
-    except ValueError:
-        return None  # not kept, or not by this version
-    return (header, code) if len(code) == header.bytes else None
-
-
-def _rebuilt(header: _Header, code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
-    """A kernel as the dispatcher's compilation would have returned it."""
-    from cuda.core import ObjectCode  # type: ignore[import-untyped]
-    from numba.cuda import codegen, types
-    from numba.cuda.descriptor import cuda_target
-    from numba.cuda.dispatcher import _Kernel
-
-    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
-    library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
-    library._finalized = True
-    return _Kernel._rebuild(
-        cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-        lineinfo=header.lineinfo, call_helper=None, extensions=[],
-    )  # fmt: skip
-
-
-def _current_capability() -> _Capability:
-    from numba.cuda import dispatcher
-
-    major, minor = dispatcher.get_current_device().compute_capability
-    return int(major), int(minor)
 
 
 def _architecture(capability: _Capability) -> tuple[int, int, str]:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from common.catalog.limits import WARP
@@ -150,26 +150,31 @@ def parse(listing: str) -> Listing:
     return Listing(tuple(found), tuple(loops))
 
 
-def multiply_loop(listing: Listing) -> tuple[int, int]:
-    """The loop with most multiply-adds that holds no other loop with any; (0, 0) if none multiplies."""
-    spans = [span for span in listing.loops if _multiply_adds(listing, span)]
-    innermost = [span for span in spans if not any(_holds(span, other) for other in spans)]
-    return max(innermost, key=lambda span: _multiply_adds(listing, span), default=(0, 0))
-
-
 def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
     """Where the kernel's time goes, and what that is.
 
-    ``"multiply loop"``; without one the longest innermost ``"loop"``; without any the whole ``"kernel"``.
+    ``"multiply loop"``: the loop with most multiply-adds that holds no other loop with any. Without one the longest
+    innermost ``"loop"``; without any, or if something multiplies outside of them, the whole ``"kernel"``.
     """
-    span = multiply_loop(listing)
-    if span != (0, 0):
-        return MULTIPLY_LOOP, span
+
+    def work(span: tuple[int, int]) -> int:
+        return multiply_adds(names(listing.instructions[slice(*span)]))
+
+    if multiplying := _innermost([span for span in listing.loops if work(span)]):
+        return MULTIPLY_LOOP, max(multiplying, key=work)
     whole = (0, len(listing.instructions))
-    innermost = [span for span in listing.loops if not any(_holds(span, other) for other in listing.loops)]
-    if innermost and not _multiply_adds(listing, whole):
-        return "loop", max(innermost, key=lambda span: span[1] - span[0])
+    if listing.loops and not work(whole):
+        return "loop", max(_innermost(listing.loops), key=lambda span: span[1] - span[0])
     return "kernel", whole
+
+
+def _innermost(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that hold no other."""
+
+    def holds(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one != other and one[0] <= other[0] and other[1] <= one[1]
+
+    return [span for span in spans if not any(holds(span, other) for other in spans)]
 
 
 def classify(name: str) -> str:
@@ -224,11 +229,3 @@ def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
         for what in LOADS_AND_STORES
         if what in counts
     }
-
-
-def _multiply_adds(listing: Listing, span: tuple[int, int]) -> int:
-    return multiply_adds(names(listing.instructions[slice(*span)]))
-
-
-def _holds(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
-    return outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1]

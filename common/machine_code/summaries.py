@@ -9,7 +9,7 @@ import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, to_builtins
 
@@ -27,9 +27,6 @@ TRAFFIC = {
     "conflicts": "shared wavefronts, × ideal",
     "bytes_per_fma": "bytes per FMA",
 }
-
-_LOADS, _CONSTANT_LOADS = ("LDG", "LDS", "LDSM", "LDL"), ("LDC", "ULDC", "LDCU")
-
 
 # --- in the machine-code record ---
 
@@ -70,50 +67,22 @@ class Kernel(Struct, kw_only=True, omit_defaults=True):
 
 # --- as commands show it ---
 
+Summary = dict[str, Any]
+"""A kernel for one architecture as it was launched, ready for JSON: the fields of a :class:`Kernel`, and
 
-class SourceLine(TypedDict, total=False):
-    """What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
+``float64``  lines of its PTX that compute in float64
+``grid`` and ``block``, its ``threads``, and ``dynamic_shared_bytes``, as the launch asks for them
+``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
+``traffic``  figures of its memory traffic, by the names of TRAFFIC
+``text``     its PTX, then there is little else, or its machine code
+"""
 
-    ``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones,
-    address and text, and ``hot`` says whether they are of the hot loop.
-    """
+SourceLine = dict[str, Any]
+"""What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
 
-    file: str
-    line: int
-    text: str
-    total: int
-    mix: dict[str, int]
-    instructions: list[tuple[str, str]]
-    hot: bool
-
-
-class Summary(TypedDict, total=False):
-    """A kernel for one architecture, as it was launched; a compile task says the fields of a :class:`Kernel` alone.
-
-    ``float64``  lines of its PTX that compute in float64
-    ``loop``     instructions of its hot loop, by name
-    ``hot``      :meth:`HotLoop.figures`, and what became of its source ``lines``, in ``groups`` in program order
-    ``traffic``  figures of its memory traffic, by the names of TRAFFIC
-    ``text``     its PTX, then there is nothing else, or its machine code
-    """
-
-    kernel: str
-    architecture: str
-    float64: list[str]
-    grid: list[int]
-    block: list[int]
-    threads: int
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    dynamic_shared_bytes: int
-    occupancy: dict[str, Any]
-    instructions: dict[str, int]
-    loop: dict[str, int]
-    hot: dict[str, Any]
-    traffic: dict[str, float]
-    text: str | list[SourceLine]
+``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones, address
+and text, and ``hot`` says whether they are of the hot loop.
+"""
 
 
 @dataclass(frozen=True)
@@ -166,11 +135,11 @@ class HotLoop:
     @property
     def loads(self) -> int:
         """Loads into registers from global, shared and local memory."""
-        return self.count(*_LOADS)
+        return self.count("LDG", "LDS", "LDSM", "LDL")
 
     @property
     def constant_loads(self) -> int:
-        return self.count(*_CONSTANT_LOADS)
+        return self.count("LDC", "ULDC", "LDCU")
 
     @property
     def useful(self) -> float:
@@ -178,24 +147,9 @@ class HotLoop:
         return round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
 
     @property
-    def multiply_adds_per_shared_load(self) -> float | None:
-        fma, shared = self.multiply_adds, self.mix.get("shared load", 0)
-        return round(fma / shared, 3) if shared and fma else None
-
-    @property
     def floats_per_multiply_add(self) -> float | None:
         """32-bit words read from shared memory for each multiply-add."""
-        fma = self.multiply_adds
-        return round(self._shared_floats / fma, 3) if fma else None
-
-    @property
-    def as_single_loads(self) -> float | None:
-        """``useful`` if nothing but the multiply-adds and their operands' loads from shared memory counted.
-
-        One 32-bit load for each float: what a count by hand of the source line gives.
-        """
-        fma, floats = self.multiply_adds, self._shared_floats
-        return round(fma / (fma + floats), 4) if fma and floats else None
+        return round(self._shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
 
     @property
     def _shared_floats(self) -> float:
@@ -210,15 +164,17 @@ class HotLoop:
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
     def figures(self) -> dict[str, Any]:
-        """What a summary says of it, ready for JSON."""
+        """What a summary says of it, ready for JSON. ``as_single_loads``: ``useful`` if nothing but multiply-adds and
+        one load for each float from shared memory counted, as in a count by hand of the source line."""
+        fma, floats, shared = self.multiply_adds, self._shared_floats, self.mix.get("shared load", 0)
         return {
             "total": self.total,
-            "multiply_adds": self.multiply_adds,
+            "multiply_adds": fma,
             "mix": self.mix,
             "useful": self.useful,
-            "fma_per_shared_load": self.multiply_adds_per_shared_load,
+            "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
             "floats_per_fma": self.floats_per_multiply_add,
-            "as_single_loads": self.as_single_loads,
+            "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
             "widths": self.widths,
         }
 
@@ -259,13 +215,12 @@ def whole(code: codegen.MachineCode) -> list[SourceLine]:
     """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
     what, (start, stop) = sass.hot_span(code.listing)
     found = code.listing.instructions
-    parts = (found[:start], found[start:stop], found[stop:])
-    marks = (False, what != "kernel", False)
-    return [{**group, "hot": hot} for part, hot in zip(parts, marks, strict=True) for group in _groups(part)]
+    groups = [{**group, "hot": False} for group in _groups(found[:start])]
+    groups += [{**group, "hot": what != "kernel"} for group in _groups(found[start:stop])]
+    return groups + [{**group, "hot": False} for group in _groups(found[stop:])]
 
 
-def source_line(file: str, line: int) -> SourceLine:
-    """Where an instruction comes from: ``file`` within the repository (else its name), ``line``, and its ``text``."""
+def _source_line(file: str, line: int) -> SourceLine:
     if not line:
         return {"file": "", "line": 0, "text": ""}
     path = Path(file)
@@ -280,13 +235,10 @@ def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     """
     found = summary(launch, code)
     hot = found["hot"]
-    lines: list[SourceLine] = [
-        {"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")
-    ]
+    lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
     del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
     del found["occupancy"]["block_limits"]
-    loop = HotLoop.of(code).instructions
-    return {**found, "loop": loop, "hot": {**hot, "lines": lines}}
+    return {**found, "loop": HotLoop.of(code).instructions, "hot": {**hot, "lines": lines}}
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
@@ -295,7 +247,7 @@ def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
     for instruction in instructions:
         lines.setdefault((instruction.file, instruction.line), []).append(instruction)
     return [
-        {**source_line(file, line), "total": len(mine), "mix": sass.mix(sass.names(mine))}
+        {**_source_line(file, line), "total": len(mine), "mix": sass.mix(sass.names(mine))}
         for (file, line), mine in sorted(lines.items())
     ]
 
@@ -307,7 +259,7 @@ def _groups(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
     for instruction in instructions:
         if (instruction.file, instruction.line) != place:
             place = instruction.file, instruction.line
-            groups.append({**source_line(*place), "instructions": []})
+            groups.append({**_source_line(*place), "instructions": []})
         groups[-1]["instructions"].append((f"{instruction.address:04x}", instruction.text))
     return groups
 
@@ -318,10 +270,7 @@ def shown(each: float) -> str:
 
 
 def main_compiled(kernels: Iterable[Kernel]) -> Kernel | None:
-    """The main kernel of those of a compile task or of the machine-code record; None if there is none.
-
-    A loop that multiplies goes before a straight line, however long.
-    """
+    """The main one of these kernels, if any: a loop that multiplies goes before a straight line, however long."""
 
     def multiply_adds(kernel: Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)

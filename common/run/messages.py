@@ -39,7 +39,7 @@ Shape = dict[str, int]  # extents by name, as :meth:`common.catalog.problems.Pro
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right. ``kind`` is one of :data:`common.check.findings.KINDS`."""
+    """One thing that is not right. ``kind`` is one of :data:`common.check.check.KINDS`."""
 
     kind: str
     message: str

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from common.catalog import catalog, device, problems, reference
 from common.catalog.problems import FLOAT16, INT8, UINT8, UINT16, Bfgemm, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.catalog.schema import Amount, Count, Name
-from common.check import arrays, findings
+from common.check import arrays
 from common.run.messages import Beside, Timing
 from common.timing.timing import Stopwatch
 
@@ -338,7 +338,7 @@ class _Oracle:
         import torch
         from numba import cuda
 
-        self._positions = findings.sample_positions(problem, 2000, seed)
+        self._positions = arrays.sample_positions(problem, 2000, seed)
         tensors = _normals(problem, seed)
         coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
         x, weight = (

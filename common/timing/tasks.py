@@ -116,7 +116,7 @@ def time_task(task: messages.Time) -> StepResult:
             beside = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
             lacking = None if beside else "the library that it is timed in turn with ran out of GPU memory"
     path = Path(task.path)
-    source, helpers = loading.code_of(path)
+    now = sources.provenance(path)
     return replace(
         result,
         timing=measured,
@@ -125,8 +125,8 @@ def time_task(task: messages.Time) -> StepResult:
         prepare_ms=prepare_ms if hasattr(module, "prepare") else None,
         first_launch_ms=first_launch_ms,
         workspace_bytes=_nbytes(bench.step.workspace),
-        source=source,
-        helpers=helpers,
+        source=now.source,
+        helpers=now.helpers or {},
         imports=sources.imported_steps(path),
     )
 
@@ -224,8 +224,8 @@ def launch_task(task: messages.Launch) -> LaunchResult:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
-    source, helpers = loading.code_of(Path(task.path))
-    return LaunchResult(status="right", shape=problem.shape(), source=source, helpers=helpers, kernels=kernels)
+    now, shape = sources.provenance(Path(task.path)), problem.shape()
+    return LaunchResult(status="right", shape=shape, source=now.source, helpers=now.helpers or {}, kernels=kernels)
 
 
 def peer_task(task: Peer) -> PeerResult:

@@ -357,6 +357,7 @@ def in_place_of_the_device(
     carry_out: Callable[[Launch], object], multiprocessors: int = capture.MULTIPROCESSORS
 ) -> Iterator[capture.Device]:
     """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
+    from numba import cuda
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
         kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
@@ -372,6 +373,6 @@ def in_place_of_the_device(
     with (
         capture.no_device(multiprocessors) as gpu,
         capture.launches(note),
-        capture.host(**functions, as_cuda_array=lambda array, **_: array),
+        capture.replaced(cuda, **functions, as_cuda_array=lambda array, **_: array),
     ):
         yield gpu

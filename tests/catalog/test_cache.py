@@ -20,7 +20,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 KEYS = {
-    "check": lambda: run.Outcomes("check", "tracer")._key(NAIVE),
+    "check": lambda: run.Outcomes("tracer")._key(NAIVE),
     "card": lambda: compiling.summary_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
     "chart": lambda: tasks._key(Draw(what="code", name="machine code")),
 }

@@ -17,7 +17,7 @@ from sampling import DAY, one_of_each, some
 from common.catalog import catalog, problems, store
 from common.catalog.problems import RAGGED, Gemm
 from common.check import run, tasks
-from common.check.findings import KINDS
+from common.check.check import KINDS
 from common.explain import diagnose
 from common.explain.faults import telling
 from common.report.table import Table, markdown

@@ -186,8 +186,7 @@ def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write)
     fault = faults.of_end(f"the process died of SIGBUS; its last words: {words}", path)
     assert (fault.kind, fault.line) == ("died", 2)
     assert fault.what == "the file's process died of SIGBUS, bus error"
-    assert faults.of_end("the process ended with exit code 3 and no result", path).line == 2
-    assert faults.of_end("the process ended with exit code 3 and no result", write("gemm_y.py", "x = 1\n")) is None
+    assert faults.of_end("the process ended with exit code 3 and no result", path) is None
     assert faults.last_words(["a", "b"]) == "b"
 
 

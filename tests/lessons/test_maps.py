@@ -31,7 +31,7 @@ def scratch(tmp_path):
 
 def test_a_step_with_maps_is_compiled_and_has_a_card(scratch):
     step = catalog._header(scratch())
-    (outcome,) = compiling.compile_steps([step], ["9.0"], True, preset="hgemm-4096")
+    (outcome,) = compiling.compile_steps([step], ["9.0"], True)
     assert outcome.status == "right", outcome.reasons
     assert [kernel["architecture"] for kernel in outcome.kernels] == ["9.0a"]
     ((card,),) = (one.cards for one in compiling.summaries([(step, "hgemm-4096")], "9.0"))

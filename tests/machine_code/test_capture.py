@@ -74,7 +74,7 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
     with (
         capture.no_device(),
         capture.launches(called) as known,
-        capture.host(**capture.arrays(allocate), synchronize=lambda: "waited"),
+        capture.replaced(cuda, **capture.arrays(allocate), synchronize=lambda: "waited"),
     ):
         array = cuda.device_array(3)
         cuda.device_array_like(array)

@@ -153,7 +153,7 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
         catalog.targets(step.requires, codegen.ARCHITECTURES) == catalog.targets(step.requires, ["12.0"]) == ["9.0a"]
     )
     assert [name for name in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(name)] == ["9.0", "9.0a"]
-    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    (outcome,) = compiling.compile_steps([step], codegen.ARCHITECTURES, True)
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.kernels
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])

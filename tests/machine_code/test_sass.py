@@ -127,7 +127,7 @@ def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
     assert hot.useful == 0.25
     assert hot.per_multiply_add() == 8 / 128
-    assert hot.multiply_adds_per_shared_load == 64
+    assert hot.figures()["fma_per_shared_load"] == 64
     assert hot.floats_per_multiply_add == round(8 / 128, 3)
     assert summaries.shown(8 / 128) == "0.062"
     assert (summaries.shown(1.25), summaries.shown(0), summaries.shown(28.04)) == ("1.2", "0.0", "28.0")

@@ -214,8 +214,7 @@ def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
 
 
 # A machine without NVIDIA's assembler: neither among the packages nor on the path.
-NO_TOOLS = "import sysconfig\nknown = sysconfig.get_path\nsysconfig.get_path = lambda name, *a, **k: (\n" \
-    "    '/nowhere' if name == 'purelib' else known(name, *a, **k))\n"  # fmt: skip
+NO_TOOLS = "from cuda import pathfinder\npathfinder.find_nvidia_binary_utility = lambda name: None\n"
 
 
 def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(write, monkeypatch):

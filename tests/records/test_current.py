@@ -238,12 +238,12 @@ def outcomes(step, status="right"):
 
 def test_verdicts_are_known_until_the_code_changes(steps, write):
     for step in steps:
-        run.Outcomes("check", "tracer").keep(outcomes(step))
-    assert run.Outcomes("check", "tracer").known(steps) == {s.name: outcomes(s) for s in steps}
+        run.Outcomes("tracer").keep(outcomes(step))
+    assert run.Outcomes("tracer").known(steps) == {s.name: outcomes(s) for s in steps}
     write("lessons/toolkit/aid.py", "SIZE = 8\n")
-    assert list(run.Outcomes("check", "tracer").known(steps)) == ["gemm_plain"]
-    assert run.Outcomes("check", "another engine").known(steps) == {}
-    assert run.Outcomes("check", "tracer", fresh=True).known(steps) == {}
+    assert list(run.Outcomes("tracer").known(steps)) == ["gemm_plain"]
+    assert run.Outcomes("another engine").known(steps) == {}
+    assert run.Outcomes("tracer", fresh=True).known(steps) == {}
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
@@ -258,7 +258,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = stepping._check_changed(steps, run.Outcomes("check", "tracer"), {}, 0, True)
+        found = stepping._check_changed(steps, run.Outcomes("tracer"), {}, 0, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out

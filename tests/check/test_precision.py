@@ -7,7 +7,7 @@ import pytest
 
 from common.catalog import inputs, reference
 from common.catalog.problems import FLOAT16, LADDERS, RAGGED, Gemm, Hgemm, on_ladder
-from common.check import check, findings
+from common.check import check
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -101,7 +101,7 @@ def on_normals(problem, compute, precision="fp32", seed=2):
     """What is said of normals alone."""
     x, weight = inputs.normals(problem, seed)
     got = np.asarray(compute(x, weight)).astype(problem.output_dtype)
-    return findings.precision(problem, x, weight, got, precision, exact=True)
+    return check.precision(problem, x, weight, got, precision, exact=True)
 
 
 def cases(*tables):
