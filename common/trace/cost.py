@@ -69,42 +69,33 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = Fa
     an asynchronous copy that leaves L1 out.
     """
     rows, _ = _active_rows(addresses, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
-    rows.sort(axis=1)
-    distinct = _changes(rows)
+    distinct = _different(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
     if past_l1:
-        parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
-        fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
-    else:
-        fetched = _changes(rows // SECTOR_BYTES)
-    return Cost(len(rows), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
+        rows, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
+    fetched = _different(rows // SECTOR_BYTES)
+    return Cost(len(distinct), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
 
 
 def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
     """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
     rows, used = _active_rows(words, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
     turns, passes = _served(rows, used, width, WARP // width)
     if width > 1 and not write:
-        together = _agree(rows, used, 1) | _agree(rows, used, 2)
-        fewer_turns, fewer_passes = _served(rows, used, width, 2 * WARP // width)
-        turns, passes = np.where(together, fewer_turns, turns), np.where(together, fewer_passes, passes)
-    distinct = _changes(np.sort(rows, axis=1))
-    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
+        fewer, together = _served(rows, used, width, 2 * WARP // width), _paired(rows, used)
+        turns, passes = np.where(together, fewer[0], turns), np.where(together, fewer[1], passes)
+    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(_different(rows).sum()))
 
 
 def served_together(words: Ints, active: Bools, width: int, write: bool = False) -> int:
     """How many lanes of one request, of shape (1, 32), share a pass; arguments as in :func:`wavefronts`."""
     rows, used = _active_rows(words, active)
-    paired = width > 1 and not write and len(rows) and (_agree(rows, used, 1) | _agree(rows, used, 2)).all()
+    paired = width > 1 and not write and len(rows) and _paired(rows, used).all()
     return WARP // width * (2 if paired else 1)
 
 
 def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
-    """The warps with an active lane; the others' lanes hold a copy of an active lane's value."""
+    """The rows with an active lane; the others' lanes hold a copy of an active lane's value."""
     some = active.any(axis=1)
     values, active = values[some], active[some]
     if not active.all():
@@ -113,37 +104,35 @@ def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
     return values, active
 
 
-def _changes(rows: Ints) -> Ints:
-    """Different values in each sorted row."""
-    return np.asarray(1 + np.count_nonzero(np.diff(rows, axis=1), axis=1))
+def _different(rows: Ints) -> Ints:
+    """Different values in each row."""
+    return np.asarray(1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1))
 
 
-def _agree(words: Ints, used: Bools, distance: int) -> Bools:
-    """Per row: does each used lane i have the address of lane i ^ distance, where that is used?"""
-    partner = np.arange(words.shape[1]) ^ distance
-    same: Bools = ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
-    return same
+def _paired(words: Ints, used: Bools) -> Bools:
+    """Per row: do all used lanes i and i ^ 1 have the same address, or all used lanes i and i ^ 2?"""
+    found = np.zeros(len(words), np.bool_)
+    for distance in (1, 2):
+        partner = np.arange(WARP) ^ distance
+        found |= ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
+    return found
 
 
 def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
-    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass."""
-    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
-    turns = _turns(parts, used_parts, width).reshape(len(rows), -1).sum(axis=1)
-    return turns, used_parts.any(axis=1).reshape(len(rows), -1).sum(axis=1)
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass.
 
-
-def _turns(words: Ints, used: Bools, width: int) -> Ints:
-    """Per row: the most distinct words that one bank must deliver; 0 for a row without a used lane."""
-    some = used.any(axis=1)
-    stand_in = np.where(used, words, _FAR).min(axis=1)
-    words = np.where(used, words, stand_in[:, None])
-    every = (words[:, :, None] + np.arange(width)).reshape(len(words), -1)
-    every.sort(axis=1)
+    A pass takes as many wavefronts as the most distinct words that one bank must deliver.
+    """
+    some = used.reshape(-1, lanes).any(axis=1)
+    words, _ = _active_rows(rows.reshape(-1, lanes), used.reshape(-1, lanes))
+    every = np.sort((words[:, :, None] + np.arange(width)).reshape(len(words), lanes * width), axis=1)
     first = np.ones(every.shape, np.bool_)
     first[:, 1:] = np.diff(every, axis=1) != 0
     slots = (np.arange(len(every)) * BANKS)[:, None] + every % BANKS
-    counts = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS)
-    return np.asarray(np.where(some, counts.max(axis=1), 0))
+    turns = np.zeros(len(some), np.int64)
+    turns[some] = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS).max(axis=1)
+    parts = len(rows), WARP // lanes
+    return turns.reshape(parts).sum(axis=1), some.reshape(parts).sum(axis=1)
 
 
 @dataclass(slots=True)
@@ -167,8 +156,10 @@ class Tally:
 
 
 class Key(NamedTuple):
-    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy, atomic, tma,
-    tma store or wgmma."""
+    """What is tallied.
+
+    ``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma.
+    """
 
     line: int
     space: str
@@ -249,14 +240,11 @@ class Ledger:
 
 # --- a trace of what a ledger counted, and figures of a trace ---
 
-_READ = {
-    "global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
-    "local": ("read",),
-}  # fmt: skip
-_WRITTEN = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma")} | dict.fromkeys(
-    ("constant", "local"), ("write", "atomic")
-)
-_MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
+# what counts as loads and as stores for each multiply-add, by memory
+_LOADS = {"global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
+          "local": ("read",)}  # fmt: skip
+_STORES = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma"), "constant": (),
+           "local": ("write", "atomic")}  # fmt: skip
 
 
 def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> TracedKernel:
@@ -309,39 +297,35 @@ def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
     )
 
 
-def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
-    """See :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts."""
+# by name in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts
+_TOTALS = {
+    "load_requests": ("requests", "global", ("read", "copy")), "load_sectors": ("moved", "global", ("read", "copy")),
+    "store_requests": ("requests", "global", ("write",)), "store_sectors": ("moved", "global", ("write",)),
+    "copy_requests": ("requests", "global", ("copy",)), "copy_sectors": ("moved", "global", ("copy",)),
+    "shared_load_requests": ("requests", "shared", ("read",)),
+    "shared_load_wavefronts": ("moved", "shared", ("read",)),
+    "shared_store_requests": ("requests", "shared", ("write",)),
+    "shared_store_wavefronts": ("moved", "shared", ("write",)),
+}  # fmt: skip
 
-    def total(key: str, space: str, *ops: str) -> int:
+
+def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
+    def total(key: str, space: str, ops: tuple[str, ...]) -> int:
         return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
 
-    return {
-        "load_requests": total("requests", "global", "read", "copy"),
-        "load_sectors": total("moved", "global", "read", "copy"),
-        "store_requests": total("requests", "global", "write"),
-        "store_sectors": total("moved", "global", "write"),
-        "copy_requests": total("requests", "global", "copy"),
-        "copy_sectors": total("moved", "global", "copy"),
-        "shared_load_requests": total("requests", "shared", "read"),
-        "shared_load_wavefronts": total("moved", "shared", "read"),
-        "shared_store_requests": total("requests", "shared", "write"),
-        "shared_store_wavefronts": total("moved", "shared", "write"),
-        "shared_conflicts": total("moved", "shared", "read", "write") - total("ideal", "shared", "read", "write"),
-        "ffma_threads": fma,
-    }
+    moved, ideal = (total(key, "shared", ("read", "write")) for key in ("moved", "ideal"))
+    found = {name: total(*which) for name, which in _TOTALS.items()}
+    return {**found, "shared_conflicts": moved - ideal, "ffma_threads": fma}
 
 
 def _per_fma(accesses: list[TracedAccess], fma: int) -> dict[str, dict[str, float]]:
-    found = {}
-    for space in ("global", "shared", "constant", "local"):
-        reads = [a for a in accesses if a.space == space and a.op in _READ[space]]
-        writes = [a for a in accesses if a.space == space and a.op in _WRITTEN[space]]
-        found[space] = {
-            "loads": sum(a.accesses for a in reads) / fma,
-            "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / fma,
-            "stores": sum(a.accesses for a in writes) / fma,
-            "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / fma,
-        }
+    found: dict[str, dict[str, float]] = {}
+    for space in _LOADS:
+        found[space] = {}
+        for ops, instructions, values in ((_LOADS, "loads", "loaded_values"), (_STORES, "stores", "stored_values")):
+            own = [a for a in accesses if a.space == space and a.op in ops[space]]
+            found[space][instructions] = sum(a.accesses for a in own) / fma
+            found[space][values] = sum(a.accesses * a.bits for a in own) / 32 / fma
     return found
 
 
@@ -364,7 +348,7 @@ def _traffic(kernel: TracedKernel) -> dict[str, float]:
     if ideal := turns - total["shared_conflicts"]:
         figures["conflicts"] = round(turns / ideal, 3)
     if kernel.fma:
-        moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global", *_MOVED))
+        moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
         figures["bytes_per_fma"] = round(moved / kernel.fma, 4)
     return figures
 

@@ -159,7 +159,8 @@ class Executor(State):
         for name, argument in zip(names, arguments, strict=False):
             for view in _views(argument):
                 if isinstance(view.storage, Global):
-                    view.storage.begin(self.log, isinstance(argument, tuple) or self.main.may_write(name, view.ndim))
+                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
+                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""

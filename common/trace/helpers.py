@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from common.catalog import bfloat16
 from common.trace import fragments, values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools
-from common.trace.intrinsics import READS, Code, intrinsic, one_number
+from common.trace.intrinsics import Code, intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -131,7 +131,6 @@ def _family(make: Callable[[int], Code], **widths: int) -> None:
     """An intrinsic for each name, of so many elements; its third argument is an array that it only reads."""
     for name, width in widths.items():
         intrinsic(make(width), name)
-        READS[name] = 2
 
 
 def _loading(width: int) -> Code:
@@ -310,7 +309,6 @@ def _loading_matrices(name: str, transposed: bool) -> None:
 
     for function, called in ((load, name), (load_at, f"{name}_at")):
         intrinsic(function, called)
-        READS[called] = 2
 
 
 _loading_matrices("ldmatrix4", transposed=False)

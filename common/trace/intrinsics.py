@@ -30,7 +30,6 @@ class Intrinsic:
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
 INTRINSICS: dict[str, Intrinsic] = {}  # these models
 ENGINES: set[str] = set()  # those of them that set to work what works beside the threads
-READS = {"shared_address": 0}  # which of their arguments is an array that they only read
 
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:

@@ -18,7 +18,7 @@ from common.trace.hopper import layouts, mbarriers
 from common.trace.hopper.mbarriers import Barrier, Barriers, at, on_engines
 from common.trace.hopper.tiles import Agent, Tiles
 from common.trace.hopper.warps import STORE
-from common.trace.intrinsics import READS, one_number
+from common.trace.intrinsics import one_number
 from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import View, as_offset
@@ -287,7 +287,6 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
         _load(state, line, tiles, i, map, bars, b, where, mask)
 
     on_engines(load, name)
-    READS[name] = 2
 
 
 _register_load("tma_load2", 2, multicast=False)
