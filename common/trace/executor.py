@@ -98,15 +98,14 @@ class Executor(State):
     ) -> None:  # fmt: skip
         self._watch(arguments)
         chosen = np.arange(math.prod(self.grid)) if blocks is None else blocks
-        clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
+        clusters = np.unique(chosen // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
         stages.advance()
         with np.errstate(all="ignore"):
             for own in reversed(groups) if self.reversed else groups:
-                if self.cluster > 1:
-                    own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
-                self._run_group(arguments, own, split)
+                blocks = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
+                self._run_group(arguments, blocks, split)
                 stages.advance()
 
     def _run_group(self, arguments: list[Argument], numbers: Ints, split: frozenset[int]) -> None:
@@ -121,11 +120,13 @@ class Executor(State):
         except (LaunchLimitError, StuckError, SplitError):
             raise
         except TraceError as error:
-            placed = type(error)(self._placed(error))
+            if re.search(r"\bline \d", str(error)):
+                raise
+            placed = type(error)(self._placed(error, str(error)))
             vars(placed).update(vars(error))
             raise placed from error
         except Exception as error:
-            raise TraceError(self._unknown(error)) from error
+            raise TraceError(self._placed(error, f"{type(error).__name__}: {error}")) from error
         races.end(self)
         helpers.end_copies(self)
         views.note_unwritten(self)
@@ -140,18 +141,10 @@ class Executor(State):
         if recording:
             self.ledger.pipeline = self.engines.pipeline.spans()
 
-    def _unknown(self, error: Exception) -> str:
-        """What Python said of the translated kernel, with the kernel's line."""
-        return f"{self.function.__name__}:{self._where(error)} {type(error).__name__}: {error}"
-
-    def _placed(self, error: TraceError) -> str:
-        """What the tracer said, with the kernel's line if it named none."""
-        where = "" if re.search(r"\bline \d", str(error)) else self._where(error)
-        return f"{self.function.__name__}:{where} {error}" if where else str(error)
-
-    def _where(self, error: Exception) -> str:
+    def _placed(self, error: Exception, text: str) -> str:
+        """What the tracer, or Python, says of the translated kernel, with the kernel's line."""
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
-        return f" line {lines[-1]}:" if lines else ""
+        return f"{self.function.__name__}:{f' line {lines[-1]}:' if lines else ''} {text}"
 
     def _watch(self, arguments: list[Argument]) -> None:
         """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
@@ -189,15 +182,11 @@ class Executor(State):
         if uniform(condition):
             return self.mask if condition else self.none
         taken = self.part(condition)
-        if taken is not self.none and taken is not self.mask and self.ledger.recording:
-            rows = self.mask.bits.reshape(-1, WARP)
-            yes = taken.bits.reshape(-1, WARP)
-            split = int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
-        else:
-            split = 0
         if self.ledger.recording:
             counts = self.ledger.diverged.setdefault(line, [0, 0])
-            counts[0] += split
+            if taken is not self.none and taken is not self.mask:
+                rows, yes = self.mask.bits.reshape(-1, WARP), taken.bits.reshape(-1, WARP)
+                counts[0] += int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
             counts[1] += self.mask.warps
         return taken
 
@@ -266,11 +255,7 @@ class Executor(State):
         mask, value = self.mask, items.start
         while True:
             self.mask = mask
-            up = truth(items.step > 0)
-            more = (
-                choose(up, value < items.stop, value > items.stop) if not uniform(up)
-                else value < items.stop if up else value > items.stop
-            )  # fmt: skip
+            more = choose(items.step > 0, value < items.stop, value > items.stop)
             taken = self.branch(more, line)
             if taken is self.none:
                 return
@@ -345,15 +330,10 @@ class Executor(State):
 
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
-        if uniform(b):
-            zero = b == 0
-            if not zero:
-                return function(a, b)
-        elif b.all():
+        zero = b == 0
+        if not np.any(zero):
             return function(a, b)
-        else:
-            zero = b == 0
-        if dtype_of(a).kind == "f" or dtype_of(b).kind == "f":
+        if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
         lanes = self.mask.bits & zero
         if lanes.any():
