@@ -321,8 +321,8 @@ def match_all_sync(state: State, line: int, member: Value, value: Value) -> Valu
 
 
 def threadfence(state: State, line: int) -> None:
-    lanes, stamps = state.mask.bits, state.stamps
-    state.log.fence(state.ordinals(lanes), stamps[lanes] if isinstance(stamps, np.ndarray) else stamps)
+    lanes = state.mask.bits
+    state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
 
 
 def _bits(value: Value) -> tuple[Any, int]:

@@ -120,7 +120,8 @@ class Global(Storage):
         if self._watched:
             lanes = state.among(wrong)
             for at in places:
-                self.shadow(state).read(state, view, picked(at, lanes), lanes, line)
+                shadow = self.shadow(state)
+                shadow.read(state, view, picked(at, lanes), shadow.moment(state, lanes, line))
         if self.written is not None:
             for at in places:
                 self._missing(state, view, at, at, line)
@@ -143,7 +144,8 @@ class Global(Storage):
     def note_box(self, state: State, view: View, places: Ints, lane: int, line: int) -> None:
         """A copy that a thread has begun reads these elements."""
         if self._watched:
-            self.shadow(state).read(state, view, places, np.full(len(places), lane), line)
+            shadow = self.shadow(state)
+            shadow.read(state, view, places, shadow.moment(state, np.full(len(places), lane), line))
 
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         """A copy that a thread has begun writes these elements."""
@@ -152,7 +154,9 @@ class Global(Storage):
         self._put(state, view, places, np.full(len(places), lane), values, line)
 
     def _put(self, state: State, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
-        self.shadow(state).write(state, view, places, lanes, values, self.data, line)
+        shadow = self.shadow(state)
+        now = shadow.moment(state, lanes, line)
+        shadow.write(state, view, places, values, self.data, now.backward() if state.reversed else now)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
@@ -167,7 +171,12 @@ class Global(Storage):
         at = np.broadcast_to(np.asarray(place), lanes.shape)
         if not fresh:
             self._missing(state, view, place, at, line, changes=True)
-        self.shadow(state).atomic(state, view, at[lanes], lanes, line)
+        shadow = self.shadow(state)
+        places, now = at[lanes], shadow.moment(state, lanes, line)
+        if state.reversed:
+            places, now = places[::-1], now.backward()
+        shadow.atomic(state, view, places, now)
+        state.log.meet(now.who, now.stamps, now.event)
         return at
 
     def record(
@@ -256,10 +265,6 @@ def picked(at: Any, lanes: Bools) -> Any:
     if isinstance(at, np.ndarray) and at.shape == lanes.shape:
         return at if lanes.all() else at[lanes]
     return np.full(np.count_nonzero(lanes), at)
-
-
-def stamps_of(stamps: Any, lanes: Bools | Ints) -> Any:
-    return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
 
 
 def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
-from common.trace.races import Moment, Shadow
+from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned
+from common.trace.races import Moment, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
 from common.trace.values import Value, cast, choose
 from common.trace.views import Offsets, View
@@ -226,15 +226,15 @@ class Shared(Storage):
             if one.op == "read":
                 known = changed[places]
                 places, who = places[known], who[known]
-            stamps = partial(stamps_of, one.stamps)
+            stamps = partial(picked_stamps, one.stamps)
             now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
             if one.op == "read":
-                shadow.note_read(state, view, places, now)
+                shadow.read(state, view, places, now)
             elif one.op == "atomic":
-                shadow.note_atomic(state, view, places, now)
+                shadow.atomic(state, view, places, now)
             else:
                 values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-                shadow.note_write(state, view, places, values, content, now)
+                shadow.write(state, view, places, values, content, now)
                 content[places] = values
 
 
