@@ -70,10 +70,9 @@ def start_copy(
     target, wrong = shared.place_flat(state, i, width, line, "written")
     if not isinstance(shared.storage, Shared):
         raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
-    places = read_or_zero(state, line, array, offset, width, inside, op)
-    shared.storage.record(state, shared, target, width, "copy", line)
-    lanes = state.among(wrong)
-    storage = shared.storage
+    places = read_or_zero(state, line, array, offset, width, inside, "copy", op)
+    lanes, storage = state.among(wrong), shared.storage
+    storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
         storage.pending = np.zeros(len(storage.data), np.bool_)
     for v, value in enumerate(places):
@@ -297,7 +296,7 @@ def _loading_matrices(name: str, transposed: bool) -> None:
             raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
         width = 16 // tile.dtype.itemsize
         place, wrong = tile.place_flat(state, offset, width, line, "read")
-        rows = tile.storage.read(state, tile, place, width, wrong, line, paired=False)
+        rows = tile.storage.read(state, tile, place, width, wrong, line, cost_as="write")  # no lanes share a pass
         _give(state, line, frag, i, fragments.dealt(rows, len(state.lane_numbers), transposed))
 
     def load_at(state: State, line: int, frag: View, i: Value, tile: View, address: Value) -> None:

@@ -114,7 +114,7 @@ def _change(
             line, f"{view.name} is neither in global nor in shared memory: no atomic operation takes it"
         )
     lanes = state.among(wrong)
-    at = storage.begin_atomic(state, view, place, lanes, wrong, line, fresh)
+    at = storage.begin_atomic(state, view, place, lanes, line, fresh)
     everyone = np.flatnonzero(lanes)
     if state.reversed:
         everyone = everyone[::-1]

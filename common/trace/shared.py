@@ -9,10 +9,10 @@ import numpy as np
 
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned
+from common.trace.memory import Storage, one_address, ordered, picked, poisoned
 from common.trace.races import Moment, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
-from common.trace.values import Value, cast, choose
+from common.trace.values import Value, cast
 from common.trace.views import Offsets, View
 
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
@@ -74,7 +74,6 @@ class Shared(Storage):
         super().__init__(poisoned(blocks * size, np.dtype(dtype)), np.zeros(blocks * size, np.bool_), alignment)
         self.size = size
         self.base = state.block_number * size if blocks > 1 else None
-        self.complete = False  # has every element been written
         self.names: Names | None = None
         self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
@@ -85,37 +84,22 @@ class Shared(Storage):
             return place
         return self.base if type(place) is int and place == 0 else self.base + place
 
-    def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        paired: bool = True,
-    ) -> list[Value]:  # fmt: skip
-        """``paired``: may neighbours that read the same share a pass?"""
-        self.record(state, view, place, width, "read", line, paired)
-        lanes = state.among(wrong)
-        values = []
-        pending = self.pending if state.copies or state.has_engines else None
-        first = self.flat_offset(place)
-        for v in range(width):
-            at = first + v if v else first
-            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
-                text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
-                state.fault("copy-not-awaited", line, view.name, text, early)
-            if not self.complete:
-                self._missing(state, view, place + v, at, line)
-            if self.names is not None:
-                self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-            self.noted_read(state, view, at, lanes, line)
-            values.append(self.data.take(at, mode="clip"))
-        self._read_lanes += width * len(state.mask.bits)
+    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+        if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
+            text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
+            state.fault("copy-not-awaited", line, view.name, text, early)
+        if self.names is not None:
+            self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
+        self.noted_read(state, view, at, lanes, line)
+        self._read_lanes += len(lanes)
         if self._read_lanes > _MANY:
-            self._sum_up(state)
-        return values if wrong is None else [choose(wrong, self.dtype.type(0), value) for value in values]
+            self._sum_up()
 
     def write(
         self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
     ) -> None:
-        self.record(state, view, place, len(values), "write", line)
         lanes = state.among(wrong)
+        self.record(state, view, place, len(values), "write", line, lanes)
         for v, value in enumerate(values):
             at = self.flat_offset(place + v)
             before = value
@@ -146,37 +130,22 @@ class Shared(Storage):
         self.accesses.append(_Access("write", at, lanes, line, stamps, value))
 
     def record(
-        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
-    ) -> None:
-        ledger, mask = state.ledger, state.mask
-        if not ledger.recording:
-            return
-        if op == "read" and width == 1 and view.name in ledger.merged:
-            width = ledger.merged[view.name]
-            if np.any(place % width):
-                return  # comes with the neighbour before it
-        words = width * self.dtype.itemsize // WORD_BYTES or 1
-        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
-        if type(place) is int and words == 1:
-            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
-        else:
-            lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
-            cost = ledger.cost("shared", lanes, mask.bits, words, op if paired else "write")
-        tally.add(mask.count, cost)
-        if len(tally.seen) < ledger.kept:
-            keep(state, tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
-        observe(state, tally, view, place - view.start, width, op, line)
+        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools,
+        cost_as: str = "",
+    ) -> None:  # fmt: skip
+        merged = state.ledger.merged.get(view.name, 0) if op == "read" and width == 1 else 0
+        if not merged or not np.any(place % merged):  # otherwise it comes with the neighbour before it
+            super().record(state, view, place, merged or width, op, line, lanes, cost_as)
 
-    def begin_atomic(
-        self, state: State, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
-    ) -> Ints:
-        """Note an atomic operation; returns the elements by lane."""
-        self.record(state, view, place, 1, "atomic", line)
-        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
-        if not fresh and not self.complete:
-            self._missing(state, view, place, at, line, changes=True)
+    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
+        words = width * self.dtype.itemsize // WORD_BYTES or 1
+        if type(place) is int and words == 1:
+            return one_address(state)
+        asked = np.broadcast_to(self._position(place) // WORD_BYTES, lanes.shape)
+        return state.ledger.cost("shared", asked, lanes, words, op)
+
+    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
-        return at
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
@@ -195,7 +164,7 @@ class Shared(Storage):
         self._read_lanes = 0
         self.complete = self.complete or bool(self.written is not None and self.written.all())
 
-    def _sum_up(self, state: State) -> None:
+    def _sum_up(self) -> None:
         """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
         kept: dict[Any, _Access] = {}
         for number, one in enumerate(self.accesses):
