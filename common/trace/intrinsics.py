@@ -23,8 +23,8 @@ Code = Callable[..., Any]
 class Intrinsic:
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
-    def __init__(self, function: Code) -> None:
-        self.function, self.name = function, function.__name__
+    def __init__(self, function: Code, name: str = "") -> None:
+        self.function, self.name = function, name
 
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
@@ -33,12 +33,11 @@ ENGINES: set[str] = set()  # those of them that set to work what works beside th
 
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
-    """Kernels know it by its own name, or by ``name``, which its errors then have."""
-    if name:
-        function.__name__ = function.__qualname__ = name
-    INTRINSICS[function.__name__] = Intrinsic(function)
+    """Kernels know it by its own name, or by ``name``."""
+    name = name or function.__name__
+    INTRINSICS[name] = Intrinsic(function, name)
     if engines:
-        ENGINES.add(function.__name__)
+        ENGINES.add(name)
     return function
 
 

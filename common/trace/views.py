@@ -160,6 +160,17 @@ class View:
             self.storage.require_aligned(state, self, place, width, line)
         return place, wrong
 
+    def read_flat(
+        self, state: State, line: int, offset: Value, width: int, aligned: bool = True, **how: str
+    ) -> list[Value]:
+        place, wrong = self.place_flat(state, offset, width, line, "read", aligned)
+        found: list[Value] = self.storage.read(state, self, place, width, wrong, line, **how)
+        return found
+
+    def write_flat(self, state: State, line: int, offset: Value, elements: list[Value], aligned: bool = True) -> None:
+        place, wrong = self.place_flat(state, offset, len(elements), line, "written", aligned)
+        self.storage.write(state, self, place, elements, wrong, line)
+
 
 def of_device(array: Any, name: str) -> View | None:
     """The array as a kernel sees it; None if it lies in the host's memory."""

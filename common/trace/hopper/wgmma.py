@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import bfloat16, codes, e4m3
-from common.trace import fragments, values, views
+from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
@@ -150,16 +150,16 @@ class Product:
             left, right = left.view(self.form.packed), np.ascontiguousarray(right.T).view(self.form.packed).T
         elif self.form.half is not None:
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = fragments.unpacked(kept, self.words, self.form.half).reshape(ROWS, -1)
+            left = helpers.unpacked(kept, self.words, self.form.half).reshape(ROWS, -1)
         elif self.form.dtype == FLOAT32:
-            left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
+            left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         matrix = self.sums.matrix
         if not self.add:
             matrix[:] = 0
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = codes.values(left), codes.values(right)
         added = layouts.cut_sums if self.form is E4M3 else _exact
-        matrix[:] = fragments.summed(added(matrix, left, right), self.form.sums)
+        matrix[:] = helpers.summed(added(matrix, left, right), self.form.sums)
         self.sums.open -= 1
         if not self.sums.open:
             self.sums.land(state)
