@@ -38,7 +38,7 @@ _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", 
 _RUNTIME["_slice"] = slice
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.python_bool, "complex": values.python_complex,
+    "float": values.python_float, "bool": values.truth, "complex": values.python_complex,
     "range": values.make_range, "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 _INTEGERS = (
