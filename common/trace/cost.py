@@ -40,7 +40,9 @@ BANKS = 32
 WORD_BYTES = 4
 MOST_PRINTED = 10  # lines of what a kernel prints that are kept
 LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
-PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
+# counted among the copies, and the reads, but for what they cost: of rows, no lanes share a pass
+PAST_L1, ROWS = "copy past L1", "read of rows"
+COUNTED_AS = {PAST_L1: "copy", ROWS: "read"}
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -74,7 +76,7 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = Fa
     if past_l1:
         rows, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
     fetched = _different(rows // SECTOR_BYTES)
-    return Cost(len(distinct), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
+    return Cost(int(active.any(axis=1).sum()), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
 
 
 def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
@@ -199,7 +201,7 @@ class Ledger:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
         ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``op``: read, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
+        ``op``: read, ROWS, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -211,7 +213,7 @@ class Ledger:
             if space == "global":
                 found = sectors(rows, used, width, op == PAST_L1)
             else:
-                found = wavefronts(rows, used, width, op in ("write", "copy"))
+                found = wavefronts(rows, used, width, op in ("write", "copy", ROWS))
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found

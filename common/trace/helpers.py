@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from common.catalog import bfloat16
 from common.trace import values, views
-from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools, Ints
+from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
@@ -31,14 +31,14 @@ Places = tuple[Ints, Ints]  # rows and columns, of shape (lanes, elements)
 
 
 def read_or_zero(
-    state: State, line: int, array: View, offset: Value, width: int, inside: Value, **how: str
+    state: State, line: int, array: View, offset: Value, width: int, inside: Value, op: str = "read"
 ) -> list[Value]:
     """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
     mask, zero = state.mask, array.dtype.type(0)
     state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
     found: list[Value] = [zero] * width
     if state.mask is not state.none:
-        found = array.read_flat(state, line, offset, width, **how)
+        found = array.read_flat(state, line, offset, width, op=op)
         if state.mask is not mask:
             found = [choose(state.mask.bits, value, zero) for value in found]
     state.mask = mask
@@ -100,13 +100,13 @@ class Copy:
 
 def copy(
     state: State, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True, *,
-    width: int, cost_as: str = "copy",
+    width: int, op: str = "copy",
 ) -> None:  # fmt: skip
     """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
     target, wrong = shared.place_flat(state, i, width, line, "written")
     if not isinstance(shared.storage, Shared):
         raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
-    found = read_or_zero(state, line, array, offset, width, inside, op="copy", cost_as=cost_as)
+    found = read_or_zero(state, line, array, offset, width, inside, op)
     lanes, storage = state.among(wrong), shared.storage
     storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
@@ -125,7 +125,7 @@ for _name, _width in {
 for _name, _width in {
     "copy4_async": 4, "copy8_async": 8, "copy8_or_zero": 8, "copy16_async": 16, "copy16_or_zero": 16
 }.items():  # fmt: skip
-    intrinsic(partial(copy, width=_width, cost_as=PAST_L1), _name)
+    intrinsic(partial(copy, width=_width, op=PAST_L1), _name)
 
 
 @intrinsic
@@ -374,8 +374,7 @@ def ldmatrix(
         raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
     if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
         raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
-    # no two lanes share a pass, as in a write
-    rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, cost_as="write")
+    rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
     _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
 
 

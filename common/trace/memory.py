@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Moment, Shadow
 from common.trace.state import Log, State
@@ -61,12 +61,12 @@ class Storage:
 
     def read(
         self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        op: str = "read", cost_as: str = "",
+        op: str = "read",
     ) -> list[Value]:  # fmt: skip
-        """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``, ``cost_as``: see record."""
+        """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``: as the ledger costs it."""
         wrong = beyond(state, view, place, width, wrong, line, "read")
         lanes, first = state.among(wrong), self.flat_offset(place)
-        self.record(state, view, place, width, op, line, lanes, cost_as)
+        self.record(state, view, place, width, op, line, lanes)
         values = []
         for v in range(width):
             at = first + v if v else first
@@ -106,17 +106,15 @@ class Storage:
 
     # --- what is counted ---
 
-    def record(
-        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools,
-        cost_as: str = "",
-    ) -> None:  # fmt: skip
-        """Count an access; it costs what ``cost_as`` does, if that is not ``op``."""
+    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
+        """Count an access."""
         ledger, mask = state.ledger, state.mask
         if not ledger.recording:
             return
-        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
+        kind = COUNTED_AS.get(op, op)
+        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * self.dtype.itemsize * width)]
         count = mask.count if lanes is mask.bits else int(np.count_nonzero(lanes))
-        tally.add(count, self._cost(state, place, width, cost_as or op, lanes))
+        tally.add(count, self._cost(state, place, width, op, lanes))
         if len(tally.seen) < ledger.kept:
             asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
             self._keep(state, tally, np.broadcast_to(asked, mask.bits.shape), lanes)
@@ -130,7 +128,7 @@ class Storage:
         if view.name in ledger.watched:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
-            ledger.events.append(TracedEvent(line, op, view.name, width, places[lanes].tolist(), threads))
+            ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         raise NotImplementedError

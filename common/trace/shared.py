@@ -129,13 +129,10 @@ class Shared(Storage):
         """A copy that nobody has waited for may arrive after this barrier as well."""
         self.accesses.append(_Access("write", at, lanes, line, stamps, value))
 
-    def record(
-        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools,
-        cost_as: str = "",
-    ) -> None:  # fmt: skip
+    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
         merged = state.ledger.merged.get(view.name, 0) if op == "read" and width == 1 else 0
         if not merged or not np.any(place % merged):  # otherwise it comes with the neighbour before it
-            super().record(state, view, place, merged or width, op, line, lanes, cost_as)
+            super().record(state, view, place, merged or width, op, line, lanes)
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
         words = width * self.dtype.itemsize // WORD_BYTES or 1
@@ -240,8 +237,9 @@ class Local(Storage):
         pass  # registers have no address
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
-    ) -> list[Value]:
+        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
+        op: str = "read",
+    ) -> list[Value]:  # fmt: skip
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
         if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:

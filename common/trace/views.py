@@ -155,10 +155,10 @@ class View:
         return place, wrong
 
     def read_flat(
-        self, state: State, line: int, offset: Value, width: int, aligned: bool = True, **how: str
+        self, state: State, line: int, offset: Value, width: int, aligned: bool = True, op: str = "read"
     ) -> list[Value]:
         place, wrong = self.place_flat(state, offset, width, line, "read", aligned)
-        found: list[Value] = self.storage.read(state, self, place, width, wrong, line, **how)
+        found: list[Value] = self.storage.read(state, self, place, width, wrong, line, op)
         return found
 
     def write_flat(self, state: State, line: int, offset: Value, elements: list[Value], aligned: bool = True) -> None:
@@ -241,7 +241,7 @@ def beyond(
     if view.bounded:
         return wrong
     limit = len(view.storage.data) - width
-    lanes = state.among(wrong) & ((place < 0) | (place > limit))
+    lanes: Bools = state.among(wrong) & ((place < 0) | (place > limit))
     if not lanes.any():
         return wrong
     number = state.first(place, lanes)
