@@ -5,15 +5,13 @@ Rules, with their sources:
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
 - An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
-  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load.
-  NVIDIA does not document it; it was inferred from counters of two convolutions, one of either kind, in which
-  neighbouring rows of a tile share pixels.
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Not
+  documented: inferred from counters of two convolutions, one of either kind, whose tiles' rows share pixels.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
   as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
-  with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
-  (tests/trace/test_cost.py, ``python -m common trace --agree``).
+  with lane i ^ 2. The pairing was inferred from counters (tests/trace/test_cost.py, ``trace --agree``).
 - A copy by TMA is one request. It touches each sector of its box once, and takes a wavefront for every 128 bytes of
   it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
 """
@@ -51,12 +49,8 @@ _FAR = np.int64(2**62)
 
 
 class Cost(NamedTuple):
-    """Of one instruction over some warps.
-
-    ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do: of global memory, the sectors that the
-    requested bytes would fill if they were neighbours; of shared memory, the passes that the access's width takes
-    without any bank conflict. ``distinct`` counts the addresses that the lanes of each request differ in.
-    """
+    """Of one instruction over some warps: ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do
+    (the requested bytes side by side; passes without bank conflicts), ``distinct`` the addresses of each request."""
 
     requests: int
     moved: int
@@ -67,8 +61,7 @@ class Cost(NamedTuple):
 def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
     """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``past_l1``: it is
-    an asynchronous copy that leaves L1 out.
+    Each lane's ``width_bytes`` must lie within one sector, as if aligned. ``past_l1``: a copy that leaves L1 out.
     """
     rows, _ = _active_rows(addresses, active)
     distinct = _different(rows)
@@ -128,10 +121,9 @@ def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints
     some = used.reshape(-1, lanes).any(axis=1)
     words, _ = _active_rows(rows.reshape(-1, lanes), used.reshape(-1, lanes))
     every = np.sort((words[:, :, None] + np.arange(width)).reshape(len(words), lanes * width), axis=1)
-    first = np.ones(every.shape, np.bool_)
-    first[:, 1:] = np.diff(every, axis=1) != 0
+    first = np.diff(every, axis=1, prepend=-_FAR) != 0
     slots = (np.arange(len(every)) * BANKS)[:, None] + every % BANKS
-    turns = np.zeros(len(some), np.int64)
+    turns = np.zeros(some.shape, np.int64)
     turns[some] = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS).max(axis=1)
     parts = len(rows), WARP // lanes
     return turns.reshape(parts).sum(axis=1), some.reshape(parts).sum(axis=1)
@@ -200,8 +192,8 @@ class Ledger:
     def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
-        ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``op``: read, ROWS, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
+        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
+        ``op``: read, ROWS, write, copy (from global to shared memory) or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -262,6 +254,7 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         for key, fault in ledger.faults.items()
     ]
     fma = sum(ledger.fma.values())
+    same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
     return TracedKernel(
         name=function.__name__,
         file=file,
@@ -275,14 +268,9 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),
-        notes=ledger.notes,
-        events=ledger.events,
-        pipeline=ledger.pipeline,
-        printed=ledger.printed,
-        prints=ledger.prints,
-        under_way=ledger.under_way,
         totals=_totals(accesses, fma),
         per_fma=_per_fma(accesses, fma) if fma else {},
+        **{name: getattr(ledger, name) for name in same},
     )
 
 
@@ -339,26 +327,24 @@ def loads_per_fma(found: Traced) -> dict[str, float]:
 
 def traffic(found: Traced) -> dict[str, dict[str, float]]:
     """By kernel, the memory figures of a resource card, those that there are; see cards.TRAFFIC."""
-    return {kernel.name: _traffic(kernel) for kernel in found.kernels}
-
-
-def _traffic(kernel: TracedKernel) -> dict[str, float]:
-    total, figures = kernel.totals, {}
-    if requests := total["load_requests"]:
-        figures["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
-    turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
-    if ideal := turns - total["shared_conflicts"]:
-        figures["conflicts"] = round(turns / ideal, 3)
-    if kernel.fma:
-        moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
-        figures["bytes_per_fma"] = round(moved / kernel.fma, 4)
+    figures: dict[str, dict[str, float]] = {}
+    for kernel in found.kernels:
+        total, own = kernel.totals, figures.setdefault(kernel.name, {})
+        if requests := total["load_requests"]:
+            own["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
+        turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
+        if ideal := turns - total["shared_conflicts"]:
+            own["conflicts"] = round(turns / ideal, 3)
+        if kernel.fma:
+            moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
+            own["bytes_per_fma"] = round(moved / kernel.fma, 4)
     return figures
 
 
 def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
-
-    def most(space: str) -> float:
-        return max((a.per_request for kernel in found.kernels for a in kernel.select(space)), default=0.0)
-
-    return {"sectors": most("global"), "turns": most("shared")}
+    accesses = [access for kernel in found.kernels for access in kernel.accesses]
+    sectors, turns = (
+        max((a.per_request for a in accesses if a.space == s), default=0.0) for s in ("global", "shared")
+    )
+    return {"sectors": sectors, "turns": turns}

@@ -85,7 +85,8 @@ class Shared(Storage):
         return self.base if type(place) is int and place == 0 else self.base + place
 
     def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
+        pending = self.pending if state.copies or state.has_engines else None
+        if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
             text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
             state.fault("copy-not-awaited", line, view.name, text, early)
         if self.names is not None:
