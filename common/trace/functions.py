@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -158,7 +158,7 @@ class Function:
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
         try:
-            found = _translation(_source(self.function, self.home))
+            found = _translation(*_source(self.function, self.home))
         except TraceError:
             return  # told when it is called
         self._shares, self.only_read = found.shares, found.only_read
@@ -173,7 +173,7 @@ class Function:
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._translated is None:
-            _translation(_source(self.function, self.home))  # says why
+            _translation(*_source(self.function, self.home))  # says why
             self.freeze()
             assert self._translated is not None
         site, mask, path = state.site, state.mask, state.call_path
@@ -188,27 +188,18 @@ class Function:
             state.call_path, state.site, state.mask = path, site, mask
 
 
-class _Source(NamedTuple):
-    """What a translation is made of: a function's code and text, its free names, which of them are types, and which
-    Python ints."""
+def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[str], frozenset[str], frozenset[str]]:
+    """What a translation is made of: code and text, free names, which of them are types, and which Python ints.
 
-    code: CodeType
-    text: str
-    home: bool
-    scope: frozenset[str]
-    casts: frozenset[str]
-    ints: frozenset[str]
-
-
-def _source(function: Code, home: bool) -> _Source:
-    """A factory's functions share one, as long as they are made of the same text."""
+    A factory's functions share one, as long as they are made of the same text.
+    """
     code, scope = function.__code__, scope_of(function)
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
     named = code.co_names + code.co_freevars
     casts = frozenset(name for name in named if isinstance(_number_type(scope.get(name)), Cast))
     ints = frozenset(name for name, value in scope.items() if type(value) is int)
-    return _Source(code, text, home, frozenset(scope), casts, ints)
+    return code, text, home, frozenset(scope), casts, ints
 
 
 @dataclass(frozen=True)
@@ -229,8 +220,9 @@ class _Translation:
 
 
 @lru_cache(maxsize=1024)
-def _translation(source: _Source) -> _Translation:
-    code, text, home, scope, casts, ints = source
+def _translation(
+    code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str], ints: frozenset[str]
+) -> _Translation:
     definition = _definition(code, text)
     free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
     pure = lambda name: name in casts if name in free else name in _BUILTINS  # noqa: E731

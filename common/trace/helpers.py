@@ -85,17 +85,13 @@ intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
 class Copy:
     """One element per lane on its way to shared memory, in the group with this number, by thread."""
 
+    storage: Shared
     view: View
     place: Any
     lanes: Bools
     value: Value
     line: int
     group: Any
-
-    @property
-    def storage(self) -> Shared:
-        storage: Shared = self.view.storage
-        return storage
 
 
 def copy(
@@ -115,7 +111,7 @@ def copy(
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
         storage.noted_write(state, shared, at, lanes, value, line)
-        state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
+        state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
 for _name, _width in {

@@ -148,7 +148,8 @@ class Cuda:
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
-        self.cg = SimpleNamespace(this_grid=Intrinsic(this_grid))
+        grid = SimpleNamespace(sync=Intrinsic(grid_barrier))
+        self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
             **{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC},
@@ -194,11 +195,7 @@ def barrier(state: State, line: int) -> None:
         races.pass_barrier(state, line)
 
 
-def this_grid(state: State, line: int) -> SimpleNamespace:
-    return SimpleNamespace(sync=Intrinsic(_grid_barrier))
-
-
-def _grid_barrier(state: State, line: int) -> None:
+def grid_barrier(state: State, line: int) -> None:
     if state.has_engines:
         raise state.unknown(line, "a barrier of the whole grid is not traced beside barriers that count bytes")
     races.pass_grid_barrier(state, line)

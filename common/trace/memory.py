@@ -14,7 +14,7 @@ from common.trace.messages import TracedEvent, TracedRequest
 from common.trace.races import Moment, Shadow
 from common.trace.state import Log, State
 from common.trace.values import Value, cast, choose
-from common.trace.views import Offsets, View, beyond
+from common.trace.views import Offsets, View, Wrong, beyond
 
 Array = NDArray[Any]
 
@@ -29,6 +29,10 @@ class Storage:
     unset_look_at = ""  # what one who reads what nothing has written is to look at
     complete = False  # has every element been written
     sampled = True  # are the first request's offsets told
+    # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
+    _note_read: Any
+    _note_atomic: Any
+    _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
@@ -60,9 +64,8 @@ class Storage:
             state.fault("misaligned", line, view.name, text)
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        op: str = "read",
-    ) -> list[Value]:  # fmt: skip
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
+    ) -> list[Value]:
         """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``: as the ledger costs it."""
         wrong = beyond(state, view, place, width, wrong, line, "read")
         lanes, first = state.among(wrong), self.flat_offset(place)
@@ -76,9 +79,7 @@ class Storage:
             values.append(self.data.take(at, mode="clip"))
         return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
 
-    def begin_atomic(
-        self, state: State, view: View, place: Offsets, lanes: Bools, line: int, fresh: bool
-    ) -> Ints:  # fmt: skip
+    def begin_atomic(self, state: State, view: View, place: Offsets, lanes: Bools, line: int, fresh: bool) -> Ints:
         """Note an atomic operation; returns the elements by lane. ``fresh``: what they held does not matter."""
         self.record(state, view, place, 1, "atomic", line, lanes)
         at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
@@ -86,12 +87,6 @@ class Storage:
             self._missing(state, view, place, at, line, changes=True)
         self._note_atomic(state, view, at, lanes, line)
         return at
-
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        raise NotImplementedError
-
-    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
-        raise NotImplementedError
 
     def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
@@ -129,9 +124,6 @@ class Storage:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
             ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
-
-    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
-        raise NotImplementedError
 
     @staticmethod
     def _keep(state: State, tally: Any, asked: Ints, lanes: Bools) -> None:
@@ -201,9 +193,7 @@ class Global(Storage):
         shadow.atomic(state, view, places, now)
         state.log.meet(now.who, now.stamps, now.event)
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         wrong = beyond(state, view, place, len(values), wrong, line, "written")
         lanes = state.among(wrong)
         self.record(state, view, place, len(values), "write", line, lanes)
@@ -254,9 +244,7 @@ class Constant(Storage):
         turns, warps = sum(len(set(row.tolist()) - {-1}) for row in rows), state.mask.warps
         return Cost(warps, turns, warps, turns)
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
 
 

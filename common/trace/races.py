@@ -30,47 +30,46 @@ class _Accesses:
         self.event = np.zeros(size, np.int64)
 
     def put(self, places: Ints, who: Ints, event: Any) -> None:
-        self.who[places] = who
-        self.event[places] = event
+        self.who[places], self.event[places] = who, event
 
 
 class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has.
 
-    Of them the last; one more since the last barrier, of another warp if there is one; and one of another block.
+    Of them, in ``slots``, as far as there are any: the last; one more since the last barrier, of another warp if
+    there is one; and one of another block.
     """
 
     def __init__(self, size: int) -> None:
-        self.last = _Accesses(size)
         self.size = size
-        self._others: tuple[_Accesses, _Accesses] | None = None  # beside the last, elsewhere; most elements have none
-
-    def slots(self) -> tuple[_Accesses, ...]:
-        return (self.last, *(self._others or ()))
+        self.slots: list[_Accesses] = []
 
     def forget(self, places: Ints) -> None:
-        for slot in self.slots():
+        for slot in self.slots:
             slot.who[places] = _NOBODY
 
-    def note(self, places: Ints, who: Ints, event: int, stamps: Any, log: Log) -> None:
-        before = self.last.who[places]
+    def note(self, places: Ints, now: Moment, log: Log) -> None:
+        who = now.who
+        if not self.slots:
+            self.slots.append(_Accesses(self.size))
+        last = self.slots[0]
+        before = last.who[places]
         if (before >= 0).any():
-            self._move(places, who, before, stamps, log)
-        self.last.put(places, who, event)
-        winner = self.last.who[places]
+            self._move(places, who, before, now.stamps, log)
+        last.put(places, who, now.event)
+        winner = last.who[places]
         beaten = winner != who
         if beaten.any():
             # the first of them comes last, and so stays: it is the furthest from the winner
             chosen = np.flatnonzero(beaten)[::-1]
-            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), event), log)
+            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
 
     def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
         """Make room for new last ones: keep those that are the last so far."""
-        events = self.last.event[places]
+        events = self.slots[0].event[places]
         passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
         here = before // log.lanes_per_block == who // log.lanes_per_block
-        if self._others:
-            beside = self._others[0]
+        for beside in self.slots[1:2]:
             beside.who[places[passed | ~here]] = _NOBODY
         moved = (before >= 0) & (before != who) & ~(here & passed)
         if moved.any():
@@ -78,9 +77,9 @@ class Together:
 
     def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
         """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
-        if self._others is None:
-            self._others = _Accesses(self.size), _Accesses(self.size)
-        beside, elsewhere = self._others
+        if len(self.slots) == 1:
+            self.slots += [_Accesses(self.size), _Accesses(self.size)]
+        _, beside, elsewhere = self.slots
         here = last // log.lanes_per_block == other // log.lanes_per_block
         elsewhere.put(places[~here], other[~here], events[~here])
         kept = beside.who[places]
@@ -106,10 +105,8 @@ class Shadow:
     """The accesses to one allocation in one launch. An access is noted in the order in which its lanes make it."""
 
     def __init__(self, size: int, log: Log) -> None:
-        self.log, self.size = log, size
-        self.writers = Together(size)
-        self.readers: Together | None = None
-        self.atomics: Together | None = None
+        self.log = log
+        self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
     def moment(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
         """An access now: ``lanes`` are those that make it, or the number of each place's."""
@@ -117,48 +114,38 @@ class Shadow:
         return Moment(state.ordinals(lanes), picked_stamps(state.stamps, lanes), state.stamps_of, event, line)
 
     def read(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, (self.writers.last,), places, now, "read", "written")
-        if self.atomics is not None:
-            self._met(state, view, self.atomics.slots(), places, now, "read", "changed atomically")
-        if self.readers is None:
-            self.readers = Together(self.size)
-        self.readers.note(places, now.who, now.event, now.stamps, self.log)
+        self._met(state, view, self.writers.slots[:1], places, now, "read", "written")
+        self._met(state, view, self.atomics.slots, places, now, "read", "changed atomically")
+        self.readers.note(places, now, self.log)
 
     def write(self, state: State, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
         """Before ``data[places] = values``."""
         changed, lanes = ~same(data[places], values), self.log.lanes_per_block
-        self._met(state, view, self.writers.slots(), places, now, "written", "written", changed)
-        if self.readers is not None:
-            self._met(state, view, self.readers.slots(), places, now, "written", "read")
-        if self.atomics is not None:
-            changing = self.atomics.last.who[places]
-            for i, slot in enumerate(self.atomics.slots()):
-                # as the last block puts a counter back: its own atomic operation came after all others'
-                others = slot.who[places] // lanes
-                loose = (others == now.who // lanes) | (changing // lanes != now.who // lanes) if i else None
-                self._met(state, view, (slot,), places, now, "written", "changed atomically", loose)
+        self._met(state, view, self.writers.slots, places, now, "written", "written", changed)
+        self._met(state, view, self.readers.slots, places, now, "written", "read")
+        for i, slot in enumerate(self.atomics.slots):
+            # as the last block puts a counter back: its own atomic operation came after all others'
+            others, changing = slot.who[places] // lanes, self.atomics.slots[0].who[places] // lanes
+            loose = (others == now.who // lanes) | (changing != now.who // lanes) if i else None
+            self._met(state, view, [slot], places, now, "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        self.writers.note(places, now.who, now.event, now.stamps, self.log)
-        winner = self.writers.last.who[places]
+        self.writers.note(places, now, self.log)
+        winner = self.writers.slots[0].who[places]
         beaten = winner != now.who
         if beaten.any():
             final = data.copy()
             final[places] = values
             beaten &= ~same(final[places], values)
-            self._report(
-                state, view, beaten, places, now, winner, np.full(len(places), now.event), "written", _AT_ONCE
-            )
+            events = np.full(len(places), now.event)
+            self._report(state, view, beaten, places, now, winner, events, "written", _AT_ONCE)
 
     def atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, self.writers.slots(), places, now, "changed atomically", "written")
-        if self.readers is not None:
-            self._met(state, view, self.readers.slots(), places, now, "changed atomically", "read")
-        if self.atomics is None:
-            self.atomics = Together(self.size)
-        self.atomics.note(places, now.who, now.event, now.stamps, self.log)
+        self._met(state, view, self.writers.slots, places, now, "changed atomically", "written")
+        self._met(state, view, self.readers.slots, places, now, "changed atomically", "read")
+        self.atomics.note(places, now, self.log)
 
     def _met(
-        self, state: State, view: View, slots: tuple[_Accesses, ...], places: Ints, now: Moment, verb: str,
+        self, state: State, view: View, slots: list[_Accesses], places: Ints, now: Moment, verb: str,
         theirs: str, among: Bools | None = None,
     ) -> None:  # fmt: skip
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
@@ -190,7 +177,7 @@ class Shadow:
                 continue
             plainer = one & (who // WARP != other // WARP)
             first = int(np.argmax(plainer if plainer.any() else one))
-            pair, lines = (int(who[first]), int(other[first])), (now.line, self.log.line(int(events[first])))
+            pair, lines = (int(who[first]), int(other[first])), (now.line, self.log.events[int(events[first])].line)
             element, lane = self._place(state, view, int(places[first]), pair[0])
             text, look_at = _told(state, kind, element, pair, lines, (verb, theirs))
             count = int(np.count_nonzero(one))

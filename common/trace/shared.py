@@ -12,8 +12,8 @@ from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
 from common.trace.memory import Storage, one_address, ordered, picked, poisoned
 from common.trace.races import Moment, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
-from common.trace.values import Value, cast
-from common.trace.views import Offsets, View
+from common.trace.values import Value, cast, spread
+from common.trace.views import Offsets, View, Wrong
 
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
 
@@ -96,14 +96,11 @@ class Shared(Storage):
         if self._read_lanes > _MANY:
             self._sum_up()
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes = state.among(wrong)
         self.record(state, view, place, len(values), "write", line, lanes)
         for v, value in enumerate(values):
-            at = self.flat_offset(place + v)
-            before = value
+            at, before = self.flat_offset(place + v), value
             value = cast(value, self.dtype)
             self.noted_write(state, view, at, lanes, value, line)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
@@ -111,14 +108,13 @@ class Shared(Storage):
             if self.names is not None:
                 self.names.note_write(view, places * self.dtype.itemsize)
             assert self.written is not None
-            if state.tainted is None:
-                if not self.complete:
-                    self.written[places] = True
-            else:
+            if state.tainted is not None:
                 unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
                 have = ~(state.tainted[lanes] & unset)
-                self.written[places] = have if not state.reversed else have[::-1]
+                self.written[places] = have[::-1] if state.reversed else have
                 self.complete = self.complete and bool(self.written.all())
+            elif not self.complete:
+                self.written[places] = True
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         self.accesses.append(_Access("read", at, lanes, line, state.stamps))
@@ -238,9 +234,8 @@ class Local(Storage):
         pass  # registers have no address
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        op: str = "read",
-    ) -> list[Value]:  # fmt: skip
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
+    ) -> list[Value]:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
         if width == 1 and type(place) is int and not self.lacking and (value := self.values[place]) is not None:
@@ -254,16 +249,13 @@ class Local(Storage):
             if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
                 views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
             return self._blank() if value is None else value
-        at = place.clip(0, len(self.values) - 1)
-        rows = [np.broadcast_to(self._blank() if v is None else v, place.shape) for v in self.values]
-        if self.lacking or any(value is None for value in self.values):
-            nobody = np.ones(place.shape, np.bool_)
-            none = np.zeros(place.shape, np.bool_)
-            gaps = [nobody if v is None else self.lacking.get(i, none) for i, v in enumerate(self.values)]
-            missing = np.stack(gaps)[at, np.arange(len(place))] & state.mask.bits
-            if missing.any():
-                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-        return np.stack(rows)[at, np.arange(len(place))]
+        at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
+        rows = [spread(self._blank() if value is None else value, place.shape) for value in self.values]
+        gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
+        missing = np.stack(gaps)[at, lane] & state.mask.bits
+        if missing.any():
+            views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+        return np.stack(rows)[at, lane]
 
     def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
         """A fault if wgmma still adds to what these lanes read."""
@@ -274,9 +266,7 @@ class Local(Storage):
         state.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
         return True
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
             self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):

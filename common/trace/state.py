@@ -9,6 +9,7 @@ block, in the order in which blocks run, times the lanes of a block, plus its pl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +25,11 @@ _NOBODY = -1
 
 
 class Event(NamedTuple):
-    """One access by an instruction: its line, and the stamps of the lanes that ran it, all alike or one each."""
+    """One access by an instruction: its line, the stamps of the lanes that ran it, and the ordinal of the first."""
 
     line: int
-    stamps: Any
+    stamps: Any  # all alike, or one each
+    base: int
 
 
 def apart(
@@ -36,8 +38,7 @@ def apart(
     """For threads: are they of different blocks; are they of one block, and no barrier lies between?
 
     ``then`` holds the stamps of both as the first made its access, ``now`` those as the second made its own. Lanes of
-    a warp are ordered only if both have come to a syncwarp meanwhile: one that one of them alone comes to does
-    nothing.
+    a warp are ordered only if both have come to a syncwarp meanwhile.
     """
     other_block = first // lanes_per_block != second // lanes_per_block
     same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
@@ -73,7 +74,6 @@ class Log:
     def __init__(self, lanes_per_block: int) -> None:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
-        self._base: list[int] = []  # the ordinal of an event's first lane
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
         self._fences: dict[int, list[Met]] = {}  # by block: those that no atomic operation has come after
         self.released: dict[int, list[Met]] = {}  # by block: atomic operations that tell others what came before
@@ -81,9 +81,8 @@ class Log:
 
     def add(self, line: int, stamps: Any, base: int) -> int:
         last = self.events[-1] if self.events else None
-        if last is None or last.line != line or last.stamps is not stamps or self._base[-1] != base:
-            self.events.append(Event(line, stamps))
-            self._base.append(base)
+        if last is None or (last.line, last.base) != (line, base) or last.stamps is not stamps:
+            self.events.append(Event(line, stamps, base))
         return len(self.events) - 1
 
     def fence(self, who: Ints, stamps: Any) -> None:
@@ -116,9 +115,6 @@ class Log:
             own = blocks == block
             yield block, who[own], stamps[own]
 
-    def line(self, event: int) -> int:
-        return self.events[event].line
-
     def stamps(self, events: Ints, who: Ints) -> Ints:
         """The stamps that threads had in events; of a thread of blocks that ran at another time, anything."""
         new = self.events[len(self._alike) :]
@@ -128,7 +124,7 @@ class Log:
         own = np.flatnonzero(found < 0)
         for event in np.unique(events[own]).tolist():
             chosen = own[events[own] == event]
-            found[chosen] = self.events[event].stamps.take(who[chosen] - self._base[event], mode="clip")
+            found[chosen] = self.events[event].stamps.take(who[chosen] - self.events[event].base, mode="clip")
         return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
@@ -167,19 +163,14 @@ class MistakeError(TraceError):
 class Mask:
     """The lanes that execute. The same object means the same lanes."""
 
-    __slots__ = ("_warps", "bits", "count")
-
     def __init__(self, bits: Bools, count: int | None = None) -> None:
         self.bits = bits
         self.count = int(np.count_nonzero(bits)) if count is None else count
-        self._warps: int | None = None
 
-    @property
+    @cached_property
     def warps(self) -> int:
         """Warps with an active lane."""
-        if self._warps is None:
-            self._warps = int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
-        return self._warps
+        return int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
 
 
 class State:

@@ -14,28 +14,12 @@ import ast
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from common.trace.expressions import COUNTS, Expressions, names, tuple_of
 
 FUNCTION = "_function"  # the translated function's name
-
-
-@dataclass
-class _Loop:
-    """The variables that hold the masks of those who have left the loop, and its present turn."""
-
-    broken: str
-    continued: str
-
-
-@dataclass
-class _Scope:
-    """Where lanes that are not active now go on, and which variables may be read there."""
-
-    mask: str
-    live: frozenset[str]
+_Loop: TypeAlias = "tuple[str, str]"  # variables with the masks of those who have left the loop, and its present turn
 
 
 class Translator(Expressions):
@@ -44,7 +28,8 @@ class Translator(Expressions):
     def __init__(self, definition: ast.FunctionDef, *known: Any) -> None:
         super().__init__(definition, *known)
         self.flow = Flow(definition.body)
-        self.scopes: list[_Scope] = []
+        # masks with which lanes that are not active now go on, and which variables may be read there
+        self.scopes: list[tuple[str, frozenset[str]]] = []
         self.loops: list[_Loop] = []
         self.merged: set[str] = set()
         *before, last = definition.body
@@ -68,9 +53,8 @@ class Translator(Expressions):
             start += ["_r, _rv = _t.none, None"]
             self._emit("_t.mask = _m0")
             self._emit("return _rv")
-        head = [(self.definition.lineno, text) for text in (f"def {FUNCTION}({ast.unparse(given)}):",
-                                                            *(f" {text}" for text in start))]  # fmt: skip
-        rows = [*head, *self.rows]
+        head = [f"def {FUNCTION}({ast.unparse(given)}):", *(f" {text}" for text in start)]
+        rows = [(self.definition.lineno, text) for text in head] + self.rows
         tree = ast.parse("\n".join(text for _, text in rows))
         for node in ast.walk(tree):
             if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword):
@@ -97,7 +81,7 @@ class Translator(Expressions):
 
     def _rejoin(self, node: ast.stmt, before: str) -> None:
         """Those go on who came, but for who has left an enclosing loop's turn, or the function."""
-        around = [self.loops[-1].broken, self.loops[-1].continued] if self.loops else []
+        around = self.loops[-1] if self.loops else ()
         self._emit(f"_t.mask = {self._without(before, *around) if may_leave(node) or may_return(node) else before}")
 
     # --- statements ---
@@ -117,7 +101,7 @@ class Translator(Expressions):
 
     def _masked(self, before: str, mask: str, body: list[ast.stmt], live: frozenset[str]) -> None:
         """Statements of those in the mask, if there are any; ``live``: what the others may read later."""
-        self.scopes.append(_Scope(before, live))
+        self.scopes.append((before, live))
         with self._under(f"if {mask} is not _t.none"):
             self._emit(f"_t.mask = {mask}")
             self._block(body)
@@ -170,7 +154,7 @@ class Translator(Expressions):
         match target:
             case ast.Name(name):
                 # where it starts: the outermost construct beyond which the variable's old value may be read
-                base = next((scope.mask for scope in self.scopes if name in scope.live), None)
+                base = next((mask for mask, live in self.scopes if name in live), None)
                 if base is not None:
                     self.merged.add(name)
                     value = f"_t.merged({value}, {name}, {base})"
@@ -227,7 +211,7 @@ class Translator(Expressions):
             self._emit(f"if {taken} is _t.none: break")
             self._emit(f"_t.mask = {taken}")
             self._turn(node, before, loop)
-            self._emit(f"_t.mask = {self._without(taken, loop.broken) if loop else taken}")
+            self._emit(f"_t.mask = {self._without(taken, loop[0]) if loop else taken}")
         self._end_loop(node, before, loop)
 
     def _begin_loop(self, leaves: bool) -> tuple[str, _Loop | None]:
@@ -235,17 +219,17 @@ class Translator(Expressions):
         self._emit(f"{before} = _t.mask")
         if not leaves:
             return before, None
-        loop = _Loop(self.fresh("_b"), self.fresh("_k"))
-        self._emit(f"{loop.broken} = _t.none")
+        loop = self.fresh("_b"), self.fresh("_k")
+        self._emit(f"{loop[0]} = _t.none")
         return before, loop
 
     def _turn(self, node: ast.For | ast.While, before: str, loop: _Loop | None, counter: str = "") -> None:
         """One turn, of those who have not left the loop."""
-        self.scopes.append(_Scope(before, self.flow.after[node] | self.flow.head[node]))
+        self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
         if loop:
             self.loops.append(loop)
-            self._emit(f"{loop.continued} = _t.none")
-            self._emit(f"_t.mask = {self._without('_t.mask', loop.broken)}")
+            self._emit(f"{loop[1]} = _t.none")
+            self._emit(f"_t.mask = {self._without('_t.mask', loop[0])}")
             self._emit("if _t.mask is _t.none: break")
         if isinstance(node, ast.For):
             self._assign(node.target, counter)
@@ -258,15 +242,15 @@ class Translator(Expressions):
         """All go on but for those who have returned; before, those who have not left by ``break`` do the ``else``."""
         if node.orelse:
             rest = self.fresh("_e")
-            self._emit(f"{rest} = {self._without(before, *([loop.broken] if loop else []))}")
+            self._emit(f"{rest} = {self._without(before, *(loop or ())[:1])}")
             self._masked(before, rest, node.orelse, self.flow.after[node])
         self._rejoin(node, before)
 
     def _do_Break(self, node: ast.Break) -> None:  # noqa: N802
-        self._leave(self.loops[-1].broken)
+        self._leave(self.loops[-1][0])
 
     def _do_Continue(self, node: ast.Continue) -> None:  # noqa: N802
-        self._leave(self.loops[-1].continued)
+        self._leave(self.loops[-1][1])
 
     def _leave(self, name: str) -> None:
         self._emit(f"{name}, _t.mask = _t.union({name}, _t.mask), _t.none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from common.trace.state import State
 from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform, widened
 
 Offsets = Any  # int, or an int64 per lane
+Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
 _FILLED = 4096  # elements that one statement may assign
 
@@ -89,7 +90,7 @@ class View:
             return
         self.storage.write(state, self, place, [value], wrong, line)
 
-    def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Bools | None]:
+    def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Wrong]:
         """The element offset of an index, or the view that is left of it; and the lanes whose index is wrong."""
         if type(index) is int and self.ndim == 1 and 0 <= index < self.shape[0]:
             return self.start + index * self.strides[0], None
@@ -144,7 +145,7 @@ class View:
 
     def place_flat(
         self, state: State, offset: Value, width: int, line: int, verb: str, aligned: bool = True
-    ) -> tuple[Offsets, Bools | None]:
+    ) -> tuple[Offsets, Wrong]:
         """The element offset of ``width`` elements from a row-major offset on, which must suit the width."""
         if not self.flat_order:
             raise state.error(line, f"{self.name} is not contiguous: a flat offset does not address it")
@@ -198,7 +199,7 @@ def as_offset(value: Value) -> Offsets:
 
 def within(
     state: State, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
-) -> tuple[Offsets, Bools | None]:
+) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
     at = as_offset(index)
     if type(at) is int:
@@ -234,9 +235,7 @@ def _outside(
     state.fault("negative-index" if wraps else "outside", line, view.name, text, lanes)
 
 
-def beyond(
-    state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
-) -> Bools | None:
+def beyond(state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, verb: str) -> Wrong:
     """Lanes whose access leaves the allocation, though not the array's stated shape, added to ``wrong``."""
     if view.bounded:
         return wrong
@@ -272,13 +271,13 @@ class Source:
 def require_written(state: State, value: Value, line: int = 0) -> None:
     """A fault if what is compared or made an integer comes from memory that nothing had written."""
     if state.tainted is not None and not uniform(value):
-        _reveal(state, value, "decides something" + _in(line))
+        _reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
 
 
 def reveal_unwritten(state: State, value: Value, line: int, view: View) -> None:
     """A fault if a value that is stored comes from memory that nothing had written."""
     if state.tainted is not None:
-        _reveal(state, value, f"is stored to {view.name}{_in(line)}")
+        _reveal(state, value, f"is stored to {view.name} in line {line}")
 
 
 def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
@@ -360,7 +359,3 @@ def note_unwritten(state: State) -> None:
         if source.view is not None:
             text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1
-
-
-def _in(line: int) -> str:
-    return f" in line {line}" if line else ""
