@@ -10,8 +10,7 @@ Module by module; each imports from itself and from those below it:
     translate      turns a kernel's AST into code that runs all threads at once; which variables live on
     expressions    the same for its expressions
     hopper/        what works beside the threads of a Hopper kernel
-    fragments      what lanes hold of matrices that tensor cores multiply
-    helpers        the lessons' helpers, as kernels call them: wide accesses, copies, tensor cores
+    helpers        the lessons' helpers, as kernels call them: wide accesses, copies, matrices in the lanes of a warp
     intrinsics     the registry of what kernels may call; what cuda.* does
     records        arrays that kernels make; arrays of records
     shared         shared and local arrays

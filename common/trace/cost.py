@@ -5,15 +5,13 @@ Rules, with their sources:
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
 - An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
-  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load.
-  NVIDIA does not document it; it was inferred from counters of two convolutions, one of either kind, in which
-  neighbouring rows of a tile share pixels.
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load. Not
+  documented: inferred from counters of two convolutions, one of either kind, whose tiles' rows share pixels.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
   as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
-  with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
-  (tests/trace/test_cost.py, ``python -m common trace --agree``).
+  with lane i ^ 2. The pairing was inferred from counters (tests/trace/test_cost.py, ``trace --agree``).
 - A copy by TMA is one request. It touches each sector of its box once, and takes a wavefront for every 128 bytes of
   it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
 """
@@ -40,7 +38,9 @@ BANKS = 32
 WORD_BYTES = 4
 MOST_PRINTED = 10  # lines of what a kernel prints that are kept
 LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
-PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
+# counted among the copies, and the reads, but for what they cost: of rows, no lanes share a pass
+PAST_L1, ROWS = "copy past L1", "read of rows"
+COUNTED_AS = {PAST_L1: "copy", ROWS: "read"}
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -49,12 +49,8 @@ _FAR = np.int64(2**62)
 
 
 class Cost(NamedTuple):
-    """Of one instruction over some warps.
-
-    ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do: of global memory, the sectors that the
-    requested bytes would fill if they were neighbours; of shared memory, the passes that the access's width takes
-    without any bank conflict. ``distinct`` counts the addresses that the lanes of each request differ in.
-    """
+    """Of one instruction over some warps: ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do
+    (the requested bytes side by side; passes without bank conflicts), ``distinct`` the addresses of each request."""
 
     requests: int
     moved: int
@@ -65,46 +61,36 @@ class Cost(NamedTuple):
 def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
     """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``past_l1``: it is
-    an asynchronous copy that leaves L1 out.
+    Each lane's ``width_bytes`` must lie within one sector, as if aligned. ``past_l1``: a copy that leaves L1 out.
     """
     rows, _ = _active_rows(addresses, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
-    rows.sort(axis=1)
-    distinct = _changes(rows)
+    distinct = _different(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
     if past_l1:
-        parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
-        fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
-    else:
-        fetched = _changes(rows // SECTOR_BYTES)
-    return Cost(len(rows), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
+        rows, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
+    fetched = _different(rows // SECTOR_BYTES)
+    return Cost(int(active.any(axis=1).sum()), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
 
 
 def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
     """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
     rows, used = _active_rows(words, active)
-    if not len(rows):
-        return Cost(0, 0, 0, 0)
     turns, passes = _served(rows, used, width, WARP // width)
     if width > 1 and not write:
-        together = _agree(rows, used, 1) | _agree(rows, used, 2)
-        fewer_turns, fewer_passes = _served(rows, used, width, 2 * WARP // width)
-        turns, passes = np.where(together, fewer_turns, turns), np.where(together, fewer_passes, passes)
-    distinct = _changes(np.sort(rows, axis=1))
-    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
+        fewer, together = _served(rows, used, width, 2 * WARP // width), _paired(rows, used)
+        turns, passes = np.where(together, fewer[0], turns), np.where(together, fewer[1], passes)
+    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(_different(rows).sum()))
 
 
 def served_together(words: Ints, active: Bools, width: int, write: bool = False) -> int:
     """How many lanes of one request, of shape (1, 32), share a pass; arguments as in :func:`wavefronts`."""
     rows, used = _active_rows(words, active)
-    paired = width > 1 and not write and len(rows) and (_agree(rows, used, 1) | _agree(rows, used, 2)).all()
+    paired = width > 1 and not write and len(rows) and _paired(rows, used).all()
     return WARP // width * (2 if paired else 1)
 
 
 def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
-    """The warps with an active lane; the others' lanes hold a copy of an active lane's value."""
+    """The rows with an active lane; the others' lanes hold a copy of an active lane's value."""
     some = active.any(axis=1)
     values, active = values[some], active[some]
     if not active.all():
@@ -113,37 +99,34 @@ def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
     return values, active
 
 
-def _changes(rows: Ints) -> Ints:
-    """Different values in each sorted row."""
-    return np.asarray(1 + np.count_nonzero(np.diff(rows, axis=1), axis=1))
+def _different(rows: Ints) -> Ints:
+    """Different values in each row."""
+    return np.asarray(1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1))
 
 
-def _agree(words: Ints, used: Bools, distance: int) -> Bools:
-    """Per row: does each used lane i have the address of lane i ^ distance, where that is used?"""
-    partner = np.arange(words.shape[1]) ^ distance
-    same: Bools = ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
-    return same
+def _paired(words: Ints, used: Bools) -> Bools:
+    """Per row: do all used lanes i and i ^ 1 have the same address, or all used lanes i and i ^ 2?"""
+    found = np.zeros(len(words), np.bool_)
+    for distance in (1, 2):
+        partner = np.arange(WARP) ^ distance
+        found |= ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
+    return found
 
 
 def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
-    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass."""
-    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
-    turns = _turns(parts, used_parts, width).reshape(len(rows), -1).sum(axis=1)
-    return turns, used_parts.any(axis=1).reshape(len(rows), -1).sum(axis=1)
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass.
 
-
-def _turns(words: Ints, used: Bools, width: int) -> Ints:
-    """Per row: the most distinct words that one bank must deliver; 0 for a row without a used lane."""
-    some = used.any(axis=1)
-    stand_in = np.where(used, words, _FAR).min(axis=1)
-    words = np.where(used, words, stand_in[:, None])
-    every = (words[:, :, None] + np.arange(width)).reshape(len(words), -1)
-    every.sort(axis=1)
-    first = np.ones(every.shape, np.bool_)
-    first[:, 1:] = np.diff(every, axis=1) != 0
+    A pass takes as many wavefronts as the most distinct words that one bank must deliver.
+    """
+    some = used.reshape(-1, lanes).any(axis=1)
+    words, _ = _active_rows(rows.reshape(-1, lanes), used.reshape(-1, lanes))
+    every = np.sort((words[:, :, None] + np.arange(width)).reshape(len(words), lanes * width), axis=1)
+    first = np.diff(every, axis=1, prepend=-_FAR) != 0
     slots = (np.arange(len(every)) * BANKS)[:, None] + every % BANKS
-    counts = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS)
-    return np.asarray(np.where(some, counts.max(axis=1), 0))
+    turns = np.zeros(some.shape, np.int64)
+    turns[some] = np.bincount(slots[first], minlength=len(every) * BANKS).reshape(-1, BANKS).max(axis=1)
+    parts = len(rows), WARP // lanes
+    return turns.reshape(parts).sum(axis=1), some.reshape(parts).sum(axis=1)
 
 
 @dataclass(slots=True)
@@ -167,8 +150,10 @@ class Tally:
 
 
 class Key(NamedTuple):
-    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy, atomic, tma,
-    tma store or wgmma."""
+    """What is tallied.
+
+    ``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma.
+    """
 
     line: int
     space: str
@@ -207,8 +192,8 @@ class Ledger:
     def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
-        ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``op``: read, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
+        ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
+        ``op``: read, ROWS, write, copy (from global to shared memory) or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -220,7 +205,7 @@ class Ledger:
             if space == "global":
                 found = sectors(rows, used, width, op == PAST_L1)
             else:
-                found = wavefronts(rows, used, width, op in ("write", "copy"))
+                found = wavefronts(rows, used, width, op in ("write", "copy", ROWS))
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found
@@ -249,14 +234,11 @@ class Ledger:
 
 # --- a trace of what a ledger counted, and figures of a trace ---
 
-_READ = {
-    "global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
-    "local": ("read",),
-}  # fmt: skip
-_WRITTEN = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma")} | dict.fromkeys(
-    ("constant", "local"), ("write", "atomic")
-)
-_MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
+# what counts as loads and as stores for each multiply-add, by memory
+_LOADS = {"global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
+          "local": ("read",)}  # fmt: skip
+_STORES = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma"), "constant": (),
+           "local": ("write", "atomic")}  # fmt: skip
 
 
 def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> TracedKernel:
@@ -272,6 +254,7 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         for key, fault in ledger.faults.items()
     ]
     fma = sum(ledger.fma.values())
+    same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
     return TracedKernel(
         name=function.__name__,
         file=file,
@@ -285,14 +268,9 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),
-        notes=ledger.notes,
-        events=ledger.events,
-        pipeline=ledger.pipeline,
-        printed=ledger.printed,
-        prints=ledger.prints,
-        under_way=ledger.under_way,
         totals=_totals(accesses, fma),
         per_fma=_per_fma(accesses, fma) if fma else {},
+        **{name: getattr(ledger, name) for name in same},
     )
 
 
@@ -309,39 +287,35 @@ def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
     )
 
 
-def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
-    """See :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts."""
+# by name in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts
+_TOTALS = {
+    "load_requests": ("requests", "global", ("read", "copy")), "load_sectors": ("moved", "global", ("read", "copy")),
+    "store_requests": ("requests", "global", ("write",)), "store_sectors": ("moved", "global", ("write",)),
+    "copy_requests": ("requests", "global", ("copy",)), "copy_sectors": ("moved", "global", ("copy",)),
+    "shared_load_requests": ("requests", "shared", ("read",)),
+    "shared_load_wavefronts": ("moved", "shared", ("read",)),
+    "shared_store_requests": ("requests", "shared", ("write",)),
+    "shared_store_wavefronts": ("moved", "shared", ("write",)),
+}  # fmt: skip
 
-    def total(key: str, space: str, *ops: str) -> int:
+
+def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
+    def total(key: str, space: str, ops: tuple[str, ...]) -> int:
         return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
 
-    return {
-        "load_requests": total("requests", "global", "read", "copy"),
-        "load_sectors": total("moved", "global", "read", "copy"),
-        "store_requests": total("requests", "global", "write"),
-        "store_sectors": total("moved", "global", "write"),
-        "copy_requests": total("requests", "global", "copy"),
-        "copy_sectors": total("moved", "global", "copy"),
-        "shared_load_requests": total("requests", "shared", "read"),
-        "shared_load_wavefronts": total("moved", "shared", "read"),
-        "shared_store_requests": total("requests", "shared", "write"),
-        "shared_store_wavefronts": total("moved", "shared", "write"),
-        "shared_conflicts": total("moved", "shared", "read", "write") - total("ideal", "shared", "read", "write"),
-        "ffma_threads": fma,
-    }
+    moved, ideal = (total(key, "shared", ("read", "write")) for key in ("moved", "ideal"))
+    found = {name: total(*which) for name, which in _TOTALS.items()}
+    return {**found, "shared_conflicts": moved - ideal, "ffma_threads": fma}
 
 
 def _per_fma(accesses: list[TracedAccess], fma: int) -> dict[str, dict[str, float]]:
-    found = {}
-    for space in ("global", "shared", "constant", "local"):
-        reads = [a for a in accesses if a.space == space and a.op in _READ[space]]
-        writes = [a for a in accesses if a.space == space and a.op in _WRITTEN[space]]
-        found[space] = {
-            "loads": sum(a.accesses for a in reads) / fma,
-            "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / fma,
-            "stores": sum(a.accesses for a in writes) / fma,
-            "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / fma,
-        }
+    found: dict[str, dict[str, float]] = {}
+    for space in _LOADS:
+        found[space] = {}
+        for ops, instructions, values in ((_LOADS, "loads", "loaded_values"), (_STORES, "stores", "stored_values")):
+            own = [a for a in accesses if a.space == space and a.op in ops[space]]
+            found[space][instructions] = sum(a.accesses for a in own) / fma
+            found[space][values] = sum(a.accesses * a.bits for a in own) / 32 / fma
     return found
 
 
@@ -353,26 +327,24 @@ def loads_per_fma(found: Traced) -> dict[str, float]:
 
 def traffic(found: Traced) -> dict[str, dict[str, float]]:
     """By kernel, the memory figures of a resource card, those that there are; see cards.TRAFFIC."""
-    return {kernel.name: _traffic(kernel) for kernel in found.kernels}
-
-
-def _traffic(kernel: TracedKernel) -> dict[str, float]:
-    total, figures = kernel.totals, {}
-    if requests := total["load_requests"]:
-        figures["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
-    turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
-    if ideal := turns - total["shared_conflicts"]:
-        figures["conflicts"] = round(turns / ideal, 3)
-    if kernel.fma:
-        moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global", *_MOVED))
-        figures["bytes_per_fma"] = round(moved / kernel.fma, 4)
+    figures: dict[str, dict[str, float]] = {}
+    for kernel in found.kernels:
+        total, own = kernel.totals, figures.setdefault(kernel.name, {})
+        if requests := total["load_requests"]:
+            own["sectors_per_request"] = round(total["load_sectors"] / requests, 3)
+        turns = total["shared_load_wavefronts"] + total["shared_store_wavefronts"]
+        if ideal := turns - total["shared_conflicts"]:
+            own["conflicts"] = round(turns / ideal, 3)
+        if kernel.fma:
+            moved = sum(a.accesses * a.bits // 8 for a in kernel.select("global") if a.op != "atomic")
+            own["bytes_per_fma"] = round(moved / kernel.fma, 4)
     return figures
 
 
 def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
-
-    def most(space: str) -> float:
-        return max((a.per_request for kernel in found.kernels for a in kernel.select(space)), default=0.0)
-
-    return {"sectors": most("global"), "turns": most("shared")}
+    accesses = [access for kernel in found.kernels for access in kernel.accesses]
+    sectors, turns = (
+        max((a.per_request for a in accesses if a.space == s), default=0.0) for s in ("global", "shared")
+    )
+    return {"sectors": sectors, "turns": turns}

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -69,13 +69,10 @@ class Executor(State):
         """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
         Views. ``order``: of the blocks, and of threads that write one element. Of blocks in clusters, ``at_once`` and
         the order are those of clusters, and they run whole."""
-        if not self.has_engines:
-            self._run(arguments, blocks, at_once, order)
-            return
         split: frozenset[int] = frozenset()
         told: _Before | None = None
         while True:
-            before = _Before(self, arguments)
+            before = _Before(self, arguments) if self.has_engines else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
                 return
@@ -89,68 +86,55 @@ class Executor(State):
                 assert told is not None  # nothing is split at first
                 told.restore(self)
                 return
-            before.restore(self)
+            if before:
+                before.restore(self)
 
     def _run(
-        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order,
-        split: frozenset[int] = frozenset(),
-    ) -> None:  # fmt: skip
+        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order, split: frozenset[int]
+    ) -> None:
         self._watch(arguments)
-        chosen = np.arange(math.prod(self.grid)) if blocks is None else blocks
-        clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
+        clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
         stages.advance()
         with np.errstate(all="ignore"):
             for own in reversed(groups) if self.reversed else groups:
-                if self.cluster > 1:
-                    own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
-                self._run_group(arguments, own, split)
+                self.begin((own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1))
+                self.names.cuda.place(self.axes(self.numbers, self.grid))
+                self._run_group(arguments, split)
                 stages.advance()
 
-    def _run_group(self, arguments: list[Argument], numbers: Ints, split: frozenset[int]) -> None:
-        """Execute the blocks with these numbers at once; what Python says of it becomes a TraceError."""
-        self.begin(numbers)
-        self.names.cuda.place(self.axes(numbers, self.grid))
+    def _run_group(self, arguments: list[Argument], split: frozenset[int]) -> None:
+        """Execute the blocks that have begun; what Python says of it becomes a TraceError."""
+        work = partial(self.main.invoke, self, 0, tuple(arguments), {})
         try:
             if self.has_engines:
-                self._take_turns(arguments, split)
+                self._take_turns(work, split)
             else:
-                self.main.invoke(self, 0, tuple(arguments), {})
+                work()
         except (LaunchLimitError, StuckError, SplitError):
             raise
-        except TraceError as error:
-            placed = type(error)(self._placed(error))
-            vars(placed).update(vars(error))
-            raise placed from error
         except Exception as error:
-            raise TraceError(self._unknown(error)) from error
+            known = isinstance(error, TraceError)
+            if known and re.search(r"\bline \d", str(error)):
+                raise
+            lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == self.home]
+            where = f"{self.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
+            placed = type(error) if known else TraceError
+            raise placed(f"{where} {'' if known else f'{type(error).__name__}: '}{error}") from error
         races.end(self)
         helpers.end_copies(self)
         views.note_unwritten(self)
 
-    def _take_turns(self, arguments: list[Argument], split: frozenset[int]) -> None:
+    def _take_turns(self, work: Callable[[], None], split: frozenset[int]) -> None:
         """Run the kernel where its warps wait for each other, and for copies and products."""
         recording = self.ledger.recording and not self.ledger.pipeline
         self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
-        self.engines.teams.run(lambda: self.main.invoke(self, 0, tuple(arguments), {}))
+        self.engines.teams.run(work)
         self.mask = self.waiting = self.all
         engines.end_engines(self)
         if recording:
             self.ledger.pipeline = self.engines.pipeline.spans()
-
-    def _unknown(self, error: Exception) -> str:
-        """What Python said of the translated kernel, with the kernel's line."""
-        return f"{self.function.__name__}:{self._where(error)} {type(error).__name__}: {error}"
-
-    def _placed(self, error: TraceError) -> str:
-        """What the tracer said, with the kernel's line if it named none."""
-        where = "" if re.search(r"\bline \d", str(error)) else self._where(error)
-        return f"{self.function.__name__}:{where} {error}" if where else str(error)
-
-    def _where(self, error: Exception) -> str:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
-        return f" line {lines[-1]}:" if lines else ""
 
     def _watch(self, arguments: list[Argument]) -> None:
         """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
@@ -158,7 +142,8 @@ class Executor(State):
         for name, argument in zip(names, arguments, strict=False):
             for view in _views(argument):
                 if isinstance(view.storage, Global):
-                    view.storage.begin(self.log, isinstance(argument, tuple) or self.main.may_write(name, view.ndim))
+                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
+                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""
@@ -187,15 +172,11 @@ class Executor(State):
         if uniform(condition):
             return self.mask if condition else self.none
         taken = self.part(condition)
-        if taken is not self.none and taken is not self.mask and self.ledger.recording:
-            rows = self.mask.bits.reshape(-1, WARP)
-            yes = taken.bits.reshape(-1, WARP)
-            split = int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
-        else:
-            split = 0
         if self.ledger.recording:
             counts = self.ledger.diverged.setdefault(line, [0, 0])
-            counts[0] += split
+            if taken is not self.none and taken is not self.mask:
+                rows, yes = self.mask.bits.reshape(-1, WARP), taken.bits.reshape(-1, WARP)
+                counts[0] += int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
             counts[1] += self.mask.warps
         return taken
 
@@ -264,15 +245,10 @@ class Executor(State):
         mask, value = self.mask, items.start
         while True:
             self.mask = mask
-            up = truth(items.step > 0)
-            more = (
-                choose(up, value < items.stop, value > items.stop) if not uniform(up)
-                else value < items.stop if up else value > items.stop
-            )  # fmt: skip
-            taken = self.branch(more, line)
-            if taken is self.none:
+            self.mask = self.branch(choose(items.step > 0, value < items.stop, value > items.stop), line)
+            if self.mask is self.none:
+                self.mask = mask
                 return
-            self.mask = taken
             yield value
             value = values.add(value, items.step)
 
@@ -281,12 +257,9 @@ class Executor(State):
         condition = truth(condition)
         if uniform(condition):
             return then() if condition else otherwise()
-        mask = self.mask
-        taken = self.part(condition)
-        if taken is mask:
-            return then()
-        if taken is self.none:
-            return otherwise()
+        mask, taken = self.mask, self.part(condition)
+        if taken is mask or taken is self.none:
+            return then() if taken is mask else otherwise()
         self.mask = taken
         first = then()
         self.mask = self.without(mask, taken)
@@ -307,10 +280,9 @@ class Executor(State):
             return array.load(self, index, line)
         if type(array) is not View:
             return self._of_tuple(array, index, line) if isinstance(index, np.ndarray) else array[index]
-        storage = array.storage
-        if type(storage) is Local and not self.ledger.recording:  # most loads are of this kind
-            at = _register(array, index)
-            if at is not None and not storage.lacking and (value := storage.values[at]) is not None:
+        if not self.ledger.recording and (at := _register(array, index)) is not None:  # most loads are of this kind
+            storage = array.storage
+            if not storage.lacking and (value := storage.values[at]) is not None:
                 return value
         return array.load(self, index, line)
 
@@ -327,13 +299,10 @@ class Executor(State):
             return array.store(self, index, value, line)
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
-        storage = array.storage
-        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
-            at = _register(array, index)
-            if at is not None:
-                storage.put(self, at, value, self.mask)
-                return
-        array.store(self, index, value, line)
+        if not self.ledger.recording and self.tainted is None and (at := _register(array, index)) is not None:
+            array.storage.put(self, at, value, self.mask)
+        else:
+            array.store(self, index, value, line)
 
     def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
         if self.tainted is not None:
@@ -343,15 +312,10 @@ class Executor(State):
 
     def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
         """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
-        if uniform(b):
-            zero = b == 0
-            if not zero:
-                return function(a, b)
-        elif b.all():
+        zero = b == 0
+        if not np.any(zero):
             return function(a, b)
-        else:
-            zero = b == 0
-        if dtype_of(a).kind == "f" or dtype_of(b).kind == "f":
+        if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
         lanes = self.mask.bits & zero
         if lanes.any():
@@ -387,10 +351,10 @@ class _Before:
 
 
 def _register(array: View, index: Any) -> int | None:
-    """Which register a constant index names, where the array has one axis."""
-    if type(index) is int and array.ndim == 1 and 0 <= index < array.shape[0] and type(array.start) is int:
-        return array.start + index * array.strides[0]
-    return None
+    """Which register a constant index names, where the array is a local one with one axis."""
+    if type(array.storage) is not Local or type(index) is not int or array.ndim != 1 or type(array.start) is not int:
+        return None
+    return array.start + index * array.strides[0] if 0 <= index < array.shape[0] else None
 
 
 def _views(argument: Argument) -> Iterator[View]:

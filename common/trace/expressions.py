@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Callable
 
+from common.trace.state import TraceError
+
 _BINARY = {
     ast.Add: "_add", ast.Sub: "_sub", ast.Mult: "_mul", ast.Div: "_truediv", ast.FloorDiv: "_floordiv",
     ast.Mod: "_mod", ast.Pow: "_power", ast.LShift: "_shift_left", ast.RShift: "_shift_right",
@@ -13,13 +15,8 @@ _BINARY = {
 }  # fmt: skip
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
 _COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
-_SAME_OBJECT = ast.Is | ast.IsNot
 COUNTS = ("range", "unrolled")
 _INDICES = ("cuda.threadIdx", "cuda.blockIdx", "cuda.blockDim", "cuda.gridDim")
-
-
-class UntranslatableError(ValueError):
-    """A statement or expression that the tracer does not know; says which, and in which line."""
 
 
 class Expressions:
@@ -27,211 +24,161 @@ class Expressions:
 
     ``pure(name)``  does a call of a free name read no memory and need no line
     ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
-    ``local``       the function's own names
-    ``constants``   the floats that it names
     ``ints``        names of Python ints that are one for all threads: their arithmetic, most of a kernel's, stays
                     Python's own. Free names (given as ``ints``), and counters of loops over ranges of such
     ``narrow``      is it one of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops
                     that are written out. Where arithmetic or a variable takes one, it has 32 bits
+    ``constants``   the floats that the translation names
     """
 
     def __init__(
-        self,
-        definition: ast.FunctionDef,
-        pure: Callable[[str], bool],
-        home: bool,
-        ints: frozenset[str],
-        narrow: bool = False,
+        self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool, ints: frozenset[str], narrow: bool
     ) -> None:
-        self.pure, self.home, self.narrow = pure, home, narrow
+        self.definition, self.pure, self.home, self.narrow = definition, pure, home, narrow
         self.constants: dict[str, float] = {}
         self.count = 0
-        parameters = {argument.arg for argument in definition.args.args}
-        self.local = parameters | names(definition, ast.Store)
-        stores = Counter(
-            n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        )
+        self.parameters = {argument.arg for argument in definition.args.args}
+        self.local = self.parameters | names(definition, ast.Store)
+        inside = list(ast.walk(definition))
+        stores = Counter(node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
         self.loops_of: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(definition):
+        for node in inside:
             if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
                 self.loops_of.setdefault(node.target.id, []).append(node.iter)
-        counters = {name for name, own in self.loops_of.items() if len(own) == stores[name]} - parameters
+        counters = {name for name, own in self.loops_of.items() if len(own) == stores[name]} - self.parameters
         self.ints = (ints - self.local) | counters
         self.drop_ints(set())
 
-    # --- pieces of translated code ---
+    def untraced(self, node: ast.stmt | ast.expr, what: str) -> TraceError:
+        return TraceError(f"{self.definition.name}: line {node.lineno}: {what} is not traced")
 
     def fresh(self, prefix: str) -> str:
         self.count += 1
         return f"{prefix}{self.count}"
 
-    @staticmethod
-    def load(name: str) -> ast.Name:
-        return ast.Name(name, ast.Load())
+    def line(self, node: ast.stmt | ast.expr) -> str:
+        return str(node.lineno) if self.home else "_t.site"
 
-    def executor(self, attribute: str) -> ast.Attribute:
-        return ast.Attribute(self.load("_t"), attribute, ast.Load())
-
-    def ask(self, method: str, *arguments: ast.expr) -> ast.Call:
-        return ast.Call(self.executor(method), list(arguments), [])
-
-    def apply(self, function: str, *arguments: ast.expr) -> ast.Call:
-        return ast.Call(self.load(function), list(arguments), [])
-
-    def line(self, node: ast.stmt | ast.expr) -> ast.expr:
-        return ast.Constant(node.lineno) if self.home else self.executor("site")
-
-    @staticmethod
-    def assign_plain(name: str, value: ast.expr) -> ast.stmt:
-        return ast.Assign([ast.Name(name, ast.Store())], value, None)
-
-    @staticmethod
-    def set_mask(value: ast.expr) -> ast.stmt:
-        return ast.Assign([ast.Attribute(ast.Name("_t", ast.Load()), "mask", ast.Store())], value, None)
-
-    # --- expressions ---
-
-    def expression(self, node: ast.expr) -> ast.expr:
+    def expression(self, node: ast.expr) -> str:
         method = getattr(self, "of_" + type(node).__name__, None)
         if method is None:
-            raise UntranslatableError(
-                f"line {node.lineno}: {ast.unparse(node)} is not traced ({type(node).__name__})"
-            )
-        written: ast.expr = method(node)
-        return ast.copy_location(written, node)
+            raise self.untraced(node, ast.unparse(node))
+        written: str = method(node)
+        return written
 
-    def of_Constant(self, node: ast.Constant) -> ast.expr:  # noqa: N802
-        if isinstance(node.value, float):
-            name = f"_f{len(self.constants)}"
-            self.constants[name] = node.value
-            return self.load(name)
-        if isinstance(node.value, complex):
-            return ast.Call(self.load("complex"), [ast.Constant(node.value.real), ast.Constant(node.value.imag)], [])
-        return ast.Constant(node.value)
+    def several(self, nodes: list[ast.expr]) -> str:
+        return ", ".join(map(self.expression, nodes))
 
-    def of_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802
-        return self.load(node.id)
+    def of_Constant(self, node: ast.Constant) -> str:  # noqa: N802
+        if not isinstance(node.value, float):
+            return f"complex(0.0, {node.value.imag})" if isinstance(node.value, complex) else repr(node.value)
+        name = f"_f{len(self.constants)}"
+        self.constants[name] = node.value
+        return name
 
-    def of_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
+    def of_Name(self, node: ast.Name) -> str:  # noqa: N802
+        return node.id
+
+    def of_Attribute(self, node: ast.Attribute) -> str:  # noqa: N802
+        value = self.expression(node.value)
         if node.attr == "strides":
-            return self.ask("strides", self.expression(node.value))
-        written = ast.Attribute(self.expression(node.value), node.attr, ast.Load())
+            return f"_t.strides({value})"
         index = isinstance(node.value, ast.Attribute) and ast.unparse(node.value) in _INDICES
-        return self.apply("_narrow", written) if self.narrow and index else written
+        return f"_narrow({value}.{node.attr})" if self.narrow and index else f"{value}.{node.attr}"
 
-    def kept(self, node: ast.expr) -> ast.expr:
+    def kept(self, node: ast.expr) -> str:
         """An operand, or what a variable is given: in a narrow function constants have 32 bits."""
-        if not self.narrow:
-            return self.expression(node)
-        if isinstance(node, ast.Tuple):
-            return ast.copy_location(ast.Tuple([self.kept(element) for element in node.elts], ast.Load()), node)
+        if self.narrow and isinstance(node, ast.Tuple):
+            return tuple_of([self.kept(element) for element in node.elts])
         written = self.expression(node)
-        return self.apply("_narrow_constant", written) if self.is_int(node) else written
+        return f"_narrow_constant({written})" if self.narrow and self.is_int(node) else written
 
-    def of_Tuple(self, node: ast.Tuple) -> ast.expr:  # noqa: N802
-        return ast.Tuple([self.expression(element) for element in node.elts], ast.Load())
+    def of_Tuple(self, node: ast.Tuple | ast.List) -> str:  # noqa: N802
+        return tuple_of([self.expression(element) for element in node.elts])
 
     of_List = of_Tuple  # noqa: N815
 
-    def index(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Slice):
-            ends = [
-                self.expression(end) if end else ast.Constant(None) for end in (node.lower, node.upper, node.step)
-            ]
-            return ast.copy_location(self.apply("_slice", *ends), node)
-        if isinstance(node, ast.Tuple):
-            return ast.copy_location(ast.Tuple([self.index(element) for element in node.elts], ast.Load()), node)
+    def index(self, node: ast.expr) -> str:
+        match node:
+            case ast.Slice(lower, upper, step):
+                ends = [self.expression(end) if end else "None" for end in (lower, upper, step)]
+                return f"_slice({', '.join(ends)})"
+            case ast.Tuple(elements):
+                return tuple_of([self.index(element) for element in elements])
         return self.expression(node)
 
-    def of_Subscript(self, node: ast.Subscript) -> ast.expr:  # noqa: N802
-        return self.ask("load", self.expression(node.value), self.index(node.slice), self.line(node))
+    def place(self, target: ast.Subscript | ast.Attribute) -> tuple[str, str]:
+        """An array and an index; or a record and its field's name."""
+        index = self.index(target.slice) if isinstance(target, ast.Subscript) else repr(target.attr)
+        return self.expression(target.value), index
 
-    def of_BinOp(self, node: ast.BinOp) -> ast.expr:  # noqa: N802
+    def of_Subscript(self, node: ast.Subscript) -> str:  # noqa: N802
+        return f"_t.load({', '.join(self.place(node))}, {self.line(node)})"
+
+    def of_BinOp(self, node: ast.BinOp) -> str:  # noqa: N802
         return self.binary(node, node.left, node.op, node.right)
 
-    def binary(
-        self, node: ast.stmt | ast.expr, left: ast.expr, op: ast.operator, right: ast.expr, translated: bool = False
-    ) -> ast.expr:
+    def binary(self, node: ast.stmt | ast.expr, left: ast.expr | str, op: ast.operator, right: ast.expr) -> str:
         function = _BINARY.get(type(op))
         if function is None:
-            raise UntranslatableError(f"line {node.lineno}: {type(op).__name__} is not traced")
-        if not translated and self.is_int(ast.BinOp(left, op, right)):
-            return ast.BinOp(self.expression(left), op, self.expression(right))
+            raise self.untraced(node, type(op).__name__)
+        if not isinstance(left, str) and self.is_int(whole := ast.BinOp(left, op, right)):
+            return f"({ast.unparse(whole)})"
         operand = self.expression if isinstance(op, ast.Div | ast.Pow) else self.kept
-        operands = left if translated else operand(left), operand(right)
-        fused = isinstance(op, ast.Add | ast.Sub) and any(
-            isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
-        )
+        operands = f"{left if isinstance(left, str) else operand(left)}, {operand(right)}"
         if isinstance(op, ast.FloorDiv | ast.Mod):
-            return self.ask("divide", self.load(function), *operands, self.line(node))
-        if fused:  # the compiler makes one instruction of it
-            return self.ask("multiply_add", self.load(function), *operands, self.line(node))
-        return self.apply(function, *operands)
+            return f"_t.divide({function}, {operands}, {self.line(node)})"
+        products = [isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)]
+        if isinstance(op, ast.Add | ast.Sub) and any(products):  # the compiler makes one instruction of it
+            return f"_t.multiply_add({function}, {operands}, {self.line(node)})"
+        return f"{function}({operands})"
 
-    def of_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:  # noqa: N802
-        return self.apply(_UNARY[type(node.op)], self.expression(node.operand))
+    def of_UnaryOp(self, node: ast.UnaryOp) -> str:  # noqa: N802
+        return f"{_UNARY[type(node.op)]}({self.expression(node.operand)})"
 
-    def of_Compare(self, node: ast.Compare) -> ast.expr:  # noqa: N802
-        operands = [self.expression(operand) for operand in (node.left, *node.comparators)]
-        # 0 <= d < D: what stands in the middle is worked out once
-        parts: list[ast.expr] = []
-        left: ast.expr = operands[0]
-        for i, (op, right) in enumerate(zip(node.ops, operands[1:], strict=True)):
-            if i + 1 < len(node.ops) and not isinstance(right, ast.Name):
-                kept = self.fresh("_v")
-                bound = ast.NamedExpr(ast.Name(kept, ast.Store()), right)
-                parts.append(self.comparison(node, left, op, bound))
-                left = self.load(kept)
+    def of_Compare(self, node: ast.Compare) -> str:  # noqa: N802
+        left, result = self.expression(node.left), ""
+        for i, (op, operand) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            right = after = self.expression(operand)
+            if i + 1 < len(node.ops) and not isinstance(operand, ast.Name):
+                after = self.fresh("_v")  # 0 <= d < D: what stands in the middle is worked out once
+                right = f"({after} := {right})"
+            if isinstance(op, ast.Is | ast.IsNot):
+                part = f"({left} {'is' if isinstance(op, ast.Is) else 'is not'} {right})"
+            elif type(op) in _COMPARISONS:
+                part = f"_t.compare({_COMPARISONS[type(op)]}, {left}, {right}, {self.line(node)})"
             else:
-                parts.append(self.comparison(node, left, op, right))
-                left = right
-        result = parts[0]
-        for part in parts[1:]:
-            result = self.apply("_logical_and", result, part)
+                raise self.untraced(node, ast.unparse(node))
+            result, left = f"_logical_and({result}, {part})" if result else part, after
         return result
 
-    def comparison(self, node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
-        if isinstance(op, _SAME_OBJECT):
-            return ast.Compare(left, [op], [right])
-        function = _COMPARISONS.get(type(op))
-        if function is None:
-            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)} is not traced")
-        return self.ask("compare", self.load(function), left, right, self.line(node))
-
-    def of_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802
-        conjunction = isinstance(node.op, ast.And)
-        first, *rest = node.values
-        result = self.expression(first)
-        for value in rest:
+    def of_BoolOp(self, node: ast.BoolOp) -> str:  # noqa: N802
+        plain, asked = ("_logical_and", "both") if isinstance(node.op, ast.And) else ("_logical_or", "either")
+        result = self.expression(node.values[0])
+        for value in node.values[1:]:
             right = self.expression(value)
-            if not self.is_pure(value):
-                result = self.ask("both" if conjunction else "either", result, self.later(right))
-            else:
-                result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
+            pure = self.is_pure(value)
+            result = f"{plain}({result}, {right})" if pure else f"_t.{asked}({result}, lambda: {right})"
         return result
 
-    def of_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802
+    def of_IfExp(self, node: ast.IfExp) -> str:  # noqa: N802
         test, then, otherwise = self.expression(node.test), self.kept(node.body), self.kept(node.orelse)
-        if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
-            return self.ask("select", test, self.later(then), self.later(otherwise))
-        return self.apply("_choose", test, then, otherwise)
+        if self.is_pure(node.body) and self.is_pure(node.orelse):
+            return f"_choose({test}, {then}, {otherwise})"
+        return f"_t.select({test}, lambda: {then}, lambda: {otherwise})"
 
-    @staticmethod
-    def later(value: ast.expr) -> ast.Lambda:
-        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        return ast.Lambda(nothing, value)
-
-    def of_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
-        extreme = (
-            isinstance(node.func, ast.Name) and node.func.id in ("min", "max") and node.func.id not in self.local
-        )
-        arguments = [self.kept(argument) if extreme else self.expression(argument) for argument in node.args]
-        keywords = [ast.keyword(keyword.arg, self.expression(keyword.value)) for keyword in node.keywords]
-        function = self.expression(node.func)
+    def of_Call(self, node: ast.Call) -> str:  # noqa: N802
+        extreme = isinstance(node.func, ast.Name) and node.func.id in {"min", "max"} - self.local
+        arguments = list(map(self.kept if extreme else self.expression, node.args))
+        arguments += [
+            f"{'**' if not one.arg else f'{one.arg}='}{self.expression(one.value)}" for one in node.keywords
+        ]
         if self.calls_pure(node):
-            return ast.Call(function, arguments, keywords)
-        spot = ast.Constant(node.lineno * 4096 + node.col_offset)
-        return ast.Call(self.executor("call"), [function, self.line(node), spot, *arguments], keywords)
+            return f"{self.expression(node.func)}({', '.join(arguments)})"
+        spot = str(node.lineno * 4096 + node.col_offset)
+        return f"_t.call({', '.join([self.expression(node.func), self.line(node), spot, *arguments])})"
+
+    # --- what is known of an expression ---
 
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
@@ -262,28 +209,30 @@ class Expressions:
 
     def is_count(self, node: ast.expr) -> bool:
         """Is it a ``range`` of such ints?"""
-        function = node.func if isinstance(node, ast.Call) else None
-        names = COUNTS[1:] if self.narrow else COUNTS
-        known = isinstance(function, ast.Name) and function.id in names and function.id not in self.local
-        return known and isinstance(node, ast.Call) and not node.keywords and all(map(self.is_int, node.args))
+        match node:
+            case ast.Call(ast.Name(name), arguments, []):
+                known = name in (COUNTS[1:] if self.narrow else COUNTS) and name not in self.local
+                return known and all(map(self.is_int, arguments))
+        return False
 
     def is_pure(self, node: ast.expr) -> bool:
         """May it be worked out for lanes that do not need it? Not if it reads memory, divides by what may be zero,
         or asks what a value is, which nothing may have written."""
         for part in ast.walk(node):
-            if isinstance(part, ast.Compare):
-                return False
-            if isinstance(part, ast.Subscript) and getattr(part.value, "attr", "") != "shape":
-                return False
-            if isinstance(part, ast.Call) and not self.calls_pure(part):
-                return False
-            # x // 0 of an idle lane is no fault
-            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod | ast.Div):
-                return False
+            match part:
+                case ast.Compare() | ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Div()):
+                    return False
+                case ast.Subscript(value) if getattr(value, "attr", "") != "shape":
+                    return False
+                case ast.Call() if not self.calls_pure(part):
+                    return False
         return True
 
 
+def tuple_of(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
 def names(node: ast.AST | None, context: type[ast.expr_context] = ast.Load) -> frozenset[str]:
-    if node is None:
-        return frozenset()
-    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context))
+    inside = ast.walk(node) if node else ()
+    return frozenset(n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, context))

@@ -1,23 +1,23 @@
 """The toolkit's functions, as kernels call them: wide accesses, copies, matrix instructions of warps.
 
-To add one: a function below with ``@intrinsic``, or a name in one of the families; those of Hopper are in
-:mod:`common.trace.hopper`.
+To add one: a function below with ``@intrinsic``, or a name in a table; those of Hopper are in
+:mod:`common.trace.hopper`. Of matrices that tensor cores multiply, each lane holds elements where the PTX ISA says
+("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8", "ldmatrix"), with ``g = lane // 4`` and ``t = lane % 4``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.trace import fragments, values, views
-from common.trace.cost import LEFT_OVER, PAST_L1, WARP, Bools
-from common.trace.intrinsics import READS, Code, intrinsic, one_number
+from common.trace import values, views
+from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
+from common.trace.intrinsics import intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -25,12 +25,67 @@ from common.trace.values import FLOAT32, Cast, Value, choose, spread, truth, uni
 from common.trace.views import View
 
 Array = NDArray[Any]
+Places = tuple[Ints, Ints]  # rows and columns, of shape (lanes, elements)
+
+# --- wide loads and stores ---
+
+
+def read_or_zero(
+    state: State, line: int, array: View, offset: Value, width: int, inside: Value, op: str = "read"
+) -> list[Value]:
+    """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
+    mask, zero = state.mask, array.dtype.type(0)
+    state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
+    found: list[Value] = [zero] * width
+    if state.mask is not state.none:
+        found = array.read_flat(state, line, offset, width, op=op)
+        if state.mask is not mask:
+            found = [choose(state.mask.bits, value, zero) for value in found]
+    state.mask = mask
+    return found
+
+
+def load(
+    state: State, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value = True, *,
+    width: int,
+) -> None:  # fmt: skip
+    registers.write_flat(state, line, i, read_or_zero(state, line, array, offset, width, inside), aligned=False)
+
+
+def store(
+    state: State, line: int, array: View, offset: Value, registers: View, i: Value, *, width: int, coded: bool = False
+) -> None:
+    """``coded``: the registers' numbers are rounded to codes of bfloat16."""
+    found = registers.read_flat(state, line, i, width, aligned=False)
+    if coded:
+        found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16) for value in found]
+        if array.dtype == FLOAT32:  # a word for both
+            low, high = (one.astype(np.uint32) for one in found)
+            found = [(low | high << np.uint32(16)).view(FLOAT32)]
+        elif array.dtype != codes.BFLOAT16:
+            raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
+        found = [one[()] for one in found]
+    array.write_flat(state, line, offset, found)
+
+
+for _name, _width in {
+    "load2": 2, "load4": 4, "load2_halves": 2, "load8": 8, "load1_or_zero": 1, "load4_or_zero": 4
+}.items():  # fmt: skip
+    intrinsic(partial(load, width=_width), _name)
+for _name, _width in {"store2": 2, "store4": 4, "store8": 8, "store2_rounded": 2, "store2_bfloat": 2}.items():
+    intrinsic(partial(store, width=_width, coded=_name == "store2_bfloat"), _name)
+for _name, _dtype in {"shared_array": np.float32, "half_array": np.float16, "byte_array": np.int8}.items():
+    intrinsic(partial(shared_memory, dtype=Cast(_dtype), alignment=16), _name)
+intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
+
+# --- copies ---
 
 
 @dataclass
 class Copy:
     """One element per lane on its way to shared memory, in the group with this number, by thread."""
 
+    storage: Shared
     view: View
     place: Any
     lanes: Bools
@@ -38,153 +93,57 @@ class Copy:
     line: int
     group: Any
 
-    @property
-    def storage(self) -> Shared:
-        storage: Shared = self.view.storage
-        return storage
 
-
-def read_or_zero(
-    state: State, line: int, array: View, offset: Value, width: int, inside: Value, *action: str
-) -> list[Value]:
-    """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
-    mask = state.mask
-    state.mask = state.part(truth(inside)) if not uniform(inside) else mask if inside else state.none
-    places: list[Value] = [array.dtype.type(0)] * width
-    if state.mask is not state.none:
-        source, bad = array.place_flat(state, offset, width, line, "read")
-        places = array.storage.read(state, array, source, width, bad, line, *action)
-        if state.mask is not mask:
-            places = [choose(state.mask.bits, value, array.dtype.type(0)) for value in places]
-    state.mask = mask
-    return places
-
-
-def start_copy(
-    state: State, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value, op: str
-) -> None:
-    """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros.
-
-    ``op``: copy, or PAST_L1.
-    """
+def copy(
+    state: State, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True, *,
+    width: int, op: str = "copy",
+) -> None:  # fmt: skip
+    """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
     target, wrong = shared.place_flat(state, i, width, line, "written")
     if not isinstance(shared.storage, Shared):
         raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
-    places = read_or_zero(state, line, array, offset, width, inside, op)
-    shared.storage.record(state, shared, target, width, "copy", line)
-    lanes = state.among(wrong)
-    storage = shared.storage
+    found = read_or_zero(state, line, array, offset, width, inside, op)
+    lanes, storage = state.among(wrong), shared.storage
+    storage.record(state, shared, target, width, "copy", line, lanes)
     if storage.pending is None:
         storage.pending = np.zeros(len(storage.data), np.bool_)
-    for v, value in enumerate(places):
+    for v, value in enumerate(found):
         at = np.broadcast_to(np.asarray(storage.flat_offset(target + v)), lanes.shape)
         storage.pending[at[lanes]] = True
         storage.noted_write(state, shared, at, lanes, value, line)
-        state.copies.append(Copy(shared, at, lanes, value, line, state.groups))
+        state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
-def await_copies(state: State, keep: int | None = None) -> None:
+for _name, _width in {
+    "copy1_async": 1, "copy1_or_zero": 1, "copy4_or_zero": 4, "fetch1_or_zero": 1, "fetch4_or_zero": 4
+}.items():  # fmt: skip
+    intrinsic(partial(copy, width=_width), _name)
+for _name, _width in {
+    "copy4_async": 4, "copy8_async": 8, "copy8_or_zero": 8, "copy16_async": 16, "copy16_or_zero": 16
+}.items():  # fmt: skip
+    intrinsic(partial(copy, width=_width, op=PAST_L1), _name)
+
+
+@intrinsic
+def wait_async(state: State, line: int, keep: int | None = None) -> None:
     """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
     left: list[Copy] = []
     for copy in state.copies:
-        lanes = copy.lanes & state.mask.bits
+        lanes, storage = copy.lanes & state.mask.bits, copy.storage
         if keep is not None:
             lanes = lanes & (copy.group < state.groups - keep)
-        if not lanes.any():
-            left.append(copy)
-            continue
-        storage = copy.storage
-        assert storage.pending is not None
-        assert storage.written is not None
-        storage.pending[copy.place[lanes]] = False
-        storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
-        storage.written[copy.place[lanes]] = True
-        storage.noted_write(state, copy.view, copy.place, lanes, copy.value, copy.line)
+        if lanes.any():
+            places = copy.place[lanes]
+            storage.pending[places] = False
+            storage.data[places] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
+            storage.written[places] = True
+            storage.noted_write(state, copy.view, copy.place, lanes, copy.value, copy.line)
         if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
             left.append(replace(copy, lanes=copy.lanes & ~lanes))
     state.copies = left
     if keep and left:  # the first is the oldest
         behind = np.broadcast_to(state.groups - left[0].group, left[0].lanes.shape)
         state.ledger.under_way = max(state.ledger.under_way, int(behind[left[0].lanes].max()))
-
-
-def end_copies(state: State) -> None:
-    """A fault for each copy that is under way when the threads end."""
-    for copy in state.copies:
-        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
-        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
-
-
-intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
-
-
-def _shared_array(name: str, dtype: Any) -> None:
-    intrinsic(lambda state, line, size: shared_memory(state, line, size, Cast(dtype), alignment=16), name)
-
-
-_shared_array("shared_array", np.float32)
-_shared_array("half_array", np.float16)
-_shared_array("byte_array", np.int8)
-
-
-def _family(make: Callable[[int], Code], **widths: int) -> None:
-    """An intrinsic for each name, of so many elements; its third argument is an array that it only reads."""
-    for name, width in widths.items():
-        intrinsic(make(width), name)
-        READS[name] = 2
-
-
-def _loading(width: int) -> Code:
-    def load(
-        state: State, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value = True
-    ) -> None:
-        found = read_or_zero(state, line, array, offset, width, inside)
-        target, bad = registers.place_flat(state, i, width, line, "written", aligned=False)
-        registers.storage.write(state, registers, target, found, bad, line)
-
-    return load
-
-
-def _storing(width: int, coded: bool = False) -> Code:
-    """``coded``: the registers' numbers are rounded to codes of bfloat16."""
-
-    def store(state: State, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-        source, wrong = registers.place_flat(state, i, width, line, "read", aligned=False)
-        found = registers.storage.read(state, registers, source, width, wrong, line)
-        if coded:
-            found = [codes.held(np.asarray(value, FLOAT32), codes.BFLOAT16) for value in found]
-            if array.dtype == FLOAT32:  # a word for both
-                low, high = (one.astype(np.uint32) for one in found)
-                found = [(low | high << np.uint32(16)).view(FLOAT32)]
-            elif array.dtype != codes.BFLOAT16:
-                raise state.error(line, f"{array.name} holds {array.dtype}, and codes of bfloat16 are uint16")
-            found = [one[()] for one in found]
-        target, bad = array.place_flat(state, offset, len(found), line, "written")
-        array.storage.write(state, array, target, found, bad, line)
-
-    return store
-
-
-def _copying(op: str) -> Callable[[int], Code]:
-    def of(width: int) -> Code:
-        def copy(
-            state: State, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True
-        ) -> None:
-            start_copy(state, line, shared, i, array, offset, width, inside, op)
-
-        return copy
-
-    return of
-
-
-_family(_loading, load2=2, load4=4, load2_halves=2, load8=8, load1_or_zero=1, load4_or_zero=4)
-_family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
-_family(lambda width: _storing(width, coded=True), store2_bfloat=2)
-_family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
-_family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8, copy16_async=16, copy16_or_zero=16)
-
-
-intrinsic(lambda state, line: await_copies(state), "wait_async")
 
 
 @intrinsic
@@ -196,10 +155,115 @@ def commit_group(state: State, line: int) -> None:
 
 @intrinsic
 def wait_group(state: State, line: int, pending: Value) -> None:
-    await_copies(state, one_number(state, line, "wait_group", pending))
+    wait_async(state, line, one_number(state, line, "wait_group", pending))
 
 
-# --- tensor cores ---
+def end_copies(state: State) -> None:
+    """A fault for each copy that is under way when the threads end."""
+    for copy in state.copies:
+        text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
+        state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
+
+
+# --- what the lanes of a warp hold of matrices ---
+
+_LANES = np.arange(WARP)[:, None]
+_G, _T = _LANES // 4, _LANES % 4
+_MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
+
+
+def _places(count: int, row: Any, column: Any) -> Places:
+    """Of ``count`` elements per lane, from functions of an element's number."""
+    elements = np.arange(count)[None]
+    rows, columns = np.broadcast_arrays(row(elements), column(elements))
+    return rows, columns
+
+
+class Shape(NamedTuple):
+    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds, and of which
+    type the sums are."""
+
+    depth: int
+    a: Places
+    b: Places
+    sums: Any = FLOAT32
+
+
+SUMS = _places(4, lambda e: _G + 8 * (e // 2), lambda e: 2 * _T + e % 2)
+K16 = Shape(
+    16,
+    _places(8, lambda e: _G + 8 * (e // 2 % 2), lambda e: 2 * _T + e % 2 + 8 * (e // 4)),
+    _places(4, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e),
+)
+K8 = Shape(
+    8,
+    _places(4, lambda e: _G + 8 * (e % 2), lambda e: _T + 4 * (e // 2)),
+    _places(2, lambda e: _T + 4 * e, lambda e: _G + 0 * e),
+)
+K32 = Shape(
+    32,
+    _places(16, lambda e: _G + 8 * (e // 4 % 2), lambda e: 4 * _T + e % 4 + 16 * (e // 8)),
+    _places(8, lambda e: 4 * _T + e % 4 + 16 * (e // 4), lambda e: _G + 0 * e),
+    np.dtype(np.int32),
+)
+SPARSE = Shape(32, K16.a, _places(8, lambda e: 2 * _T + e % 2 + 8 * (e // 2), lambda e: _G + 0 * e))
+
+
+def whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
+    """The matrices, one per warp, that lanes hold elements of."""
+    found, (rows, columns) = np.empty((lanes // WARP, *extents)), places
+    held = np.array([spread(element, (lanes,)) for element in elements]).T
+    found[:, rows, columns] = held.reshape(-1, WARP, len(elements))
+    return found
+
+
+def unpacked(kept: Array, words: Array, half: int) -> Array:
+    """A, 16 x 32 for each warp, of the 16 x 16 values that are ``kept`` of it, and of the places that two members of
+    each group of lanes say these have in their ``words``; NaN where they are not in order."""
+    kept = kept.reshape(-1, 16, 8, 2).copy()
+    words = words.astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
+    below, four, which = np.ogrid[:2, :4, :2]
+    found = words[:, :, :, None, None, None] >> (16 * below + 4 * four + 2 * which) & 3  # warp, group, side, ...
+    column = found.transpose(0, 3, 1, 2, 4, 5).reshape(-1, 16, 8, 2)
+    kept[column[..., 0] >= column[..., 1]] = np.nan
+    matrices = np.zeros((*column.shape[:3], 4))
+    np.put_along_axis(matrices, column, kept, axis=3)
+    return matrices.reshape(-1, 16, 32)
+
+
+def summed(sums: Array, dtype: Any) -> Array:
+    """Exact sums as registers of this type hold them: rounded, or wrapped around."""
+    return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
+
+
+def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
+    """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
+    held = np.array([spread(element, (lanes,)) for element in rows]).T
+    matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
+    found = []
+    for matrix in range(_MATRICES):
+        for pair in range(pairs):
+            row, column = _G[:, 0], pairs * _T[:, 0] + pair
+            place = (column, row) if transposed else (row, column)
+            found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
+    return found
+
+
+def _gathered(elements: list[Value], lanes: int, transposed: bool) -> list[Value]:
+    """The other way: each lane's row, or column, of four matrices that lanes hold as they are dealt."""
+    held = np.array([spread(element, (lanes,)) for element in elements])
+    pairs = held.reshape(_MATRICES, len(elements) // _MATRICES, -1, 8, 4)  # matrix, of a pair, warp, g, t
+    matrices = pairs.transpose(2, 0, 3, 4, 1).reshape(-1, _MATRICES, 8, 8)
+    rows = matrices.swapaxes(2, 3) if transposed else matrices
+    return list(rows.reshape(lanes, 8).T.copy())
+
+
+def cut_to_tf32(value: Value) -> Value:
+    """What a tensor core takes of float32: the low 13 bits are left out."""
+    return (np.asarray(value, FLOAT32).view(np.uint32) & np.uint32(0xFFFFE000)).view(FLOAT32)[()]
+
+
+# --- matrix instructions ---
 
 
 def _require_warps(state: State, line: int, name: str) -> None:
@@ -215,9 +279,7 @@ def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: 
     """``view[i:i+count]``, a part of a fragment."""
     if view.dtype != dtype:
         raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {np.dtype(dtype)} is needed")
-    place, wrong = view.place_flat(state, i, count, line, "read", aligned=False)
-    found: list[Value] = view.storage.read(state, view, place, count, wrong, line)
-    return found
+    return view.read_flat(state, line, i, count, aligned=False)
 
 
 def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[Value]:
@@ -226,9 +288,8 @@ def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[
         found = _elements(state, line, view, i, count, codes.BFLOAT16)
     else:
         halves = [np.asarray(one).view(np.uint8) for one in _elements(state, line, view, i, 2 * count, np.int8)]
-        found = [
-            low + high.astype(np.uint16) * np.uint16(256) for low, high in zip(halves[::2], halves[1::2], strict=True)
-        ]
+        pairs = zip(halves[::2], halves[1::2], strict=True)
+        found = [low + high.astype(np.uint16) * np.uint16(256) for low, high in pairs]
     return [codes.values(one)[()] for one in found]
 
 
@@ -237,34 +298,43 @@ def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) 
     if elements[0].dtype != view.dtype:
         raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {elements[0].dtype} is needed")
     views.spread_taint(state)
-    place, wrong = view.place_flat(state, i, len(elements), line, "written", aligned=False)
-    view.storage.write(state, view, place, elements, wrong, line)
+    view.write_flat(state, line, i, elements, aligned=False)
 
 
-def _multiplying(name: str, shape: fragments.Shape, kind: Any) -> None:
-    """``mma`` of one shape; of float32, the operands' low bits are left out."""
+def _multiplied(state: State, line: int, acc: View, i: Value, shape: Shape, left: Array, b: list[Value]) -> None:
+    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on.
 
-    def multiply(
-        state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
-    ) -> None:
-        _require_warps(state, line, name)
-        read = _decoded if kind == codes.BFLOAT16 else partial(_elements, dtype=kind)
-        a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
-        if kind == np.float32:
-            a, b = ([fragments.cut_to_tf32(value) for value in part] for part in (a, b))
-        sums = _elements(state, line, acc, i, 4, shape.sums)
-        found = fragments.multiplied(shape, sums, a, b, len(state.lane_numbers))
-        if state.ledger.recording:
-            state.ledger.fma[line] += state.mask.warps * shape.multiply_adds
-        _give(state, line, acc, i, found)
-
-    intrinsic(multiply, name)
+    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own. Sums of
+    integers wrap around.
+    """
+    lanes, (rows, columns) = len(state.lane_numbers), SUMS
+    right = whole(b, shape.b, (shape.depth, 8), lanes)
+    sums = whole(_elements(state, line, acc, i, 4, shape.sums), SUMS, (16, 8), lanes)
+    if state.ledger.recording:
+        state.ledger.fma[line] += state.mask.warps * 16 * 8 * shape.depth
+    found = summed(sums + left @ right, shape.sums)[:, rows, columns]
+    _give(state, line, acc, i, list(found.reshape(lanes, -1).T.copy()))
 
 
-_multiplying("mma_m16n8k16", fragments.K16, np.float16)
-_multiplying("mma_m16n8k8", fragments.K8, np.float32)
-_multiplying("mma_m16n8k32_s8", fragments.K32, np.int8)
-_multiplying("mma_m16n8k16_bf16", fragments.K16, codes.BFLOAT16)
+def mma(
+    state: State, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value, *,
+    name: str, shape: Shape, kind: Any,
+) -> None:  # fmt: skip
+    """Of float32, the operands' low bits are left out."""
+    _require_warps(state, line, name)
+    read = _decoded if kind == codes.BFLOAT16 else partial(_elements, dtype=kind)
+    a, b = read(state, line, a_frag, j, shape.a[0].shape[1]), read(state, line, b_frag, k, shape.b[0].shape[1])
+    if kind == np.float32:
+        a, b = ([cut_to_tf32(value) for value in part] for part in (a, b))
+    left = whole(a, shape.a, (16, shape.depth), len(state.lane_numbers))
+    _multiplied(state, line, acc, i, shape, left, b)
+
+
+for _name, _shape, _kind in (
+    ("mma_m16n8k16", K16, np.float16), ("mma_m16n8k8", K8, np.float32), ("mma_m16n8k32_s8", K32, np.int8),
+    ("mma_m16n8k16_bf16", K16, codes.BFLOAT16),
+):  # fmt: skip
+    intrinsic(partial(mma, name=_name, shape=_shape, kind=_kind), _name)
 
 
 @intrinsic
@@ -279,73 +349,71 @@ def mma_sp_m16n8k32(
         raise state.error(line, f"{name}: half={which}: must be 0 or 1")
     a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
     (words,) = _elements(state, line, places, p, 1, np.uint32)
-    sums = _elements(state, line, acc, i, 4, FLOAT32)
-    left = fragments.unpacked(fragments.whole(a, fragments.SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
-    found = fragments.added(fragments.SPARSE, sums, left, b, lanes)
-    if state.ledger.recording:
-        state.ledger.fma[line] += state.mask.warps * fragments.SPARSE.multiply_adds
-    _give(state, line, acc, i, found)
+    left = unpacked(whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
+    _multiplied(state, line, acc, i, SPARSE, left, b)
 
 
-def _loading_matrices(name: str, transposed: bool) -> None:
-    """``ldmatrix``, of a tile from an offset on, or, as ``..._at``, from an address on."""
-
-    def load(state: State, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
-        _require_warps(state, line, name)
-        if not isinstance(tile.storage, Shared):
-            raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
-        if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
-            raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
-        width = 16 // tile.dtype.itemsize
-        place, wrong = tile.place_flat(state, offset, width, line, "read")
-        rows = tile.storage.read(state, tile, place, width, wrong, line, paired=False)
-        _give(state, line, frag, i, fragments.dealt(rows, len(state.lane_numbers), transposed))
-
-    def load_at(state: State, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
-        found = np.asarray(address).astype(np.int64)
-        if (found % 16).any():
+def ldmatrix(
+    state: State, line: int, frag: View, i: Value, tile: View, offset: Value, *, name: str, transposed: bool,
+    at: bool = False,
+) -> None:  # fmt: skip
+    """Of a tile from an offset on, or, ``at``, from an address on."""
+    if at:
+        offset = np.asarray(offset).astype(np.int64)
+        wrong = np.broadcast_to(offset % 16 != 0, state.mask.bits.shape)
+        if wrong.any():
             text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
-            state.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, state.mask.bits.shape))
-        load(state, line, frag, i, tile, found // tile.dtype.itemsize)
-
-    for function, called in ((load, name), (load_at, f"{name}_at")):
-        intrinsic(function, called)
-        READS[called] = 2
-
-
-_loading_matrices("ldmatrix4", transposed=False)
-_loading_matrices("ldmatrix4_transposed", transposed=True)
-
-
-def _storing_matrices(name: str, transposed: bool) -> None:
-    def store(state: State, line: int, tile: View, offset: Value, frag: View, i: Value) -> None:
-        _require_warps(state, line, name)
-        if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
-            raise state.error(line, f"{tile.name} is no float16 in shared memory, where {name} stores")
-        rows = fragments.gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
-        views.spread_taint(state)
-        place, wrong = tile.place_flat(state, offset, 8, line, "written")
-        tile.storage.write(state, tile, place, rows, wrong, line)
-
-    intrinsic(store, name)
+            state.fault("misaligned", line, tile.name, text, wrong)
+        offset = offset // tile.dtype.itemsize
+    _require_warps(state, line, name)
+    if not isinstance(tile.storage, Shared):
+        raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
+    if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
+        raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
+    rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
+    _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
 
 
-_storing_matrices("stmatrix4", transposed=False)
-_storing_matrices("stmatrix4_transposed", transposed=True)
+def stmatrix(
+    state: State, line: int, tile: View, offset: Value, frag: View, i: Value, *, name: str, transposed: bool
+) -> None:
+    _require_warps(state, line, name)
+    if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
+        raise state.error(line, f"{tile.name} is no float16 in shared memory, where {name} stores")
+    rows = _gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
+    views.spread_taint(state)
+    tile.write_flat(state, line, offset, rows)
 
 
-intrinsic(lambda state, line, value: fragments.nearest_tf32(value), "to_tf32")
-intrinsic(lambda state, line, value: values.cast(value, np.dtype(np.float16)), "to_half")
-intrinsic(lambda state, line, value: choose(value < 0, np.float32(0.0), value), "positive")  # NaN stays NaN
+for _ending in "", "_transposed":
+    _turned: Any = {"name": f"ldmatrix4{_ending}", "transposed": bool(_ending)}
+    intrinsic(partial(ldmatrix, **_turned), f"ldmatrix4{_ending}")
+    intrinsic(partial(ldmatrix, at=True, **_turned), f"ldmatrix4{_ending}_at")
+    intrinsic(partial(stmatrix, **_turned | {"name": f"stmatrix4{_ending}"}), f"stmatrix4{_ending}")
+
+# --- numbers ---
+
+
+@intrinsic
+def to_tf32(state: State, line: int, value: Value) -> Value:
+    """float32 rounded to TF32: to the nearest, ties away from zero."""
+    bits = np.asarray(value, FLOAT32).view(np.uint32)
+    finite = bits & np.uint32(0x7F800000) != 0x7F800000
+    bits = np.where(finite, bits + np.uint32(0x1000), bits) & np.uint32(0xFFFFE000)
+    return bits.astype(np.uint32).view(FLOAT32)[()]
 
 
 @intrinsic
 def to_int8(state: State, line: int, value: Value) -> Value:
-    whole = np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0))
-    return np.clip(whole, -128, 127).astype(np.int8)[()]
+    rounded = np.rint(np.nan_to_num(np.asarray(value, FLOAT32), nan=0.0))
+    return np.clip(rounded, -128, 127).astype(np.int8)[()]
 
 
 @intrinsic
 def shared_address(state: State, line: int, tile: View, offset: Value) -> Value:
     """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
+
+
+intrinsic(lambda state, line, value: values.cast(value, np.dtype(np.float16)), "to_half")
+intrinsic(lambda state, line, value: choose(value < 0, np.float32(0.0), value), "positive")  # NaN stays NaN

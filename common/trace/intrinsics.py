@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,23 +24,21 @@ Code = Callable[..., Any]
 class Intrinsic:
     """A function that the tracer carries out itself: called with the state, the line, and the arguments."""
 
-    def __init__(self, function: Code) -> None:
-        self.function, self.name = function, function.__name__
+    def __init__(self, function: Code, name: str = "") -> None:
+        self.function, self.name = function, name
 
 
 TOOLKIT = "lessons.toolkit."  # the modules whose functions have a model here, which is known by the function's name
 INTRINSICS: dict[str, Intrinsic] = {}  # these models
 ENGINES: set[str] = set()  # those of them that set to work what works beside the threads
-READS = {"shared_address": 0}  # which of their arguments is an array that they only read
 
 
 def intrinsic(function: Code, name: str = "", engines: bool = False) -> Code:
-    """Kernels know it by its own name, or by ``name``, which its errors then have."""
-    if name:
-        function.__name__ = function.__qualname__ = name
-    INTRINSICS[function.__name__] = Intrinsic(function)
+    """Kernels know it by its own name, or by ``name``."""
+    name = name or function.__name__
+    INTRINSICS[name] = Intrinsic(function, name)
     if engines:
-        ENGINES.add(function.__name__)
+        ENGINES.add(name)
     return function
 
 
@@ -66,10 +65,7 @@ def one_number(state: State, line: int, name: str, value: Value) -> int:
 
 # --- atomic operations ---
 
-
 _MOST_REFUSED = 2_000  # times in a row that nobody finds what compare-and-swap waits for
-
-
 ATOMIC: dict[str, Code] = {
     "add": np.add, "sub": np.subtract, "max": lambda old, value: np.where(value > old, value, old),
     "min": lambda old, value: np.where(value < old, value, old), "nanmax": np.fmax, "nanmin": np.fmin,
@@ -79,20 +75,20 @@ ATOMIC: dict[str, Code] = {
 }  # fmt: skip
 
 
-def atomic(combine: Code) -> Code:
-    def apply(state: State, line: int, view: View, index: Any, value: Value) -> Value:
-        operand = np.broadcast_to(np.asarray(values.cast(value, view.dtype)), state.mask.bits.shape)
-        fresh = combine is ATOMIC["exch"]
-        change = lambda old, lanes: combine(old, operand[lanes])  # noqa: E731
-        running = (combine, operand) if isinstance(combine, np.ufunc) and combine.nin == 2 else None
-        return _change(state, line, view, index, change, fresh, running)
+def _per_lane(state: State, value: Value, dtype: Any) -> Any:
+    return np.broadcast_to(np.asarray(values.cast(value, dtype)), state.mask.bits.shape)
 
-    return apply
+
+def atomic(state: State, line: int, view: View, index: Any, value: Value, *, name: str) -> Value:
+    """Threads that change one element do so one after the other; what each found."""
+    operand, combine = _per_lane(state, value, view.dtype), ATOMIC[name]
+    change = lambda old, lanes: combine(old, operand[lanes])  # noqa: E731
+    sums = (combine, operand) if isinstance(combine, np.ufunc) else None
+    return _change(state, line, view, index, change, name == "exch", sums)
 
 
 def cas(state: State, line: int, view: View, index: Any, old: Value, value: Value) -> Value:
-    shape = state.mask.bits.shape
-    wanted, put = (np.broadcast_to(np.asarray(values.cast(v, view.dtype)), shape) for v in (old, value))
+    wanted, put = (_per_lane(state, one, view.dtype) for one in (old, value))
     change = lambda held, lanes: np.where(held == wanted[lanes], put[lanes], held)  # noqa: E731
     found = _change(state, line, view, index, change)
     met = state.mask.bits & (found == wanted)
@@ -104,33 +100,27 @@ def cas(state: State, line: int, view: View, index: Any, old: Value, value: Valu
 
 def _change(
     state: State, line: int, view: View, index: Any, change: Code, fresh: bool = False,
-    running: tuple[Any, Any] | None = None,
+    sums: tuple[Any, Any] | None = None,
 ) -> Value:  # fmt: skip
-    """Threads that change one element do so one after the other. ``fresh``: what it held does not matter;
-    ``running``: the operation and the threads' operands, where ``change`` is a running sum of these."""
+    """``fresh``: what it held does not matter; ``sums``: the operation and its operands, if ``change`` is that."""
     place, wrong = view.place(state, index, line, "written")
     storage = view.storage
     if not isinstance(storage, Global | Shared):
-        raise state.error(
-            line, f"{view.name} is neither in global nor in shared memory: no atomic operation takes it"
-        )
+        text = f"{view.name} is neither in global nor in shared memory: no atomic operation takes it"
+        raise state.error(line, text)
     lanes = state.among(wrong)
-    at = storage.begin_atomic(state, view, place, lanes, wrong, line, fresh)
-    everyone = np.flatnonzero(lanes)
-    if state.reversed:
-        everyone = everyone[::-1]
+    at = storage.begin_atomic(state, view, place, lanes, line, fresh)
+    everyone = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
     old = np.zeros(lanes.shape, view.dtype)
-    order = np.argsort(at[everyone], kind="stable")
-    everyone, places = everyone[order], at[everyone][order]
+    everyone = everyone[np.argsort(at[everyone], kind="stable")]
+    places = at[everyone]
     starts = np.flatnonzero(np.diff(places, prepend=-1))
     counts = np.diff(np.append(starts, len(places)))
-    if running and len(starts) < counts.max(initial=0):
-        combine, operand = running
-        for start, count in zip(starts, counts, strict=True):
-            own = everyone[start : start + count]
-            values_ = np.concatenate((storage.data[places[start], None], operand[own]))
-            sums = combine.accumulate(values_, dtype=view.dtype)
-            old[own], storage.data[places[start]] = sums[:-1], sums[-1]
+    if sums and len(starts) < counts.max(initial=0):
+        for own in np.split(everyone, starts[1:]):
+            held = np.concatenate((storage.data[at[own[:1]]], sums[1][own]))
+            running = sums[0].accumulate(held, dtype=view.dtype)
+            old[own], storage.data[at[own[0]]] = running[:-1], running[-1]
     else:
         for turn in range(counts.max(initial=0)):
             chosen = starts[counts > turn] + turn
@@ -158,10 +148,11 @@ class Cuda:
             setattr(self, name, Intrinsic(function))
         self.shared = SimpleNamespace(array=Intrinsic(shared_memory))
         self.local = SimpleNamespace(array=Intrinsic(local_memory))
-        self.cg = SimpleNamespace(this_grid=Intrinsic(this_grid))
+        grid = SimpleNamespace(sync=Intrinsic(grid_barrier))
+        self.cg = SimpleNamespace(this_grid=Intrinsic(lambda state, line: grid))
         self.const = SimpleNamespace(array_like=Intrinsic(constant_memory))
         self.atomic = SimpleNamespace(
-            **{name: Intrinsic(atomic(combine)) for name, combine in ATOMIC.items()},
+            **{name: Intrinsic(partial(atomic, name=name)) for name in ATOMIC},
             cas=Intrinsic(cas),
             compare_and_swap=Intrinsic(lambda state, line, view, *values: cas(state, line, view, 0, *values)),
         )
@@ -190,32 +181,10 @@ class Cuda:
         return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
 
 
+# --- threads that wait for each other, and warps ---
+
 _EVERYBODY = 0xFFFFFFFF
 _BIT = 1 << np.arange(WARP)
-
-
-def _votes(state: State, line: int, member: Value, name: str) -> tuple[Ints, Ints]:
-    """Per lane: the lanes that its mask names and that run here, as bits; and the lane's number.
-
-    What Volta and later ask for, or it is a fault: a thread's mask names itself, and all that it names come.
-    """
-    bits, lane = state.mask.bits, state.lane_numbers % WARP
-    named = np.broadcast_to(np.asarray(member).astype(np.int64), bits.shape) & _EVERYBODY
-    here, alive = _packed(bits), _packed(state.waiting.bits)
-    outside = bits & ((named >> lane) & 1 == 0)
-    if outside.any():
-        state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
-    absent = bits & (named & alive & ~here != 0)
-    if absent.any():
-        text = f"{name} names threads in its mask that do not come to it: they have branched off"
-        state.fault("warp-sync", line, "", text, absent)
-    return named & here, lane
-
-
-def _packed(bits: Bools) -> Ints:
-    """For each lane, the bits of its warp."""
-    words: Ints = bits.reshape(-1, WARP) @ _BIT
-    return np.repeat(words, WARP)
 
 
 def barrier(state: State, line: int) -> None:
@@ -224,10 +193,6 @@ def barrier(state: State, line: int) -> None:
         state.engines.barrier(line, False)
     else:
         races.pass_barrier(state, line)
-
-
-def this_grid(state: State, line: int) -> SimpleNamespace:
-    return SimpleNamespace(sync=Intrinsic(grid_barrier))
 
 
 def grid_barrier(state: State, line: int) -> None:
@@ -246,108 +211,85 @@ def _count(state: State, line: int, predicate: Value) -> Ints:
     return np.repeat(counts.astype(np.int64), state.lanes_per_block)
 
 
+def _packed(bits: Bools) -> Ints:
+    """For each lane, the bits of its warp."""
+    words: Ints = bits.reshape(-1, WARP) @ _BIT
+    return np.repeat(words, WARP)
+
+
+def _votes(state: State, line: int, member: Value, name: str) -> Ints:
+    """Per lane: the lanes that its mask names and that run here, as bits.
+
+    What Volta and later ask for, or it is a fault: a thread's mask names itself, and all that it names come.
+    """
+    bits, lane = state.mask.bits, state.lane_numbers % WARP
+    named = np.broadcast_to(np.asarray(member).astype(np.int64), bits.shape) & _EVERYBODY
+    here, alive = _packed(bits), _packed(state.waiting.bits)
+    outside, absent = bits & ((named >> lane) & 1 == 0), bits & (named & alive & ~here != 0)
+    if outside.any():
+        state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
+    if absent.any():
+        text = f"{name} names threads in its mask that do not come to it: they have branched off"
+        state.fault("warp-sync", line, "", text, absent)
+    return named & here
+
+
 def syncwarp(state: State, line: int, member: Value = _EVERYBODY) -> None:
     """From here on, what the named threads did before is there for each other."""
     _votes(state, line, member, "syncwarp")
     whole = not state.has_engines and state.mask.count == state.waiting.count
-    if whole and uniform(member) and int(member) & _EVERYBODY == _EVERYBODY:
-        state.stamps = state.stamps + 1
-    else:
-        state.stamps = state.stamps + state.mask.bits
+    all_named = uniform(member) and int(member) & _EVERYBODY == _EVERYBODY
+    state.stamps = state.stamps + (1 if whole and all_named else state.mask.bits)
     if state.has_engines:
-        rows = state.mask.bits.reshape(-1, WARP) | ~state.waiting.bits.reshape(-1, WARP)
-        state.engines.clocks.pass_on(
-            np.flatnonzero(rows.all(axis=1) & state.mask.bits.reshape(-1, WARP).any(axis=1)).tolist()
-        )
+        here, gone = state.mask.bits.reshape(-1, WARP), ~state.waiting.bits.reshape(-1, WARP)
+        state.engines.clocks.pass_on(np.flatnonzero((here | gone).all(axis=1) & here.any(axis=1)).tolist())
 
 
-def _shuffled(state: State, line: int, member: Value, value: Value, source: Value, name: str) -> Value:
-    """Each lane's value becomes that of a lane of its warp; ``source`` below 0 or above 31: its own."""
-    present, lane = _votes(state, line, member, name)
-    source = np.broadcast_to(np.asarray(source).astype(np.int64), lane.shape)
+def shuffle(state: State, line: int, member: Value, value: Value, other: Value, *, name: str, of: Code) -> Value:
+    """Each lane takes a value from the lane ``of(lane, other)`` of its warp; below 0 or above 31, its own."""
+    present, lane = _votes(state, line, member, name), state.lane_numbers % WARP
+    source = np.broadcast_to(np.asarray(of(lane, np.asarray(other).astype(np.int64))), lane.shape)
     source = np.where((source < 0) | (source >= WARP), lane, source)
+    giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
     missing = state.mask.bits & ((present >> source) & 1 == 0)
-    real = dtype_of(value).kind == "f"
-    there = missing & ((_packed(state.waiting.bits) >> source) & 1 != 0)  # what one that has ended gives is unused
+    there = missing & state.waiting.bits[giver]  # what one that has ended gives is unused
     if there.any() and not real:
         state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
-    taken = value if uniform(value) else value[state.lane_numbers - lane + source]
-    if state.tainted is not None:
-        giver = state.lane_numbers - lane + source
-        state.tainted = state.tainted | state.tainted[giver]
-        for one in state.sources:
-            one.offsets = np.where(one.lanes, one.offsets, one.offsets[giver])
-            one.lanes = one.lanes | one.lanes[giver]
-    if missing.any() and real:
-        views.taken_from_nobody(state, line, name, missing)
+    views.take_taint(state, giver)
+    taken = value if uniform(value) else value[giver]
+    if not (missing.any() and real):
+        return taken
     # what comes from nobody may be thrown away, as the upper half of a sum is
-    return np.where(missing, dtype_of(value).type(np.nan), taken) if real and missing.any() else taken
+    views.taken_from_nobody(state, line, name, missing)
+    return np.where(missing, dtype_of(value).type(np.nan), taken)
 
 
-def _shuffle(name: str, source_of: Callable[[Ints, Any], Any]) -> Code:
-    """``source_of(lane, other)``: the lane of its warp whose value a lane takes."""
-
-    def shuffle(state: State, line: int, member: Value, value: Value, other: Value) -> Value:
-        return _shuffled(state, line, member, value, source_of(state.lane_numbers % WARP, other), name)
-
-    return shuffle
+def vote(state: State, line: int, member: Value, predicate: Value, *, name: str, of: Code) -> Value:
+    """``of`` the lanes that vote and, of these, those for which the predicate holds: bits, for each lane."""
+    present = _votes(state, line, member, name)
+    return of(present, _packed(np.broadcast_to(truth(predicate), present.shape) & state.mask.bits) & present)
 
 
-def _vote(name: str, made: Callable[[Ints, Ints], Any]) -> Code:
-    """``made`` of the lanes that vote and, of these, those for which the predicate holds: bits, for each lane."""
-
-    def vote(state: State, line: int, member: Value, predicate: Value) -> Value:
-        present, _ = _votes(state, line, member, name)
-        holds = np.broadcast_to(truth(predicate), state.mask.bits.shape) & state.mask.bits
-        return made(present, _packed(holds) & present)
-
-    return vote
-
-
-def _alike(state: State, line: int, member: Value, value: Value, name: str) -> tuple[Ints, Ints]:
-    """The lanes that vote and, of these, those with a lane's value."""
-    present, _ = _votes(state, line, member, name)
+def match(state: State, line: int, member: Value, value: Value, *, name: str) -> Value:
+    """The lanes that vote and have a lane's value; of ``match_all``, if all have one, and whether they do."""
+    present = _votes(state, line, member, name)
     rows = np.broadcast_to(np.asarray(value), present.shape).reshape(-1, WARP)
-    alike: Ints = ((rows[:, :, None] == rows[:, None, :]) @ _BIT).reshape(-1)
-    return present, alike & present
-
-
-def match_any_sync(state: State, line: int, member: Value, value: Value) -> Value:
-    return _alike(state, line, member, value, "match_any_sync")[1]
-
-
-def match_all_sync(state: State, line: int, member: Value, value: Value) -> Value:
-    present, alike = _alike(state, line, member, value, "match_all_sync")
-    return np.where(alike == present, present, 0), alike == present
+    alike: Ints = ((rows[:, :, None] == rows[:, None, :]) @ _BIT).reshape(-1) & present
+    return alike if name == "match_any_sync" else (np.where(alike == present, present, 0), alike == present)
 
 
 def threadfence(state: State, line: int) -> None:
-    lanes, stamps = state.mask.bits, state.stamps
-    state.log.fence(state.ordinals(lanes), stamps[lanes] if isinstance(stamps, np.ndarray) else stamps)
+    lanes = state.mask.bits
+    state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
 
 
-def _bits(value: Value) -> tuple[Any, int]:
-    """An integer's bits, unsigned, and how many it has."""
+# --- numbers ---
+
+
+def bits_of(state: State, line: int, value: Value, *, work: Code) -> Value:
+    """``work`` of an integer's bits, unsigned, and how many it has."""
     dtype = dtype_of(value)
-    found = np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}")
-    return found, 8 * dtype.itemsize
-
-
-def _of_bits(found: Callable[[Any, int], Any]) -> Code:
-    """``found`` of an integer's bits and their number, as an int64."""
-
-    def work(state: State, line: int, value: Value) -> Value:
-        result = found(*_bits(value))
-        return int(result) if uniform(value) else result.astype(np.int64)
-
-    return work
-
-
-def brev(state: State, line: int, value: Value) -> Value:
-    bits, size = _bits(value)
-    result = np.zeros_like(bits)
-    for i in range(size):
-        result |= ((bits >> bits.dtype.type(i)) & bits.dtype.type(1)) << bits.dtype.type(size - 1 - i)
+    result = work(np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}"), 8 * dtype.itemsize)
     return int(result) if uniform(value) else result
 
 
@@ -355,8 +297,15 @@ def _highest(bits: Any, size: int) -> Any:
     """The number of the highest bit that is set, -1 without one."""
     found = np.full(np.shape(bits), -1)
     for i in range(size):
-        found = np.where((bits >> bits.dtype.type(i)) & bits.dtype.type(1) != 0, i, found)
+        found = np.where(bits >> bits.dtype.type(i) & bits.dtype.type(1) != 0, i, found)
     return found
+
+
+def _turned(bits: Any, size: int) -> Any:
+    one, result = bits.dtype.type(1), np.zeros_like(bits)
+    for i in range(size):
+        result |= (bits >> bits.dtype.type(i) & one) << bits.dtype.type(size - 1 - i)
+    return result
 
 
 def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
@@ -367,6 +316,24 @@ def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
     return (np.asarray(a, np.float64) * b + np.asarray(c, np.float64)).astype(kind)[()]
 
 
+_SHUFFLES: dict[str, Code] = {
+    "shfl_sync": lambda _, other: other % WARP,
+    "shfl_up_sync": lambda lane, delta: lane - delta,
+    "shfl_down_sync": lambda lane, delta: lane + delta,
+    "shfl_xor_sync": lambda lane, other: lane ^ other,
+}
+_VOTES: dict[str, Code] = {
+    "ballot_sync": lambda present, holds: holds,
+    "all_sync": lambda present, holds: holds == present,
+    "any_sync": lambda present, holds: holds != 0,
+    "eq_sync": lambda present, holds: (holds == present) | (holds == 0),
+}
+_BITS: dict[str, Code] = {
+    "popc": lambda bits, size: np.bitwise_count(bits).astype(np.int64),
+    "clz": lambda bits, size: size - 1 - _highest(bits, size),
+    "ffs": lambda bits, size: _highest(bits & (~bits + bits.dtype.type(1)), size) + 1,
+    "brev": _turned,
+}
 _FUNCTIONS: dict[str, Code] = {
     "syncthreads": barrier,
     "syncthreads_count": _count,
@@ -377,22 +344,12 @@ _FUNCTIONS: dict[str, Code] = {
     "threadfence_system": threadfence,
     "threadfence_block": lambda state, line: None,
     "nanosleep": lambda state, line, nanoseconds: None,
-    "shfl_sync": _shuffle("shfl_sync", lambda _, other: np.asarray(other) % WARP),
-    "shfl_up_sync": _shuffle("shfl_up_sync", lambda lane, delta: lane - delta),
-    "shfl_down_sync": _shuffle("shfl_down_sync", lambda lane, delta: lane + delta),
-    "shfl_xor_sync": _shuffle("shfl_xor_sync", lambda lane, other: lane ^ np.asarray(other).astype(np.int64)),
-    "ballot_sync": _vote("ballot_sync", lambda present, holds: holds),
-    "all_sync": _vote("all_sync", lambda present, holds: holds == present),
-    "any_sync": _vote("any_sync", lambda present, holds: holds != 0),
-    "eq_sync": _vote("eq_sync", lambda present, holds: (holds == present) | (holds == 0)),
-    "match_any_sync": match_any_sync,
-    "match_all_sync": match_all_sync,
+    **{name: partial(shuffle, name=name, of=of) for name, of in _SHUFFLES.items()},
+    **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
+    **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
+    **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
     "activemask": lambda state, line: _packed(state.mask.bits),
     "lanemask_lt": lambda state, line: (1 << state.lane_numbers % WARP) - 1,
-    "popc": _of_bits(lambda bits, size: np.bitwise_count(bits)),
-    "clz": _of_bits(lambda bits, size: size - 1 - _highest(bits, size)),
-    "ffs": _of_bits(lambda bits, size: _highest(bits & (~bits + bits.dtype.type(1)), size) + 1),
-    "brev": brev,
     "fma": fma,
     "cbrt": lambda state, line, value: np.cbrt(value),
     "rsqrt": lambda state, line, value: dtype_of(value).type(1) / np.sqrt(value),

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from common.catalog import limits
 from common.trace import views
-from common.trace.cost import PAST_L1, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
+from common.trace.cost import COUNTED_AS, SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.trace.messages import TracedEvent, TracedRequest
-from common.trace.races import Shadow
+from common.trace.races import Moment, Shadow
 from common.trace.state import Log, State
 from common.trace.values import Value, cast, choose
-from common.trace.views import Offsets, View, beyond
+from common.trace.views import Offsets, View, Wrong, beyond
 
 Array = NDArray[Any]
 
@@ -27,23 +27,20 @@ class Storage:
 
     space = ""
     unset_look_at = ""  # what one who reads what nothing has written is to look at
+    complete = False  # has every element been written
+    sampled = True  # are the first request's offsets told
+    # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
+    _note_read: Any
+    _note_atomic: Any
+    _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
         self.dtype = data.dtype
 
-    def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
-        """A fault unless the accessed elements start at a multiple of their size in bytes."""
-        size = width * self.dtype.itemsize
-        bad = (self._position(place) & (size - 1)) != 0
-        lanes = np.count_nonzero(bad & state.mask.bits)
-        if self.alignment % size and not lanes:
-            text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
-            state.fault("misaligned", line, view.name, text)
-        elif lanes:
-            first = state.first(place - view.start, bad)
-            text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
-            state.fault("misaligned", line, view.name, text, bad)
+    def flat_offset(self, place: Offsets) -> Any:
+        """Where in ``data`` the elements at an offset are."""
+        return place
 
     def _position(self, place: Offsets) -> Any:
         """Bytes from a boundary that the storage's alignment vouches for."""
@@ -53,6 +50,43 @@ class Storage:
     def blank(self) -> Any:
         """What stands where nothing was written, as far as a value can tell."""
         return np.nan if self.dtype.kind == "f" else 0
+
+    def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
+        """A fault unless the accessed elements start at a multiple of their size in bytes."""
+        size = width * self.dtype.itemsize
+        bad = (self._position(place) & (size - 1)) != 0
+        if np.count_nonzero(bad & state.mask.bits):
+            first = state.first(place - view.start, bad)
+            text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
+            state.fault("misaligned", line, view.name, text, bad)
+        elif self.alignment % size:
+            text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
+            state.fault("misaligned", line, view.name, text)
+
+    def read(
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
+    ) -> list[Value]:
+        """``width`` values from a place on, but for the lanes that are ``wrong``; ``op``: as the ledger costs it."""
+        wrong = beyond(state, view, place, width, wrong, line, "read")
+        lanes, first = state.among(wrong), self.flat_offset(place)
+        self.record(state, view, place, width, op, line, lanes)
+        values = []
+        for v in range(width):
+            at = first + v if v else first
+            if self.written is not None and not self.complete:
+                self._missing(state, view, place + v, at, line)
+            self._note_read(state, view, at, lanes, line)
+            values.append(self.data.take(at, mode="clip"))
+        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+
+    def begin_atomic(self, state: State, view: View, place: Offsets, lanes: Bools, line: int, fresh: bool) -> Ints:
+        """Note an atomic operation; returns the elements by lane. ``fresh``: what they held does not matter."""
+        self.record(state, view, place, 1, "atomic", line, lanes)
+        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
+        if not fresh and not self.complete:
+            self._missing(state, view, place, at, line, changes=True)
+        self._note_atomic(state, view, at, lanes, line)
+        return at
 
     def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
@@ -64,6 +98,40 @@ class Storage:
             if np.count_nonzero(lanes):
                 nan = self.dtype.kind == "f" and not changes
                 views.read_unwritten(state, line, view, place - view.start, lanes, nan)
+
+    # --- what is counted ---
+
+    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
+        """Count an access."""
+        ledger, mask = state.ledger, state.mask
+        if not ledger.recording:
+            return
+        kind = COUNTED_AS.get(op, op)
+        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * self.dtype.itemsize * width)]
+        count = mask.count if lanes is mask.bits else int(np.count_nonzero(lanes))
+        tally.add(count, self._cost(state, place, width, op, lanes))
+        if len(tally.seen) < ledger.kept:
+            asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
+            self._keep(state, tally, np.broadcast_to(asked, mask.bits.shape), lanes)
+        if not self.sampled:
+            return
+        places = np.broadcast_to(place - view.start, mask.bits.shape)
+        if tally.sample is None:
+            rows = mask.bits.reshape(-1, WARP)
+            warp = int(np.argmax(rows.sum(axis=1)))
+            tally.sample = _asked(places.reshape(-1, WARP)[warp], rows[warp])
+        if view.name in ledger.watched:
+            lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
+            threads = state.lane_numbers[lanes].tolist()
+            ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
+
+    @staticmethod
+    def _keep(state: State, tally: Any, asked: Ints, lanes: Bools) -> None:
+        """Keep the requests of a few warps: where each lane asks, in bytes."""
+        rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
+        for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
+            if len(tally.seen) < state.ledger.kept:
+                tally.seen.append(TracedRequest(int(warp), _asked(rows[warp], bits[warp])))
 
 
 class Global(Storage):
@@ -83,6 +151,7 @@ class Global(Storage):
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
         """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
+        self._watched = True
         if self.read_only:
             text = f"{view.name} is an input of the step, which kernels only read"
             state.fault("input-written", line, view.name, text, lane=lane)
@@ -99,41 +168,35 @@ class Global(Storage):
         """The launch begins anew."""
         self._log = self._shadow = None
 
-    def shadow(self, state: State) -> Shadow:
+    def _begun(self, state: State, lanes: Bools | Ints, line: int) -> tuple[Shadow, Moment]:
+        """The accesses so far, and one that these lanes make now."""
         if self._log is not state.log:  # no argument is this array: the kernel has it from a tuple or a closure
             self.begin(state.log, True)
         if self._shadow is None:
-            assert self._log is not None
-            self._shadow = Shadow(len(self.data), self._log)
-        return self._shadow
+            self._shadow = Shadow(len(self.data), state.log)
+        return self._shadow, self._shadow.moment(state, lanes, line)
 
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
-    def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        op: str = "read",
-    ) -> list[Value]:  # fmt: skip
-        wrong = beyond(state, view, place, width, wrong, line, "read")
-        self.record(state, view, place, width, op, line, wrong)
-        places = [place + v for v in range(width)] if width > 1 else [place]
+    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
-            lanes = state.among(wrong)
-            for at in places:
-                self.shadow(state).read(state, view, picked(at, lanes), lanes, line)
-        if self.written is not None:
-            for at in places:
-                self._missing(state, view, at, at, line)
-        values = [self.data.take(at, mode="clip") for at in places]
-        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+            shadow, now = self._begun(state, lanes, line)
+            shadow.read(state, view, picked(at, lanes), now)
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
+        self.require_writable(state, view, line)
+        shadow, now = self._begun(state, lanes, line)
+        places = at[lanes]
+        if state.reversed:
+            places, now = places[::-1], now.backward()
+        shadow.atomic(state, view, places, now)
+        state.log.meet(now.who, now.stamps, now.event)
+
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         wrong = beyond(state, view, place, len(values), wrong, line, "written")
-        self.record(state, view, place, len(values), "write", line, wrong)
         lanes = state.among(wrong)
-        self._watched = True
+        self.record(state, view, place, len(values), "write", line, lanes)
         self.require_writable(state, view, line)
         for v, value in enumerate(values):
             views.reveal_unwritten(state, value, line, view)
@@ -142,124 +205,68 @@ class Global(Storage):
 
     def note_box(self, state: State, view: View, places: Ints, lane: int, line: int) -> None:
         """A copy that a thread has begun reads these elements."""
-        if self._watched:
-            self.shadow(state).read(state, view, places, np.full(len(places), lane), line)
+        self._note_read(state, view, places, np.full(len(places), lane), line)
 
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         """A copy that a thread has begun writes these elements."""
         self.require_writable(state, view, line, lane)
-        self._watched = True
         self._put(state, view, places, np.full(len(places), lane), values, line)
 
     def _put(self, state: State, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
-        self.shadow(state).write(state, view, places, lanes, values, self.data, line)
+        shadow, now = self._begun(state, lanes, line)
+        shadow.write(state, view, places, values, self.data, now.backward() if state.reversed else now)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
 
-    def begin_atomic(
-        self, state: State, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
-    ) -> Ints:
-        """Note an atomic operation; returns the elements by lane."""
-        self.record(state, view, place, 1, "atomic", line, wrong)
-        self._watched = True
-        self.require_writable(state, view, line)
-        at = np.broadcast_to(np.asarray(place), lanes.shape)
-        if not fresh:
-            self._missing(state, view, place, at, line, changes=True)
-        self.shadow(state).atomic(state, view, at[lanes], lanes, line)
-        return at
-
-    def record(
-        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, wrong: Bools | None
-    ) -> None:
-        ledger, mask = state.ledger, state.mask
-        if not ledger.recording:
-            return
-        size = self.dtype.itemsize
-        kind = "copy" if op == PAST_L1 else op
-        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size * width)]
-        if type(place) is int and wrong is None:
-            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
-            accesses = mask.count
-        else:
-            lanes = mask.bits if wrong is None else mask.bits & ~wrong
-            place = np.broadcast_to(place, lanes.shape)
-            cost = ledger.cost("global", self.address + place * self.pitch, lanes, size * width, op)
-            accesses = int(np.count_nonzero(lanes))
-        tally.add(accesses, cost)
-        if len(tally.seen) < ledger.kept:
-            asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * self.pitch
-            keep(state, tally, asked, mask.bits if wrong is None else mask.bits & ~wrong)
-        observe(state, tally, view, place - view.start, width, kind, line)
+    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
+        if type(place) is int and lanes is state.mask.bits:
+            return one_address(state)
+        addresses = np.broadcast_to(self._position(place), lanes.shape)
+        return state.ledger.cost("global", addresses, lanes, self.dtype.itemsize * width, op)
 
 
 class Constant(Storage):
     """An array in constant memory: one word is broadcast, different words are read one after the other."""
 
-    space = "constant"
+    space, sampled = "constant", False
 
     def __init__(self, data: Array) -> None:
         super().__init__(data, None, 16)
 
-    def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
-    ) -> list[Value]:
+    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         require_constants(state)
-        ledger, mask = state.ledger, state.mask
-        if ledger.recording:
-            key = Key(line, self.space, "read", view.name, 8 * self.dtype.itemsize)
-            turns = mask.warps
-            if type(place) is not int:
-                rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
-                turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
-            tally = ledger.tallies[key]
-            tally.add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
-            if len(tally.seen) < ledger.kept:
-                keep(state, tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
-        value = self.data.take(place, mode="clip")
-        return [value if wrong is None else choose(wrong, self.dtype.type(0), value)]
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
+        if type(place) is int:
+            return one_address(state)
+        rows = np.where(state.mask.bits, place, -1).reshape(-1, WARP)
+        turns, warps = sum(len(set(row.tolist()) - {-1}) for row in rows), state.mask.warps
+        return Cost(warps, turns, warps, turns)
+
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
 
 
 # --- what accesses have in common ---
 
 
-def keep(state: State, tally: Any, places: Ints, lanes: Bools) -> None:
-    """Keep the requests of a few warps: where each lane asks, in bytes."""
-    rows, bits = places.reshape(-1, WARP), lanes.reshape(-1, WARP)
-    for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
-        if len(tally.seen) < state.ledger.kept:
-            asked = [int(p) if on else None for p, on in zip(rows[warp], bits[warp], strict=True)]
-            tally.seen.append(TracedRequest(int(warp), asked))
+def one_address(state: State) -> Cost:
+    """Of an access by all lanes to one address."""
+    return Cost(*[state.mask.warps] * 4)
 
 
-def observe(state: State, tally: Any, view: View, place: Offsets, width: int, op: str, line: int) -> None:
-    """Keep the first request's offsets, and every access to a watched array by the first block."""
-    if tally.sample is None:
-        rows = state.mask.bits.reshape(-1, WARP)
-        warp = int(np.argmax(rows.sum(axis=1)))
-        places = np.broadcast_to(place, state.mask.bits.shape).reshape(-1, WARP)[warp]
-        tally.sample = [int(p) if on else None for p, on in zip(places, rows[warp], strict=True)]
-    if view.name in state.ledger.watched:
-        lanes = state.mask.bits & (state.lane_numbers < state.lanes_per_block)
-        places = np.broadcast_to(place, lanes.shape)[lanes]
-        threads = state.lane_numbers[lanes].tolist()
-        state.ledger.events.append(TracedEvent(line, op, view.name, width, places.tolist(), threads))
+def _asked(places: Ints, lanes: Bools) -> list[int | None]:
+    return [place if on else None for place, on in zip(places.tolist(), lanes, strict=True)]
 
 
-def picked(at: Any, lanes: Bools) -> Any:
+def picked(at: Any, lanes: Any) -> Any:
+    """Of a value, one for each of the lanes: those of a mask, or a number for each element of ``at``."""
+    if lanes.dtype != np.bool_:
+        return at
     if isinstance(at, np.ndarray) and at.shape == lanes.shape:
         return at if lanes.all() else at[lanes]
     return np.full(np.count_nonzero(lanes), at)
-
-
-def stamps_of(stamps: Any, lanes: Bools | Ints) -> Any:
-    return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
 
 
 def ordered(state: State, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:
@@ -282,10 +289,10 @@ def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
 
 
 def poison(data: Array) -> None:
+    kind = data.dtype.kind
     for name in data.dtype.names or ():
         poison(data[name])
-    if data.dtype.names:
-        return
-    data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0] if data.dtype.kind in "iu" else (
-        True if data.dtype.kind == "b" else np.nan
-    )  # fmt: skip
+    if kind in "iu":
+        data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0]
+    elif not data.dtype.names:
+        data[...] = kind == "b" or np.nan

@@ -33,11 +33,10 @@ class TracedRequest(Struct):
 
 
 class TracedAccess(Struct, omit_defaults=True):
-    """One array, accessed in one line in one direction and width.
+    """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in a ``cost.Cost``.
 
-    ``accesses`` counts threads; ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.trace.cost.Cost`.
-    ``sample`` has the element offsets of the first request's lanes.
-
+    ``accesses``           by threads
+    ``sample``             the element offsets of the first request's lanes
     ``efficiency``         the share of what moved that had to
     ``lanes_per_address``  threads of a request that share an address: above 1, the value is broadcast
     ``bytes_moved``        whole sectors, from global memory or to it; 0 for other memories
@@ -76,10 +75,8 @@ class TracedEvent(Struct):
 
 
 class TracedSpan(Struct):
-    """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another.
-
-    ``line`` is that of the copy, or of the multiplication.
-    """
+    """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another; the line
+    is that of the copy, or of the multiplication."""
 
     stage: str
     state: str
@@ -127,10 +124,7 @@ class TracedKernel(Struct):
 
 
 class Traced(Struct, omit_defaults=True):
-    """A step's kernels at one problem, in launch order.
-
-    ``output`` is the array as far as the traced blocks wrote it; it stays in the process that traced.
-    """
+    """A step's kernels at one problem, in launch order; ``output``, as far as they wrote it, stays in the process."""
 
     ladder: str
     shape: dict[str, int]

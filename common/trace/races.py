@@ -30,47 +30,46 @@ class _Accesses:
         self.event = np.zeros(size, np.int64)
 
     def put(self, places: Ints, who: Ints, event: Any) -> None:
-        self.who[places] = who
-        self.event[places] = event
+        self.who[places], self.event[places] = who, event
 
 
 class Together:
     """Threads that read an element, changed it atomically, or wrote the value that it has.
 
-    Of them the last; one more since the last barrier, of another warp if there is one; and one of another block.
+    Of them, in ``slots``, as far as there are any: the last; one more since the last barrier, of another warp if
+    there is one; and one of another block.
     """
 
     def __init__(self, size: int) -> None:
-        self.last = _Accesses(size)
         self.size = size
-        self._others: tuple[_Accesses, _Accesses] | None = None  # beside the last, elsewhere; most elements have none
-
-    def slots(self) -> tuple[_Accesses, ...]:
-        return (self.last, *(self._others or ()))
+        self.slots: list[_Accesses] = []
 
     def forget(self, places: Ints) -> None:
-        for slot in self.slots():
+        for slot in self.slots:
             slot.who[places] = _NOBODY
 
-    def note(self, places: Ints, who: Ints, event: int, stamps: Any, log: Log) -> None:
-        before = self.last.who[places]
+    def note(self, places: Ints, now: Moment, log: Log) -> None:
+        who = now.who
+        if not self.slots:
+            self.slots.append(_Accesses(self.size))
+        last = self.slots[0]
+        before = last.who[places]
         if (before >= 0).any():
-            self._move(places, who, before, stamps, log)
-        self.last.put(places, who, event)
-        winner = self.last.who[places]
+            self._move(places, who, before, now.stamps, log)
+        last.put(places, who, now.event)
+        winner = last.who[places]
         beaten = winner != who
         if beaten.any():
             # the first of them comes last, and so stays: it is the furthest from the winner
             chosen = np.flatnonzero(beaten)[::-1]
-            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), event), log)
+            self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
 
     def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
         """Make room for new last ones: keep those that are the last so far."""
-        events = self.last.event[places]
+        events = self.slots[0].event[places]
         passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
         here = before // log.lanes_per_block == who // log.lanes_per_block
-        if self._others:
-            beside = self._others[0]
+        for beside in self.slots[1:2]:
             beside.who[places[passed | ~here]] = _NOBODY
         moved = (before >= 0) & (before != who) & ~(here & passed)
         if moved.any():
@@ -78,9 +77,9 @@ class Together:
 
     def _beside(self, places: Ints, last: Ints, other: Ints, events: Ints, log: Log) -> None:
         """Keep ``other`` for elements whose last one is now ``last``, where it tells more than who is kept so far."""
-        if self._others is None:
-            self._others = _Accesses(self.size), _Accesses(self.size)
-        beside, elsewhere = self._others
+        if len(self.slots) == 1:
+            self.slots += [_Accesses(self.size), _Accesses(self.size)]
+        _, beside, elsewhere = self.slots
         here = last // log.lanes_per_block == other // log.lanes_per_block
         elsewhere.put(places[~here], other[~here], events[~here])
         kept = beside.who[places]
@@ -103,81 +102,50 @@ class Moment(NamedTuple):
 
 
 class Shadow:
-    """The accesses to one allocation in one launch."""
+    """The accesses to one allocation in one launch. An access is noted in the order in which its lanes make it."""
 
     def __init__(self, size: int, log: Log) -> None:
         self.log = log
-        self.size = size
-        self.writers = Together(size)
-        self.readers: Together | None = None
-        self.atomics: Together | None = None
+        self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
-    def read(self, state: State, view: View, places: Ints, lanes: Bools | Ints, line: int) -> None:
-        """``lanes``: those that read, or the number of each place's."""
-        self.note_read(state, view, places, self._begin(state, lanes, line))
+    def moment(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
+        """An access now: ``lanes`` are those that make it, or the number of each place's."""
+        event = self.log.add(line, state.stamps, state.first_ordinal)
+        return Moment(state.ordinals(lanes), picked_stamps(state.stamps, lanes), state.stamps_of, event, line)
 
-    def write(
-        self, state: State, view: View, places: Ints, lanes: Bools | Ints, values: Any, data: Any, line: int
-    ) -> None:
-        """Before ``data[places] = values``, in the same order."""
-        now = self._begin(state, lanes, line)
-        self.note_write(state, view, places, values, data, now.backward() if state.reversed else now)
+    def read(self, state: State, view: View, places: Ints, now: Moment) -> None:
+        self._met(state, view, self.writers.slots[:1], places, now, "read", "written")
+        self._met(state, view, self.atomics.slots, places, now, "read", "changed atomically")
+        self.readers.note(places, now, self.log)
 
-    def atomic(self, state: State, view: View, places: Ints, lanes: Bools, line: int) -> None:
-        """``places``: one for each of the lanes, whichever is first."""
-        now = self._begin(state, lanes, line)
-        if state.reversed:
-            places, now = places[::-1], now.backward()
-        self.note_atomic(state, view, places, now)
-        self.log.meet(now.who, now.stamps, now.event)
-
-    def note_read(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, (self.writers.last,), places, now, "read", "written")
-        if self.atomics is not None:
-            self._met(state, view, self.atomics.slots(), places, now, "read", "changed atomically")
-        if self.readers is None:
-            self.readers = Together(self.size)
-        self.readers.note(places, now.who, now.event, now.stamps, self.log)
-
-    def note_write(self, state: State, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
+    def write(self, state: State, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
+        """Before ``data[places] = values``."""
         changed, lanes = ~same(data[places], values), self.log.lanes_per_block
-        self._met(state, view, self.writers.slots(), places, now, "written", "written", changed)
-        if self.readers is not None:
-            self._met(state, view, self.readers.slots(), places, now, "written", "read")
-        if self.atomics is not None:
-            changing = self.atomics.last.who[places]
-            self._met(state, view, (self.atomics.last,), places, now, "written", "changed atomically")
-            for slot in self.atomics.slots()[1:]:
-                # as the last block puts a counter back: its own atomic operation came after all others'
-                others = slot.who[places] // lanes
-                loose = (others == now.who // lanes) | (changing // lanes != now.who // lanes)
-                self._met(state, view, (slot,), places, now, "written", "changed atomically", loose)
+        self._met(state, view, self.writers.slots, places, now, "written", "written", changed)
+        self._met(state, view, self.readers.slots, places, now, "written", "read")
+        for i, slot in enumerate(self.atomics.slots):
+            # as the last block puts a counter back: its own atomic operation came after all others'
+            others, changing = slot.who[places] // lanes, self.atomics.slots[0].who[places] // lanes
+            loose = (others == now.who // lanes) | (changing != now.who // lanes) if i else None
+            self._met(state, view, [slot], places, now, "written", "changed atomically", loose)
         self.writers.forget(places[changed])
-        self.writers.note(places, now.who, now.event, now.stamps, self.log)
-        winner = self.writers.last.who[places]
+        self.writers.note(places, now, self.log)
+        winner = self.writers.slots[0].who[places]
         beaten = winner != now.who
         if beaten.any():
             final = data.copy()
             final[places] = values
             beaten &= ~same(final[places], values)
-            self._report(state, view, beaten, places, now, winner, now.event, "written", _AT_ONCE)
+            events = np.full(len(places), now.event)
+            self._report(state, view, beaten, places, now, winner, events, "written", _AT_ONCE)
 
-    def note_atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
-        self._met(state, view, self.writers.slots(), places, now, "changed atomically", "written")
-        if self.readers is not None:
-            self._met(state, view, self.readers.slots(), places, now, "changed atomically", "read")
-        if self.atomics is None:
-            self.atomics = Together(self.size)
-        self.atomics.note(places, now.who, now.event, now.stamps, self.log)
-
-    def _begin(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
-        who, stamps = state.ordinals(lanes), state.stamps
-        event = self.log.add(line, stamps, state.first_ordinal)
-        own = stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
-        return Moment(who, own, state.stamps_of, event, line)
+    def atomic(self, state: State, view: View, places: Ints, now: Moment) -> None:
+        self._met(state, view, self.writers.slots, places, now, "changed atomically", "written")
+        self._met(state, view, self.readers.slots, places, now, "changed atomically", "read")
+        self.atomics.note(places, now, self.log)
 
     def _met(
-        self, state: State, view: View, slots: tuple[_Accesses, ...], places: Ints, now: Moment, verb: str,
+        self, state: State, view: View, slots: list[_Accesses], places: Ints, now: Moment, verb: str,
         theirs: str, among: Bools | None = None,
     ) -> None:  # fmt: skip
         """Faults for the accesses, or for those ``among`` them, that others met whom nothing orders before them."""
@@ -190,50 +158,30 @@ class Shadow:
                 self._report(state, view, met, places, now, other, slot.event[places], verb, theirs)
 
     def _report(
-        self, state: State, view: View, met: Bools, places: Ints, now: Moment, other: Ints, events: Any,
+        self, state: State, view: View, met: Bools, places: Ints, now: Moment, other: Ints, events: Ints,
         verb: str, theirs: str,
     ) -> None:  # fmt: skip
-        """Faults for those of the accesses ``met`` that nothing orders."""
+        """Faults for those of the accesses ``met`` that nothing orders; ``theirs`` is what the others did."""
         chosen = np.flatnonzero(met)
-        if not len(chosen):
-            return
-        places, who, other = places[chosen], now.who[chosen], other[chosen]
-        events = events[chosen] if isinstance(events, np.ndarray) else np.full(len(chosen), events)
-        stamps = now.stamps[chosen] if isinstance(now.stamps, np.ndarray) else now.stamps
+        places, who, other, events = places[chosen], now.who[chosen], other[chosen], events[chosen]
+        stamps = picked_stamps(now.stamps, chosen)
         then = self.log.stamps(events, other), self.log.stamps(events, who)
-        blocks, threads = apart(self.log.lanes_per_block, other, who, then, (now.others(other), stamps))
+        found = apart(self.log.lanes_per_block, other, who, then, (now.others(other), stamps))
         if self.log.released:
             own = np.broadcast_to(np.asarray(stamps), who.shape)
-            for found in (blocks, threads):
-                if found.any():
-                    found[found] = ~self.log.handed_over(
-                        other[found], then[0][found], events[found], who[found], own[found]
-                    )
-        for kind, found in (("overlap", blocks), ("race", threads)):
-            if found.any():
-                plainer = found & (who // WARP != other // WARP)
-                first_one = int(np.argmax(plainer if plainer.any() else found))
-                lines = now.line, self.log.line(int(events[first_one]))
-                pair = int(who[first_one]), int(other[first_one])
-                count = int(np.count_nonzero(found))
-                self._tell(state, view, kind, int(places[first_one]), pair, lines, (verb, theirs), count)
-
-    def _tell(
-        self, state: State, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
-        verbs: tuple[str, str], count: int,
-    ) -> None:  # fmt: skip
-        element, lane = self._place(state, view, place, pair[0])
-        of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
-        if kind == "race" and verbs[1] == _AT_ONCE:
-            threads = f"threads {of(pair[0])} and {of(pair[1])}"
-            text = f"{element} is written by {threads} at once in line {lines[0]}: their values differ"
-            look_at = "the index of this store: threads that write at once need an element each"
-        else:
-            accesses = zip(verbs, pair, lines, strict=True)
-            both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
-            why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
-            text, look_at = f"{element} is {both}{why}", ""
-        state.fault(kind, lines[0], view.name, text, lane=lane, count=count, look_at=look_at)
+            for one in found:
+                given = other[one], then[0][one], events[one], who[one], own[one]
+                one[one] = ~self.log.handed_over(*given)
+        for kind, one in zip(("overlap", "race"), found, strict=True):
+            if not one.any():
+                continue
+            plainer = one & (who // WARP != other // WARP)
+            first = int(np.argmax(plainer if plainer.any() else one))
+            pair, lines = (int(who[first]), int(other[first])), (now.line, self.log.events[int(events[first])].line)
+            element, lane = self._place(state, view, int(places[first]), pair[0])
+            text, look_at = _told(state, kind, element, pair, lines, (verb, theirs))
+            count = int(np.count_nonzero(one))
+            state.fault(kind, now.line, view.name, text, lane=lane, count=count, look_at=look_at)
 
     def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
         """An element's name, and the lane of a thread that runs now."""
@@ -242,18 +190,34 @@ class Shadow:
         return view.element(place - start), lane
 
 
+def picked_stamps(stamps: Any, lanes: Bools | Ints) -> Any:
+    return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
+
+
+def _told(
+    state: State, kind: str, element: str, pair: tuple[int, int], lines: tuple[int, int], verbs: tuple[str, str]
+) -> tuple[str, str]:
+    """What two threads, or blocks, did to an element, in words; and what to look at."""
+    if kind == "race" and verbs[1] == _AT_ONCE:
+        threads = f"threads {state.thread_of(pair[0])} and {state.thread_of(pair[1])}"
+        text = f"{element} is written by {threads} at once in line {lines[0]}: their values differ"
+        return text, "the index of this store: threads that write at once need an element each"
+    of, what = (state.thread_of, "thread") if kind == "race" else (state.block_of, "block")
+    accesses = zip(verbs, pair, lines, strict=True)
+    both = " and ".join(f"{verb} by {what} {of(who)} in line {line}" for verb, who, line in accesses)
+    why = no_barrier(state.home, *lines) if kind == "race" else ": blocks do not wait for each other"
+    return f"{element} is {both}{why}", ""
+
+
 def same(a: Any, b: Any) -> Bools:
     """Equal, or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
 def no_barrier(file: str, line: int, other: int) -> str:
-    """The end of the sentence of a race of these lines of a file: that there is no barrier between, and perhaps in
-    which round of a loop the later access comes.
-
-    All threads of a block pass a barrier that stands in a loop's body itself. Where one does between the two lines,
-    it is from the later line to the earlier one of the next round that there is none.
-    """
+    """The end of a race's sentence, of these lines of a file: there is no barrier between, and perhaps in which round
+    of a loop the later access comes. Where a barrier in a loop's body parts the two lines, it is from the later line
+    to the earlier one of the next round that there is none."""
     first, last = sorted((line, other))
     parted = _parted("".join(linecache.getlines(file)), first, last)
     between = f" line {last} and line {first} in the next round of the loop" if parted else ""
@@ -288,8 +252,7 @@ def pass_barrier(state: State, line: int) -> None:
             skipped(state, other, met, f": they come to the one in line {line}" if line != other else "")
             state.absent[other] = lanes & ~met
     if state.mask is not state.waiting and state.mask.count != state.waiting.count:
-        some: Bools = np.asarray(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1))
-        present = np.repeat(some, state.lanes_per_block)
+        present = _of_blocks(state)
         absent = state.waiting.bits & ~state.mask.bits & present
         if absent.any():
             state.absent[line] = state.absent.get(line, state.none.bits) | absent
@@ -298,12 +261,16 @@ def pass_barrier(state: State, line: int) -> None:
 
 def pass_grid_barrier(state: State, line: int) -> None:
     """The active lanes come to a barrier of the whole grid, all of whose blocks run now."""
-    come = np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
-    absent = np.where(come, state.waiting.bits, state.all.bits) & ~state.mask.bits  # a block may lose threads
-    if absent.any():
+    absent = np.where(_of_blocks(state), state.waiting.bits, state.all.bits) & ~state.mask.bits
+    if absent.any():  # a block may lose threads
         skipped(state, line, absent, barrier="barrier of the whole grid")
     _pass(state, None)
     state.log = Log(state.lanes_per_block)  # it orders all that was done before
+
+
+def _of_blocks(state: State) -> Bools:
+    """The lanes of blocks with an active lane."""
+    return np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
 
 
 def _pass(state: State, present: Bools | None) -> None:

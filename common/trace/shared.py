@@ -9,11 +9,11 @@ import numpy as np
 
 from common.trace import views
 from common.trace.cost import WORD_BYTES, Bools, Cost, Ints, Key
-from common.trace.memory import Storage, keep, observe, ordered, picked, poisoned, stamps_of
-from common.trace.races import Moment, Shadow
+from common.trace.memory import Storage, one_address, ordered, picked, poisoned
+from common.trace.races import Moment, Shadow, picked_stamps
 from common.trace.state import Log, Mask, State
-from common.trace.values import Value, cast, choose
-from common.trace.views import Offsets, View
+from common.trace.values import Value, cast, spread
+from common.trace.views import Offsets, View, Wrong
 
 _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
 
@@ -74,7 +74,6 @@ class Shared(Storage):
         super().__init__(poisoned(blocks * size, np.dtype(dtype)), np.zeros(blocks * size, np.bool_), alignment)
         self.size = size
         self.base = state.block_number * size if blocks > 1 else None
-        self.complete = False  # has every element been written
         self.names: Names | None = None
         self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
@@ -85,40 +84,23 @@ class Shared(Storage):
             return place
         return self.base if type(place) is int and place == 0 else self.base + place
 
-    def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
-        paired: bool = True,
-    ) -> list[Value]:  # fmt: skip
-        """``paired``: may neighbours that read the same share a pass?"""
-        self.record(state, view, place, width, "read", line, paired)
-        lanes = state.among(wrong)
-        values = []
+    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         pending = self.pending if state.copies or state.has_engines else None
-        first = self.flat_offset(place)
-        for v in range(width):
-            at = first + v if v else first
-            if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
-                text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
-                state.fault("copy-not-awaited", line, view.name, text, early)
-            if not self.complete:
-                self._missing(state, view, place + v, at, line)
-            if self.names is not None:
-                self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
-            self.noted_read(state, view, at, lanes, line)
-            values.append(self.data.take(at, mode="clip"))
-        self._read_lanes += width * len(state.mask.bits)
+        if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
+            text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
+            state.fault("copy-not-awaited", line, view.name, text, early)
+        if self.names is not None:
+            self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
+        self.noted_read(state, view, at, lanes, line)
+        self._read_lanes += len(lanes)
         if self._read_lanes > _MANY:
-            self._sum_up(state)
-        return values if wrong is None else [choose(wrong, self.dtype.type(0), value) for value in values]
+            self._sum_up()
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
-        self.record(state, view, place, len(values), "write", line)
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes = state.among(wrong)
+        self.record(state, view, place, len(values), "write", line, lanes)
         for v, value in enumerate(values):
-            at = self.flat_offset(place + v)
-            before = value
+            at, before = self.flat_offset(place + v), value
             value = cast(value, self.dtype)
             self.noted_write(state, view, at, lanes, value, line)
             places, chosen = ordered(state, at, value, lanes, self.dtype)
@@ -126,14 +108,13 @@ class Shared(Storage):
             if self.names is not None:
                 self.names.note_write(view, places * self.dtype.itemsize)
             assert self.written is not None
-            if state.tainted is None:
-                if not self.complete:
-                    self.written[places] = True
-            else:
+            if state.tainted is not None:
                 unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
                 have = ~(state.tainted[lanes] & unset)
-                self.written[places] = have if not state.reversed else have[::-1]
+                self.written[places] = have[::-1] if state.reversed else have
                 self.complete = self.complete and bool(self.written.all())
+            elif not self.complete:
+                self.written[places] = True
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         self.accesses.append(_Access("read", at, lanes, line, state.stamps))
@@ -145,38 +126,20 @@ class Shared(Storage):
         """A copy that nobody has waited for may arrive after this barrier as well."""
         self.accesses.append(_Access("write", at, lanes, line, stamps, value))
 
-    def record(
-        self, state: State, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
-    ) -> None:
-        ledger, mask = state.ledger, state.mask
-        if not ledger.recording:
-            return
-        if op == "read" and width == 1 and view.name in ledger.merged:
-            width = ledger.merged[view.name]
-            if np.any(place % width):
-                return  # comes with the neighbour before it
-        words = width * self.dtype.itemsize // WORD_BYTES or 1
-        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
-        if type(place) is int and words == 1:
-            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
-        else:
-            lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
-            cost = ledger.cost("shared", lanes, mask.bits, words, op if paired else "write")
-        tally.add(mask.count, cost)
-        if len(tally.seen) < ledger.kept:
-            keep(state, tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
-        observe(state, tally, view, place - view.start, width, op, line)
+    def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
+        merged = state.ledger.merged.get(view.name, 0) if op == "read" and width == 1 else 0
+        if not merged or not np.any(place % merged):  # otherwise it comes with the neighbour before it
+            super().record(state, view, place, merged or width, op, line, lanes)
 
-    def begin_atomic(
-        self, state: State, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
-    ) -> Ints:
-        """Note an atomic operation; returns the elements by lane."""
-        self.record(state, view, place, 1, "atomic", line)
-        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
-        if not fresh and not self.complete:
-            self._missing(state, view, place, at, line, changes=True)
+    def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
+        words = width * self.dtype.itemsize // WORD_BYTES or 1
+        if type(place) is int and words == 1:
+            return one_address(state)
+        asked = np.broadcast_to(self._position(place) // WORD_BYTES, lanes.shape)
+        return state.ledger.cost("shared", asked, lanes, words, op)
+
+    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
-        return at
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
         """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
@@ -195,7 +158,7 @@ class Shared(Storage):
         self._read_lanes = 0
         self.complete = self.complete or bool(self.written is not None and self.written.all())
 
-    def _sum_up(self, state: State) -> None:
+    def _sum_up(self) -> None:
         """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
         kept: dict[Any, _Access] = {}
         for number, one in enumerate(self.accesses):
@@ -226,15 +189,15 @@ class Shared(Storage):
             if one.op == "read":
                 known = changed[places]
                 places, who = places[known], who[known]
-            stamps = partial(stamps_of, one.stamps)
+            stamps = partial(picked_stamps, one.stamps)
             now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
             if one.op == "read":
-                shadow.note_read(state, view, places, now)
+                shadow.read(state, view, places, now)
             elif one.op == "atomic":
-                shadow.note_atomic(state, view, places, now)
+                shadow.atomic(state, view, places, now)
             else:
                 values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
-                shadow.note_write(state, view, places, values, content, now)
+                shadow.write(state, view, places, values, content, now)
                 content[places] = values
 
 
@@ -271,7 +234,7 @@ class Local(Storage):
         pass  # registers have no address
 
     def read(
-        self, state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+        self, state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, op: str = "read"
     ) -> list[Value]:
         if state.ledger.recording:
             self._record(state, view, place, width, "read", line)
@@ -286,16 +249,13 @@ class Local(Storage):
             if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
                 views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
             return self._blank() if value is None else value
-        at = place.clip(0, len(self.values) - 1)
-        rows = [np.broadcast_to(self._blank() if v is None else v, place.shape) for v in self.values]
-        if self.lacking or any(value is None for value in self.values):
-            nobody = np.ones(place.shape, np.bool_)
-            none = np.zeros(place.shape, np.bool_)
-            gaps = [nobody if v is None else self.lacking.get(i, none) for i, v in enumerate(self.values)]
-            missing = np.stack(gaps)[at, np.arange(len(place))] & state.mask.bits
-            if missing.any():
-                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-        return np.stack(rows)[at, np.arange(len(place))]
+        at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
+        rows = [spread(self._blank() if value is None else value, place.shape) for value in self.values]
+        gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
+        missing = np.stack(gaps)[at, lane] & state.mask.bits
+        if missing.any():
+            views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+        return np.stack(rows)[at, lane]
 
     def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
         """A fault if wgmma still adds to what these lanes read."""
@@ -306,9 +266,7 @@ class Local(Storage):
         state.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
         return True
 
-    def write(
-        self, state: State, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
-    ) -> None:
+    def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
             self._record(state, view, place, len(values), "write", line)
         for v, value in enumerate(values):

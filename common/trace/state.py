@@ -9,6 +9,7 @@ block, in the order in which blocks run, times the lanes of a block, plus its pl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +25,11 @@ _NOBODY = -1
 
 
 class Event(NamedTuple):
-    """One access by an instruction: its line, and the stamps of the lanes that ran it, all alike or one each."""
+    """One access by an instruction: its line, the stamps of the lanes that ran it, and the ordinal of the first."""
 
     line: int
-    stamps: Any
+    stamps: Any  # all alike, or one each
+    base: int
 
 
 def apart(
@@ -36,8 +38,7 @@ def apart(
     """For threads: are they of different blocks; are they of one block, and no barrier lies between?
 
     ``then`` holds the stamps of both as the first made its access, ``now`` those as the second made its own. Lanes of
-    a warp are ordered only if both have come to a syncwarp meanwhile: one that one of them alone comes to does
-    nothing.
+    a warp are ordered only if both have come to a syncwarp meanwhile.
     """
     other_block = first // lanes_per_block != second // lanes_per_block
     same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
@@ -55,28 +56,16 @@ class Met(NamedTuple):
     fence: Met | None = None  # for an atomic operation: those that had called it before
 
 
-def _followed(first: Ints, then: Ints, second: Ints, now: Ints) -> Bools:
-    """For each thread of a block with its stamp ``then``: does one of the ``second`` come after it?"""
-    latest = _by_warp(np.maximum, second, now, -1, first)
-    found: Bools = np.isin(first, second) | (then >> BARRIER < now.max() >> BARRIER) | (latest > then)
-    return found
-
-
-def _preceded(second: Ints, now: Ints, first: Ints, then: Ints) -> Bools:
-    """For each thread of a block with its stamp ``now``: does one of the ``first`` come before it?"""
-    most = np.iinfo(np.int64).max
-    earliest = _by_warp(np.minimum, first, then, most, second)
-    found: Bools = np.isin(second, first) | (now >> BARRIER > then.min() >> BARRIER) | (earliest < now)
-    return found
-
-
-def _by_warp(reduced: np.ufunc, who: Ints, stamps: Ints, none: int, asked: Ints) -> Ints:
-    """What the stamps of each asked thread's warp are reduced to; ``none`` if none of it is among ``who``."""
-    warps, which = np.unique(who // WARP, return_inverse=True)
-    values = np.full(len(warps), none)
-    reduced.at(values, which, stamps)
+def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
+    """For each asked thread, at its stamp: does another of its block come after it (``sign`` 1), or before (-1)?"""
+    moments, theirs, barriers = sign * moments, sign * theirs, sign * (theirs >> BARRIER)
+    warps, which = np.unique(others // WARP, return_inverse=True)
+    last = np.full(len(warps), np.iinfo(np.int64).min)
+    np.maximum.at(last, which, theirs)
     place = np.searchsorted(warps, asked // WARP).clip(max=len(warps) - 1)
-    return np.where(warps[place] == asked // WARP, values[place], none)
+    in_warp = (warps[place] == asked // WARP) & (last[place] > moments)
+    found: Bools = np.isin(asked, others) | (sign * (sign * moments >> BARRIER) < barriers.max()) | in_warp
+    return found
 
 
 class Log:
@@ -85,7 +74,6 @@ class Log:
     def __init__(self, lanes_per_block: int) -> None:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
-        self._base: list[int] = []  # the ordinal of an event's first lane
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
         self._fences: dict[int, list[Met]] = {}  # by block: those that no atomic operation has come after
         self.released: dict[int, list[Met]] = {}  # by block: atomic operations that tell others what came before
@@ -93,9 +81,8 @@ class Log:
 
     def add(self, line: int, stamps: Any, base: int) -> int:
         last = self.events[-1] if self.events else None
-        if last is None or last.line != line or last.stamps is not stamps or self._base[-1] != base:
-            self.events.append(Event(line, stamps))
-            self._base.append(base)
+        if last is None or (last.line, last.base) != (line, base) or last.stamps is not stamps:
+            self.events.append(Event(line, stamps, base))
         return len(self.events) - 1
 
     def fence(self, who: Ints, stamps: Any) -> None:
@@ -114,13 +101,13 @@ class Log:
             acquired.append(Met(event, own, moments))
             pending = self._fences.pop(block, [])
             for fence in pending:
-                before = _followed(fence.who, fence.stamps, own, moments)
+                before = _met(fence.who, fence.stamps, own, moments, 1)
                 if before.any():
-                    done = fence._replace(who=fence.who[before], stamps=fence.stamps[before])
+                    done = Met(fence.event, fence.who[before], fence.stamps[before])
                     self.released.setdefault(block, []).append(Met(event, own, moments, done))
                 if not before.all():
-                    rest = fence._replace(who=fence.who[~before], stamps=fence.stamps[~before])
-                    self._fences.setdefault(block, []).append(rest)
+                    left = Met(fence.event, fence.who[~before], fence.stamps[~before])
+                    self._fences.setdefault(block, []).append(left)
 
     def _by_block(self, who: Ints, stamps: Any) -> Iterator[tuple[int, Ints, Ints]]:
         blocks, stamps = who // self.lanes_per_block, np.broadcast_to(np.asarray(stamps), who.shape)
@@ -128,28 +115,24 @@ class Log:
             own = blocks == block
             yield block, who[own], stamps[own]
 
-    def line(self, event: int) -> int:
-        return self.events[event].line
-
     def stamps(self, events: Ints, who: Ints) -> Ints:
         """The stamps that threads had in events; of a thread of blocks that ran at another time, anything."""
-        new = [event.stamps for event in self.events[len(self._alike) :]]
-        if new:
-            alike = [-1 if isinstance(stamps, np.ndarray) else stamps for stamps in new]
-            self._alike = np.append(self._alike, np.array(alike, np.int64))
+        new = self.events[len(self._alike) :]
+        alike = [-1 if isinstance(event.stamps, np.ndarray) else event.stamps for event in new]
+        self._alike = np.append(self._alike, np.array(alike, np.int64))
         found: Ints = self._alike[events]
         own = np.flatnonzero(found < 0)
         for event in np.unique(events[own]).tolist():
             chosen = own[events[own] == event]
-            found[chosen] = self.events[event].stamps.take(who[chosen] - self._base[event], mode="clip")
+            found[chosen] = self.events[event].stamps.take(who[chosen] - self.events[event].base, mode="clip")
         return found
 
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
         """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
 
-        ``then`` and ``now`` are their stamps. The pattern of a sum's last block: write, threadfence, atomic add;
-        atomic add, read. Where two of these are not of one thread, a barrier stands between them. Within a block it
-        is the pattern of a lock: it is given back before another thread takes it.
+        ``then`` and ``now`` are their stamps. As a sum's last block does: write, threadfence, atomic add; atomic add,
+        read. Where two of these are not of one thread, a barrier stands between them. Within a block it is a lock,
+        given back before another thread takes it.
         """
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block
@@ -157,13 +140,13 @@ class Log:
             own = np.flatnonzero((pairs[0] == one) & (pairs[1] == other))
             looked = np.full(len(own), _NOBODY)
             for met in self._acquired.get(other, ()):
-                looked[_preceded(second[own], now[own], met.who, met.stamps)] = met.event
+                looked[_met(second[own], now[own], met.who, met.stamps, -1)] = met.event
             for met in self.released.get(one, ()):
                 assert met.fence is not None
                 told = (met.event < looked) if one == other else (met.event <= looked)
                 told &= events[own] <= met.fence.event
                 if told.any():
-                    found[own] |= told & _followed(first[own], then[own], met.fence.who, met.fence.stamps)
+                    found[own] |= told & _met(first[own], then[own], met.fence.who, met.fence.stamps, 1)
         return found
 
 
@@ -180,35 +163,23 @@ class MistakeError(TraceError):
 class Mask:
     """The lanes that execute. The same object means the same lanes."""
 
-    __slots__ = ("_warps", "bits", "count")
-
     def __init__(self, bits: Bools, count: int | None = None) -> None:
         self.bits = bits
         self.count = int(np.count_nonzero(bits)) if count is None else count
-        self._warps: int | None = None
 
-    @property
+    @cached_property
     def warps(self) -> int:
         """Warps with an active lane."""
-        if self._warps is None:
-            self._warps = int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
-        return self._warps
+        return int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
 
 
 class State:
-    """One launch of a kernel, and the blocks of it that run at once.
+    """One launch of a kernel, and the blocks of it that run at once."""
 
-    ``mask``     the active lanes
-    ``waiting``  the lanes of threads that have not returned
-    ``stamps``   barriers that a thread has passed, above :data:`common.trace.state.BARRIER` bits of its syncwarps:
-                 one number for all threads, or one per lane
-    ``tainted``  lanes that may hold what they read where nothing had written; None: no lane
-    """
-
-    mask: Mask
-    waiting: Mask
-    stamps: Any
-    tainted: Bools | None
+    mask: Mask  # the active lanes
+    waiting: Mask  # the lanes of threads that have not returned
+    stamps: Any  # barriers that a thread has passed, above BARRIER bits of its syncwarps: one number, or one per lane
+    tainted: Bools | None  # lanes that may hold what they read where nothing had written; None: no lane
 
     def __init__(self, home: str) -> None:
         """``home``: the file of the kernel, whose lines are reported."""
@@ -290,8 +261,7 @@ class State:
         return thread % x, thread // x % y, thread // (x * y)
 
     def block_of(self, ordinal: int) -> Point:
-        number, x, y = ordinal // self.lanes_per_block, *self.grid[:2]
-        at = int(np.concatenate(self.ran)[number])
+        at, (x, y, _) = int(np.concatenate(self.ran)[ordinal // self.lanes_per_block]), self.grid
         return at % x, at // x % y, at // (x * y)
 
     def ordinals(self, lanes: Bools | Ints) -> Ints:
@@ -310,20 +280,20 @@ class State:
 
     # --- masks ---
 
+    def _kept(self, mask: Mask, bits: Bools) -> Mask:
+        """What of a mask is in ``bits``, too: itself if all is, ``none`` itself if nothing is."""
+        count = int(np.count_nonzero(bits))
+        return self.none if not count else mask if count == mask.count else Mask(bits, count)
+
     def part(self, condition: Value) -> Mask:
         """The active lanes for which it holds; ``mask`` itself if all, ``none`` itself if none."""
-        bits = self.mask.bits & condition
-        count = int(np.count_nonzero(bits))
-        return self.none if not count else self.mask if count == self.mask.count else Mask(bits, count)
+        return self._kept(self.mask, self.mask.bits & condition)
 
     def without(self, mask: Mask, *gone: Mask) -> Mask:
-        left = mask
         for others in gone:
-            if others is not self.none and left is not self.none:
-                bits = left.bits & ~others.bits
-                count = int(np.count_nonzero(bits))
-                left = self.none if not count else left if count == left.count else Mask(bits, count)
-        return left
+            if others is not self.none and mask is not self.none:
+                mask = self._kept(mask, mask.bits & ~others.bits)
+        return mask
 
     def union(self, a: Mask, b: Mask) -> Mask:
         return b if a is self.none else a if b is self.none else Mask(a.bits | b.bits)
@@ -348,8 +318,7 @@ class State:
     ) -> None:  # fmt: skip
         """Report a fault of ``lanes`` (default: the active ones), told of the first of them, or of ``lane``.
 
-        ``count``: how many lanes or words it concerns, if not as many as ``lanes``. ``cause``: see
-        :meth:`common.trace.cost.Ledger.fault`.
+        ``count``: of how many lanes or words, if not of as many as ``lanes``. ``cause``: as the ledger has it.
         """
         if lanes is None or uniform(lanes):
             lanes = self.mask.bits

@@ -16,22 +16,21 @@ import numpy as np
 
 INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-COMPLEX128 = np.dtype(np.complex128)
 _COMPUTED = (FLOAT32, INT64, FLOAT64, UINT64)
+_OF_PYTHON = {int: INT64, bool: INT64, float: FLOAT64, complex: np.dtype(np.complex128)}
 
 Value = Any  # int, bool, a NumPy scalar, or an array with one element per lane
 
 
 def dtype_of(value: Value) -> np.dtype[Any]:
     """The type that Numba computes a value in."""
-    if type(value) is int or type(value) is bool:
-        return INT64
-    if type(value) is float:
-        return FLOAT64
-    if type(value) is complex:
-        return COMPLEX128
-    dtype: np.dtype[Any] = value.dtype
-    return dtype
+    found: np.dtype[Any] | None = _OF_PYTHON.get(type(value))
+    return value.dtype if found is None else found
+
+
+def uniform(value: Value) -> bool:
+    """Is it one value for all threads?"""
+    return not isinstance(value, np.ndarray)
 
 
 def spread(value: Value, shape: tuple[int, ...]) -> Any:
@@ -45,10 +44,21 @@ def widened(value: Value) -> Value:
     """Integers narrower than 64 bits, and booleans, in 64 bits."""
     dtype = dtype_of(value)
     if dtype.kind in "ib" and dtype != INT64:
-        return int(value) if np.ndim(value) == 0 else value.astype(INT64)
+        return int(value) if uniform(value) else value.astype(INT64)
     if dtype.kind == "u" and dtype != UINT64:
         return value.astype(UINT64)
     return int(value) if type(value) is bool else value
+
+
+def signed(value: Value) -> Value:
+    """An integer's bits as int64; one for all threads as a Python int."""
+    if uniform(value):
+        return value if type(value) is int else (int(value) + 2**63) % 2**64 - 2**63
+    return value.view(INT64) if value.dtype == UINT64 else value.astype(INT64, copy=False)
+
+
+def _converted(value: Value, dtype: np.dtype[Any]) -> Value:
+    return dtype.type(value) if uniform(value) else value.astype(dtype, copy=False)
 
 
 def unified(a: Value, b: Value) -> tuple[Value, Value]:
@@ -56,36 +66,18 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
     left, right = dtype_of(a), dtype_of(b)
     if left is right and left in _COMPUTED:
         return a, b
-    if {left.kind, right.kind} == {"i", "u"}:  # of different signs: both signed
+    if {left.kind, right.kind} != {"i", "u"}:
+        a, b = widened(a), widened(b)
+        left, right = dtype_of(a), dtype_of(b)
+        if left == right:
+            return a, b
+    if left.kind in "iu" and right.kind in "iu":  # of different signs: both signed
         return signed(a), signed(b)
-    a, b = widened(a), widened(b)
-    left, right = dtype_of(a), dtype_of(b)
-    if left == right:
-        return a, b
-    if "c" in (left.kind, right.kind):
-        wide = np.result_type(*(FLOAT64 if one.kind in "iu" else one for one in (left, right)))
-        return a.astype(wide) if type(a) is not int else wide.type(a), (
-            b.astype(wide) if type(b) is not int else wide.type(b)
-        )
-    if left.kind in "iu" and right.kind in "iu":
-        return signed(a), signed(b)
-    if left.kind == "f" and right.kind == "f":
-        wide = max(left, right, key=lambda dtype: dtype.itemsize)
-        return a.astype(wide), b.astype(wide)
-    return _as_float64(a), _as_float64(b)
+    dtype = np.result_type(*(FLOAT64 if one.kind in "iu" else one for one in (left, right)))
+    return _converted(a, dtype), _converted(b, dtype)
 
 
-def signed(value: Value) -> Value:
-    """An integer's bits as int64; one for all threads as a Python int."""
-    if type(value) is int:
-        return value
-    if np.ndim(value) == 0:
-        return (int(value) + 2**63) % 2**64 - 2**63
-    return value.view(INT64) if value.dtype == UINT64 else value.astype(INT64, copy=False)
-
-
-def _as_float64(value: Value) -> Value:
-    return np.float64(value) if np.ndim(value) == 0 else value.astype(FLOAT64, copy=False)
+# --- operators ---
 
 
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
@@ -108,42 +100,24 @@ def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
     return apply
 
 
-add = _operator(operator.add)
-sub = _operator(operator.sub)
-mul = _operator(operator.mul)
+add, sub, mul = _operator(operator.add), _operator(operator.sub), _operator(operator.mul)
+floordiv, mod, power = _operator(operator.floordiv), _operator(operator.mod), _operator(operator.pow)
+shift_left, shift_right = _operator(operator.lshift), _operator(operator.rshift)
+bit_and, bit_or, bit_xor = _operator(operator.and_), _operator(operator.or_), _operator(operator.xor)
+positive = widened
 
 
 def truediv(a: Value, b: Value) -> Value:
     a, b = unified(a, b)
-    if dtype_of(a).kind in "iu":
-        a, b = _as_float64(a), _as_float64(b)
-    return a / b
-
-
-floordiv = _operator(operator.floordiv)
-mod = _operator(operator.mod)
-power = _operator(operator.pow)
-shift_left = _operator(operator.lshift)
-shift_right = _operator(operator.rshift)
-bit_and = _operator(operator.and_)
-bit_or = _operator(operator.or_)
-bit_xor = _operator(operator.xor)
+    return _converted(a, FLOAT64) / _converted(b, FLOAT64) if dtype_of(a).kind in "iu" else a / b
 
 
 def negative(a: Value) -> Value:
     return -signed(widened(a)) if dtype_of(a).kind in "iub" else -a
 
 
-positive = widened
-
-
 def invert(a: Value) -> Value:
     return ~widened(a)
-
-
-def uniform(value: Value) -> bool:
-    """Is it one value for all threads?"""
-    return not isinstance(value, np.ndarray)
 
 
 def truth(value: Value) -> Value:
@@ -157,18 +131,14 @@ def logical_and(a: Value, b: Value) -> Value:
     a, b = truth(a), truth(b)
     if uniform(a):
         return b if a else False
-    if uniform(b):
-        return a if b else False
-    return a & b
+    return (a if b else False) if uniform(b) else a & b
 
 
 def logical_or(a: Value, b: Value) -> Value:
     a, b = truth(a), truth(b)
     if uniform(a):
         return True if a else b
-    if uniform(b):
-        return True if b else a
-    return a | b
+    return (True if b else a) if uniform(b) else a | b
 
 
 def logical_not(a: Value) -> Value:
@@ -186,10 +156,11 @@ def choose(condition: Value, a: Value, b: Value) -> Value:
     return np.where(condition, a, b)
 
 
+# --- Python's functions and types ---
+
+
 def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], *values: Value) -> Value:
-    if len(values) == 1:
-        values = tuple(values[0])
-    result, *rest = values
+    result, *rest = values if len(values) > 1 else values[0]
     for value in rest:
         a, b = unified(result, value)
         result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
@@ -213,12 +184,9 @@ class Range:
 def make_range(*ends: Value) -> Any:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
     if not (uniform(start) and uniform(stop) and uniform(step)):
-        start, stop = unified(start, stop)
-        return Range(start, stop, signed(widened(step)))
+        return Range(*unified(start, stop), signed(widened(step)))
     turns = range(*(int(end) for end in (start, stop, step)))
-    if any(type(end) is int or dtype_of(end).kind == "i" for end in (start, stop)):
-        return turns
-    return map(np.uint64, turns)
+    return turns if "i" in (dtype_of(start).kind, dtype_of(stop).kind) else map(np.uint64, turns)
 
 
 class Cast:
@@ -271,28 +239,26 @@ def python_int(value: Value = 0) -> Value:
 
 
 def python_float(value: Value = 0.0) -> Value:
-    return np.float64(value) if uniform(value) else value.astype(FLOAT64)
+    return _converted(value, FLOAT64)
 
 
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:
     """Of two float32, a complex64."""
-    narrow = dtype_of(real) == FLOAT32 == dtype_of(imag)
-    kind = np.dtype(np.complex64 if narrow else np.complex128)
+    kind = np.dtype(np.complex64 if dtype_of(real) == FLOAT32 == dtype_of(imag) else np.complex128)
     return (np.asarray(real, kind) + np.asarray(imag, kind) * kind.type(1j)).astype(kind)[()]
-
-
-def python_bool(value: Value = False) -> Value:
-    return truth(value)
 
 
 def rounded(value: Value, digits: Value = 0) -> Value:
     """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
-    if digits == 0:
+    if uniform(digits) and digits == 0:
         return python_int(np.rint(value))
-    scale = np.float64(10) ** np.abs(digits)
-    moved = np.where(np.asarray(digits) > 0, value * scale, value / scale)
-    back = np.rint(moved) / scale if np.all(np.asarray(digits) > 0) else np.rint(moved) * scale
+    scale, up = np.float64(10) ** np.abs(digits), np.asarray(digits) > 0
+    moved = np.where(up, value * scale, value / scale)
+    back = np.where(up, np.rint(moved) / scale, np.rint(moved) * scale)
     return np.where(np.isfinite(moved), back, value).astype(dtype_of(value))[()]
+
+
+# --- math and libdevice ---
 
 
 def _one_by_one(name: str) -> Callable[[Value], Value]:
@@ -313,24 +279,24 @@ def function(name: str) -> Callable[..., Value] | None:
     known = _MATH.get(name) or (getattr(np, name, None) if hasattr(math, name) else None)
     if name not in _MATH and not (isinstance(known, np.ufunc) and any("d" in kinds for kinds in known.types)):
         return None  # a constant, or one of integers alone
-    return known and (lambda *values: known(*(v if dtype_of(v).kind in "fc" else _as_float64(v) for v in values)))
+    return known and (
+        lambda *given: known(*(v if dtype_of(v).kind in "fc" else _converted(v, FLOAT64) for v in given))
+    )
 
 
 def of_math(name: str) -> Any:
     """What ``math`` has: a function on lanes, or a constant as float64. Raises AttributeError."""
-    found = function(name)
-    if found is not None:
-        return found
-    constant = getattr(math, name)
-    if not isinstance(constant, float):
+    found = function(name) or getattr(math, name)
+    if isinstance(found, float):
+        return np.float64(found)
+    if name not in _MATH and found is getattr(math, name, None):
         raise AttributeError(f"math.{name} is not known to the tracer")
-    return np.float64(constant)
+    return found
 
 
-# libdevice
-_FAST = "fast_"
 _ROUNDED = "_rn", "_rz", "_ru", "_rd"  # how a result is rounded: the difference is one bit, and is not told
-# Names without the f of float32 that NumPy has not, or has for something else.
+_SINGLE = "fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt"
+# names without the f of float32 that NumPy has not, or has for something else
 _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "abs": np.abs, "fmax": np.fmax, "fmin": np.fmin, "max": np.maximum, "min": np.minimum, "mul": np.multiply,
     "rint": np.rint, "nearbyint": np.rint, "powi": np.power, "fma": lambda x, y, z: x * y + z,
@@ -345,23 +311,17 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
 
 def of_libdevice(name: str) -> Callable[..., Any] | None:
     """The function of this name in NVIDIA's libdevice, on lanes; None if it is not known."""
-    plain = name.removeprefix(_FAST)
+    plain = name.removeprefix("fast_")
     for ending in _ROUNDED:
         plain = plain.removesuffix(ending)
-    known = _known(plain)
-    single = known is None and plain.endswith("f")
-    known = _known(plain[:-1]) if single else known
-    if known is None:
-        return None
-    kind = FLOAT32 if single or plain.startswith(("fadd", "fsub", "fmul", "fdiv", "frcp", "fsqrt")) else None
-    return lambda *numbers: known(*(_as(number, kind) for number in numbers))
+    single = plain.startswith(_SINGLE)
+    known = _LIBDEVICE.get(plain) or function(plain)
+    if known is None and plain.endswith("f"):
+        single, known = True, _LIBDEVICE.get(plain[:-1]) or function(plain[:-1])
 
+    def apply(*numbers: Value) -> Any:
+        assert known is not None
+        as_float = (cast(one, FLOAT32) if single and dtype_of(one).kind in "fiu" else one for one in numbers)
+        return known(*(np.asarray(one)[()] for one in as_float))
 
-def _known(name: str) -> Callable[..., Any] | None:
-    return _LIBDEVICE.get(name) or function(name)
-
-
-def _as(value: Value, kind: Any) -> Any:
-    if kind is not None and dtype_of(value).kind in "fiu":
-        return np.asarray(cast(value, kind))[()]
-    return np.asarray(value)[()] if type(value) is int else value
+    return apply if known else None

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from common.trace.cost import WARP, Bools, Ints
+from common.trace.cost import Bools, Ints
 from common.trace.state import State
 from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform, widened
 
 Offsets = Any  # int, or an int64 per lane
+Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
 _FILLED = 4096  # elements that one statement may assign
 
@@ -45,12 +46,8 @@ class View:
     @property
     def flat_order(self) -> bool:
         """Is a row-major offset an address offset?"""
-        wanted = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent != 1 and stride != wanted:
-                return False
-            wanted *= extent
-        return True
+        parts = zip(self.shape, self.strides, _row_major(self.shape), strict=True)
+        return all(extent == 1 or stride == wanted for extent, stride, wanted in parts)
 
     @property
     def T(self) -> View:  # noqa: N802 - NumPy's name
@@ -67,10 +64,11 @@ class View:
             raise ValueError(f"{self.name} is not contiguous, so it cannot be reshaped")
         if not all(type(extent) is int for extent in extents):
             raise ValueError(f"{self.name}: a shape that differs between threads is not traced")
-        known = math.prod(extent for extent in extents if extent != -1)
-        shape = tuple(self.size // max(known, 1) if extent == -1 else extent for extent in extents)
-        if extents.count(-1) > 1 or min(shape, default=1) < 0 or math.prod(shape) != self.size:
-            raise ValueError(f"{self.name} has {self.size} elements, and is reshaped to {tuple(extents)}")
+        try:
+            shape = np.broadcast_to(0, self.size).reshape(extents).shape
+        except ValueError:
+            text = f"{self.name} has {self.size} elements, and is reshaped to {tuple(extents)}"
+            raise ValueError(text) from None
         return View(self.storage, self.start, shape, _row_major(shape), self.name, self.bounded)
 
     def element(self, offset: int) -> str:
@@ -92,7 +90,7 @@ class View:
             return
         self.storage.write(state, self, place, [value], wrong, line)
 
-    def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Bools | None]:
+    def place(self, state: State, index: Any, line: int, verb: str) -> tuple[Any, Wrong]:
         """The element offset of an index, or the view that is left of it; and the lanes whose index is wrong."""
         if type(index) is int and self.ndim == 1 and 0 <= index < self.shape[0]:
             return self.start + index * self.strides[0], None
@@ -137,20 +135,17 @@ class View:
         if all(end is None or type(end) is int for end in ends):
             chosen = range(*slice(*ends).indices(extent))
             return chosen.start, len(chosen), chosen.step
-        low = 0 if ends[0] is None else ends[0]
-        high = extent if ends[1] is None else ends[1]
-        first, last = np.broadcast_arrays(np.clip(np.where(low < 0, low + extent, low), 0, extent),
-                                          np.clip(np.where(high < 0, high + extent, high), 0, extent))  # fmt: skip
-        lengths = np.unique((last - first)[state.mask.bits])
+        both = (0 if ends[0] is None else ends[0]), (extent if ends[1] is None else ends[1])
+        first, last = (np.clip(np.where(end < 0, end + extent, end), 0, extent) for end in both)
+        lengths = np.unique(np.broadcast_to(last - first, state.mask.bits.shape)[state.mask.bits])
         to_the_end = ends[1] is None and ends[2] is None  # then what lies beyond it is beyond the array, too
         if ends[2] not in (None, 1) or (len(lengths) > 1 and not to_the_end):
             raise state.unknown(line, f"{self.name}: a slice whose length differs between threads is not traced")
-        whole = np.broadcast_to(first, state.mask.bits.shape)
-        return whole, max(int(lengths[-1]), 0) if len(lengths) else 0, 1
+        return np.broadcast_to(first, state.mask.bits.shape), max(0, *lengths.tolist()), 1
 
     def place_flat(
         self, state: State, offset: Value, width: int, line: int, verb: str, aligned: bool = True
-    ) -> tuple[Offsets, Bools | None]:
+    ) -> tuple[Offsets, Wrong]:
         """The element offset of ``width`` elements from a row-major offset on, which must suit the width."""
         if not self.flat_order:
             raise state.error(line, f"{self.name} is not contiguous: a flat offset does not address it")
@@ -159,6 +154,17 @@ class View:
         if width > 1 and aligned:
             self.storage.require_aligned(state, self, place, width, line)
         return place, wrong
+
+    def read_flat(
+        self, state: State, line: int, offset: Value, width: int, aligned: bool = True, op: str = "read"
+    ) -> list[Value]:
+        place, wrong = self.place_flat(state, offset, width, line, "read", aligned)
+        found: list[Value] = self.storage.read(state, self, place, width, wrong, line, op)
+        return found
+
+    def write_flat(self, state: State, line: int, offset: Value, elements: list[Value], aligned: bool = True) -> None:
+        place, wrong = self.place_flat(state, offset, len(elements), line, "written", aligned)
+        self.storage.write(state, self, place, elements, wrong, line)
 
 
 def of_device(array: Any, name: str) -> View | None:
@@ -193,67 +199,51 @@ def as_offset(value: Value) -> Offsets:
 
 def within(
     state: State, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
-) -> tuple[Offsets, Bools | None]:
+) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
-    may_wrap = axis is not None and (type(index) is int or dtype_of(index).kind == "i")
     at = as_offset(index)
     if type(at) is int:
         if 0 <= at < extent:
             return at, None
-        wraps = may_wrap and -extent <= at < 0
-        _outside(state, at, state.mask.bits, wraps, extent, line, view, axis, verb)
-        return (at + extent, None) if wraps else (0, np.ones(len(state.lane_numbers), np.bool_))
-    wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
-    if not np.count_nonzero(wrong):
-        return at, None
-    wrong &= state.mask.bits
-    if not np.count_nonzero(wrong):
-        return at, None
-    if may_wrap:
+        wrong = state.mask.bits
+    else:
+        wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
+        if not np.count_nonzero(wrong) or not np.count_nonzero(wrong := wrong & state.mask.bits):
+            return at, None
+    if axis is not None and (type(index) is int or dtype_of(index).kind == "i"):  # it may count from the end
         below = wrong & (at < 0) & (at >= -extent)
         if np.count_nonzero(below):
             _outside(state, at, below, True, extent, line, view, axis, verb)
-            at = np.where(below, at + extent, at)
-            wrong &= ~below
+            at = at + extent if type(at) is int else np.where(below, at + extent, at)
+            wrong = wrong & ~below
             if not np.count_nonzero(wrong):
                 return at, None
     _outside(state, at, wrong, False, extent, line, view, axis, verb)
-    return at, wrong
+    return (0 if type(at) is int else at), wrong
 
 
 def _outside(
     state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: View, axis: int | None,
     verb: str,
 ) -> None:  # fmt: skip
-    lane = int(np.argmax(lanes))
-    number = at if type(at) is int else int(at[lane])
-    where = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name
-    numbers = str(number)
+    number = state.first(at, lanes)
+    where, numbers = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name, str(number)
     if axis is None and extent < view.size:  # several elements from this one on
         numbers, extent = f"{number} to {number + view.size - extent}", view.size
-    text = f"{where} is {verb} at {numbers}, its extent is {extent}"
-    if wraps:
-        text += ": a negative index counts from the end"
+    end = ": a negative index counts from the end" if wraps else ""
+    text = f"{where} is {verb} at {numbers}, its extent is {extent}{end}"
     state.fault("negative-index" if wraps else "outside", line, view.name, text, lanes)
 
 
-def beyond(
-    state: State, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
-) -> Bools | None:
+def beyond(state: State, view: View, place: Offsets, width: int, wrong: Wrong, line: int, verb: str) -> Wrong:
     """Lanes whose access leaves the allocation, though not the array's stated shape, added to ``wrong``."""
     if view.bounded:
         return wrong
     limit = len(view.storage.data) - width
-    outside = (place < 0) | (place > limit)
-    if not np.any(outside):
-        return wrong
-    lanes = np.broadcast_to(outside, state.mask.bits.shape) & state.mask.bits
-    if wrong is not None:
-        lanes = lanes & ~wrong
+    lanes: Bools = state.among(wrong) & ((place < 0) | (place > limit))
     if not lanes.any():
         return wrong
-    lane = int(np.argmax(lanes))
-    number = int(np.broadcast_to(place, lanes.shape)[lane])
+    number = state.first(place, lanes)
     past = f"{number - limit} past its end" if number > limit else f"{-number} before its start"
     state.fault("outside", line, view.name, f"the memory of {view.name} is {verb} {past}", lanes)
     return lanes if wrong is None else lanes | wrong
@@ -266,7 +256,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 # --- what nothing has written ---
 
 
-@dataclass
+@dataclass(eq=False)
 class Source:
     """Lanes that read what nothing had written, in a line: at which offsets from the view's start; without a view,
     what they took from no thread."""
@@ -275,29 +265,31 @@ class Source:
     line: int
     view: View | None
     offsets: Ints
-    said: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.view.name if self.view else self.said
+    name: str  # the view's, or what a lane did
 
 
 def require_written(state: State, value: Value, line: int = 0) -> None:
     """A fault if what is compared or made an integer comes from memory that nothing had written."""
-    if state.tainted is None or uniform(value) or value.dtype.kind != "f":
-        return
-    _reveal(state, np.isnan(value) & state.tainted & state.mask.bits, "decides something" + _in(line))
+    if state.tainted is not None and not uniform(value):
+        _reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
+
+
+def reveal_unwritten(state: State, value: Value, line: int, view: View) -> None:
+    """A fault if a value that is stored comes from memory that nothing had written."""
+    if state.tainted is not None:
+        _reveal(state, value, f"is stored to {view.name} in line {line}")
 
 
 def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
     """What nothing has written was read, ``offset`` from the view's start."""
-    if not nan:  # an integer cannot be told apart later
-        text = f"{view.element(state.first(offset, lanes))}, which nothing has written, is read"
-        told, look_at = _left(state, view, int(np.argmax(lanes)))
-        state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
-        state.unset = state.unset or (line, text)
+    if nan:
+        _taint(state, Source(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape), view.name))
         return
-    _taint(state, Source(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape)))
+    # an integer cannot be told apart later
+    text = f"{view.element(state.first(offset, lanes))}, which nothing has written, is read"
+    told, look_at = _left(state, view, int(np.argmax(lanes)))
+    state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
+    state.unset = state.unset or (line, text)
 
 
 def _left(state: State, view: View, lane: int) -> tuple[str, str]:
@@ -326,40 +318,39 @@ def _taint(state: State, new: Source) -> None:
     state.sources.append(new)
 
 
-def reveal_unwritten(state: State, value: Value, line: int, view: View) -> None:
-    """A fault if a value that is stored comes from memory that nothing had written."""
-    if state.tainted is None or dtype_of(value).kind != "f":
+def _reveal(state: State, value: Value, what: str) -> None:
+    """A fault of a source of those lanes whose value is NaN; ``what`` becomes of it."""
+    if dtype_of(value).kind != "f":
         return
-    _reveal(state, np.isnan(value) & state.tainted & state.mask.bits, f"is stored to {view.name}{_in(line)}")
-
-
-def _reveal(state: State, lanes: Bools, what: str) -> None:
-    if not lanes.any():
-        return
+    lanes = np.isnan(value) & state.tainted & state.mask.bits
     lane = int(np.argmax(lanes))
-    for i, source in enumerate(state.sources):
-        if source.lanes[lane]:
-            if source.view is None:
-                state.fault("warp-sync", source.line, "", f"{source.said}, and what becomes of it {what}", lanes)
-            else:
-                element = source.view.element(int(source.offsets[lane]))
-                text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-                told, look_at = _left(state, source.view, lane)
-                state.fault("read-before-write", source.line, source.view.name, text + told, lanes, look_at=look_at)
-            del state.sources[i]
-            return
+    source = next((one for one in state.sources if one.lanes[lane]), None) if lanes.any() else None
+    if source is None:
+        return
+    if source.view is None:
+        state.fault("warp-sync", source.line, "", f"{source.name}, and what becomes of it {what}", lanes)
+    else:
+        element = source.view.element(int(source.offsets[lane]))
+        text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
+        told, look_at = _left(state, source.view, lane)
+        state.fault("read-before-write", source.line, source.view.name, text + told, lanes, look_at=look_at)
+    state.sources.remove(source)
+
+
+def take_taint(state: State, giver: Ints) -> None:
+    """Each lane takes a value from another, its giver: what that one read unwritten, it may hold now."""
+    if state.tainted is None:
+        return
+    state.tainted = state.tainted | state.tainted[giver]
+    for source in state.sources:
+        source.offsets = np.where(source.lanes, source.offsets, source.offsets[giver])
+        source.lanes = source.lanes | source.lanes[giver]
 
 
 def spread_taint(state: State) -> None:
     """The lanes of a warp have worked something out together: what one read unwritten, each may hold now."""
-    if state.tainted is None:
-        return
-    state.tainted = state.tainted | np.repeat(state.tainted.reshape(-1, WARP).any(axis=1), WARP)
-    for source in state.sources:
-        rows = source.lanes.reshape(-1, WARP)
-        first = np.arange(len(rows)) * WARP + rows.argmax(axis=1)
-        source.offsets = np.where(source.lanes, source.offsets, np.repeat(source.offsets[first], WARP))
-        source.lanes = np.repeat(rows.any(axis=1), WARP)
+    for step in 1, 2, 4, 8, 16:
+        take_taint(state, state.lane_numbers ^ step)
 
 
 def note_unwritten(state: State) -> None:
@@ -368,7 +359,3 @@ def note_unwritten(state: State) -> None:
         if source.view is not None:
             text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1
-
-
-def _in(line: int) -> str:
-    return f" in line {line}" if line else ""

@@ -9,7 +9,7 @@ from sampling import one_of_each
 from common.catalog import catalog, codes, inputs, problems, reference
 from common.check.tasks import TracedBench
 from common.machine_code import codegen
-from common.trace import fragments
+from common.trace import helpers
 from common.trace.hopper import layouts
 from common.trace.trace import Tracer
 
@@ -222,11 +222,11 @@ def test_a_full_b_is_pruned_by_magnitude_and_of_equals_the_first_stay(K, N, trac
 
 def test_places_out_of_order_give_no_number():
     kept = np.arange(1.0, 257.0).reshape(1, 16, 16)
-    straight = fragments.unpacked(kept, np.full(32, 0x44444444, np.uint32), 0)  # 00 01 of each four
+    straight = helpers.unpacked(kept, np.full(32, 0x44444444, np.uint32), 0)  # 00 01 of each four
     assert straight.shape == (1, 16, 32)
     assert (straight[0, :, 0::4] != 0).all()
     assert not straight[0, :, 2::4].any()
-    turned = fragments.unpacked(kept, np.full(32, 0x11111111, np.uint32), 0)
+    turned = helpers.unpacked(kept, np.full(32, 0x11111111, np.uint32), 0)
     assert np.isnan(turned[0, :, 0::4]).all()
 
 

@@ -9,7 +9,7 @@ from small_kernels import BODIES
 
 from common.catalog import catalog, inputs, problems, reference
 from common.check import check
-from common.trace import fragments, trace
+from common.trace import helpers, trace
 
 RIGHT = Path(__file__).parent / "hgemm_tensor_cores.py"
 pytestmark = pytest.mark.usefixtures("traced")
@@ -115,13 +115,13 @@ def test_each_lane_holds_what_the_ptx_manual_says():
 
     for lane in range(32):
         g, t = divmod(lane, 4)
-        assert held(fragments.SUMS)[lane] == [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)]
-        assert held(fragments.K16.a)[lane] == [
+        assert held(helpers.SUMS)[lane] == [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)]
+        assert held(helpers.K16.a)[lane] == [
             (g + down, 2 * t + right + one) for right in (0, 8) for down in (0, 8) for one in (0, 1)
         ]
-        assert held(fragments.K16.b)[lane] == [(2 * t, g), (2 * t + 1, g), (2 * t + 8, g), (2 * t + 9, g)]
-        assert held(fragments.K8.a)[lane] == [(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)]
-        assert held(fragments.K8.b)[lane] == [(t, g), (t + 4, g)]
+        assert held(helpers.K16.b)[lane] == [(2 * t, g), (2 * t + 1, g), (2 * t + 8, g), (2 * t + 9, g)]
+        assert held(helpers.K8.a)[lane] == [(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)]
+        assert held(helpers.K8.b)[lane] == [(t, g), (t + 4, g)]
 
 
 TF32 = BODIES["tf32"]

@@ -16,7 +16,7 @@ from common.trace.cost import LEFT_OVER, SECTOR_BYTES, WARP, Bools, Cost, Ints, 
 from common.trace.hopper import layouts, mbarriers
 from common.trace.hopper.mbarriers import Barriers, at, on_engines
 from common.trace.hopper.tiles import STORE, Agent, Tiles
-from common.trace.intrinsics import READS, one_number
+from common.trace.intrinsics import one_number
 from common.trace.state import State
 from common.trace.values import Value
 from common.trace.views import View, as_offset
@@ -193,7 +193,6 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
                 barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
 
     on_engines(load, name)
-    READS[name] = 2
 
 
 _register_load("tma_load2", 2, multicast=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.trace import fragments, values, views
+from common.trace import helpers, values, views
 from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
@@ -125,9 +125,9 @@ class Product:
         if any(a is not b for a, b in zip(now, self.held, strict=True)):
             text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
             self.group.fault("wgmma-order", frag.name, text)
-        places = fragments.K16.a if depth == fragments.K16.depth else fragments.K8.a
+        places = helpers.K16.a if depth == helpers.K16.depth else helpers.K8.a
         values = list(_of_lanes(self.group.state, self.held, self.group.lead))
-        matrices = fragments.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
+        matrices = helpers.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
         return matrices.reshape(ROWS, depth).astype(self.group.form.dtype)
 
     def carry_out(self, state: State) -> None:
@@ -139,14 +139,14 @@ class Product:
             left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
         elif form.half is not None:
             kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = fragments.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
+            left = helpers.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
         elif form.dtype == FLOAT32:
-            left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
+            left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
         before = sums.matrix if self.add else np.zeros_like(sums.matrix)
         # products are exact in float64; the hardware adds them in an order of its own
         left, right = codes.values(left), codes.values(right)
         added = layouts.cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
-        sums.matrix[:] = fragments.summed(added, form.sums)
+        sums.matrix[:] = helpers.summed(added, form.sums)
         sums.open -= 1
         if not sums.open:
             sums.land(state)

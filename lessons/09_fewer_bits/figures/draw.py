@@ -9,7 +9,7 @@ from common.catalog import inputs, reference
 from common.report import canvas
 from common.report.canvas import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, label, outline, titled
-from common.trace import fragments
+from common.trace import helpers
 from common.trace.hopper import layouts
 
 SHADES = (SKY, ORANGE, YELLOW, GRID)  # of the four registers
@@ -25,7 +25,7 @@ def draw(folder: Path) -> list[Path]:
 def fragment():
     """A, 16 x 32, of mma.m16n8k32: the lane that holds each group of four values, coloured by register."""
     figure, axes = canvas.new_figure(9.6, 4.4)
-    rows, columns = fragments.K32.a
+    rows, columns = helpers.K32.a
     for lane in range(32):
         for register in range(4):
             row, column = int(rows[lane, 4 * register]), int(columns[lane, 4 * register])
