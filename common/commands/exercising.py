@@ -92,7 +92,7 @@ def _graded(
 
 
 def _head(one: grade.Grade) -> str:
-    """``ada 01.2 gemm_double: passed, 3 s``."""
+    """``ada 01.2 NAME: passed, 3 s``."""
     names = dict.fromkeys(filter(None, (one.student, one.target, one.name)))
     return f"{' '.join(names)}: {'passed' if one.passed else 'not passed'}, {one.seconds:.0f} s"
 

@@ -1,4 +1,4 @@
-"""Tensor cores on layers of one channel: whole rows, and filters at several shifts in a tile; right on each way."""
+"""Tensor cores on layers of one channel: whole rows, wherever the plan takes a shape."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,6 @@ def is_right(module, problem):
     bench.y.blank()
     bench.launch()
     return np.array_equal(bench.y.get(), reference.full(problem, x, weight)) and bench.y.trespasses() == []
-
-
-# --- whole rows: wherever the plan takes a shape; the rest is left to the step ---
 
 
 @pytest.fixture
@@ -68,33 +65,3 @@ def test_tickets_begin_at_zero(module, monkeypatch, first):
     assert is_right(module, MANY) == (first == 0)  # else a part is left out
     if first == 0:
         assert made[0].copy_to_host().tolist() == [0]
-
-
-# --- filters at several shifts share a tile ---
-
-# what the shape is for, and what the plan says of it: shifts, eight k of a row, tiles of a warp, groups of warps
-SHIFTED = [
-    (Conv2d(N=2, C=1, H=9, W=13, K=3, R=5, S=5), (4, 1, 2, 1)),  # odd rows of y, the last filter alone
-    (Conv2d(N=1, C=1, H=7, W=16, K=9, R=3, S=5), (4, 1, 5, 1)),  # pairs
-    (Conv2d(N=1, C=1, H=5, W=21, K=7, R=5, S=12), (4, 2, 1, 4)),  # two fragments of an image row
-    (Conv2d(N=1, C=1, H=20, W=4, K=2, R=17, S=2), None),  # no lane holds so many taps
-    (Conv2d(N=1, C=1, H=6, W=6, K=120, R=5, S=5), None),  # too many groups
-]
-# the variant whose blocks stay: tiles of a warp, groups of warps, warps of a group
-PERSISTENT = [
-    (Conv2d(N=3, C=1, H=13, W=13, K=3, R=5, S=5), (2, 1, 2)),  # odd rows of y, the last filter alone
-    (Conv2d(N=2, C=1, H=12, W=12, K=12, R=5, S=5), (2, 3, 1)),
-    (Conv2d(N=300, C=1, H=1, W=2, K=2, R=1, S=1), (1, 1, 1)),  # more images than blocks: some have three, some two
-    (Conv2d(N=1, C=1, H=6, W=7, K=3, R=5, S=6), None),  # no room for four shifts
-    (Conv2d(N=1, C=1, H=14, W=4, K=2, R=11, S=2), None),  # no lane holds so many taps
-]
-WAYS = [("shifted", ("SHIFT", "K_STEPS", "TILES", "GROUPS"), *case) for case in SHIFTED]
-WAYS += [("persistent", ("TILES", "GROUPS", "TURN"), *case) for case in PERSISTENT]
-
-
-@pytest.mark.parametrize(("variant", "names", "problem", "expected"), WAYS, ids=str)
-def test_right_on_each_way(variant, names, problem, expected):
-    p, module = problem, catalog.load(catalog.find(f"conv2d_tensor_core_{variant}").path, "conv2d")
-    plan = module.plan(p.H, p.W, p.K, p.R, p.S) if p.C == 1 else None
-    assert expected == (plan and tuple(plan[name] for name in names))
-    assert is_right(module, problem)

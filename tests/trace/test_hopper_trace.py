@@ -297,6 +297,33 @@ def test_a_barrier_that_counts_orders_ordinary_accesses(launched, waits):
     assert kinds(report) == told
 
 
+LATER_WARPS = """
+@jit(64)
+def kernel(from_map, out):
+    tiles = half_tiles()
+    bars = barrier_array(1)
+    thread = cuda.threadIdx.x
+    if thread == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+    cuda.syncthreads()
+    if thread == 0:
+        barrier_expect(bars, 0, 2048)
+        tma_load2(tiles, 0, from_map, bars, 0, 0, 0)
+    barrier_wait(bars, 0, 0)
+    out[thread] = tiles[thread]
+"""
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_each_warp_that_waits_must_know_that_the_barrier_is_made(launched, ordered):
+    source, out = Maps().tiled(np.ones((16, 64), np.float16), (16, 64)), np.zeros(64, np.float16)
+    text = LATER_WARPS if ordered else LATER_WARPS.replace("    cuda.syncthreads()\n", "")
+    report, path = launched(text, (1, 64, 0, 2048), source, out)
+    told = set() if ordered else {("mbarrier", numbered(path.read_text(), "barrier_wait("))}
+    assert kinds(report) == told
+
+
 ARGUMENTS = {  # what an instruction does not take
     "a base pixel that no window has": ((0, 0, 3, 0, 0, 0, 0, 0), "where no window begins"),
     "an offset of 32": ((0, 0, 0, 0, 0, 0, 0, 32), "the offsets (0, 0, 32) of a tap must be from 0 to 31"),

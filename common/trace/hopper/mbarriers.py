@@ -167,7 +167,8 @@ def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Valu
         waiting[int(state.block_number[lane]), number, bit & 1].append(lane)
     wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
     for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
-        usable(state, line, barrier, lanes[0])
+        for lane in {lane // WARP: lane for lane in reversed(lanes)}.values():  # one of each warp
+            usable(state, line, barrier, lane)
     if wanted:
         engine.teams.wait(line, phases=wanted)
     alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
