@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, exercises, shipped
+from common.catalog import catalog, device, exercises, shipped, store
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history
@@ -80,15 +80,20 @@ def _graded(
         say.print(escape(_head(one)), style="green" if one.passed else "bold red", soft_wrap=True)
         lines = [*one.reasons, *one.notes]
         if not out and not one.passed and one.target[:1].isdigit():
-            section = exercises.find(one.target).section
-            lines.append(
-                f"a hint: python -m common hint {one.target}{f'; its section: {section}' if section else ''}"
-            )
+            lines.append(f"a hint: python -m common hint {one.target}{_section(exercises.find(one.target))}")
         for text in lines:
             say.print(escape(f"  {text}"), soft_wrap=True)
     for text in notes:
         say.print(f"[yellow]{escape(folders.printable(text))}[/]", soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _section(one: exercises.Exercise) -> str:
+    """``; its section: 2. The unit's sums``, with the page if that is not the lesson's README.md."""
+    for page in sorted((catalog.LESSONS / one.lesson).glob("*.md")):
+        if f"<!-- exercise: {one.name} -->" in store.read_text(page):
+            return f"; its section: {one.section}" + f", in {store.shown(page)}" * (page.name != "README.md")
+    return ""
 
 
 def _head(one: grade.Grade) -> str:

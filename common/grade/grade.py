@@ -46,6 +46,8 @@ TRIED, DRAWS = 16, 64  # fresh shapes that are tried with the solution, and draw
 SOLUTION_SECONDS = 60.0
 MOST = 1 << 15  # multiply-adds of a fresh shape, unless the exercise's own have more
 SAME_FILTER = 0.7  # of them have filter, strides, padding and dilation of one of the exercise's own
+# Findings that follow where a wait that never ends stopped the kernel.
+FOLLOWING = {"unwritten", "nan", "wrong", "imprecise", "stale", "unstable"}
 _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 
 
@@ -61,6 +63,7 @@ class Grade:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # where figures were reached
     seconds: float = 0.0
 
     @property
@@ -147,7 +150,7 @@ class Grader:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
         if not grade.findings:
-            grade.findings, kept = compared(grade.figures, exercise)
+            grade.findings, kept = compared(grade.figures, exercise, grade.places)
             grade.notes = [*kept, *grade.notes]
         if grade.findings and (blank := frame.unfilled(text)):
             grade.findings.insert(0, Finding("unsolved", blank))
@@ -202,6 +205,7 @@ class _Kernel:
         if isinstance(result, Counted):
             grade.notes += result.notes
             grade.figures |= result.figures
+            grade.places |= result.places
         elif not grade.findings:
             grade.findings.append(Finding("unjudged", "the grading was ended"))
         if self.grader.gpu and not grade.findings:
@@ -237,6 +241,10 @@ class _Kernel:
             crashed = [one for _, one in self._done([compiling], True) if one.status == "crashed"]
             unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
             result = crashed[0] if crashed else unjudged
+        if result.late and isinstance(task, Count):
+            most = self.grader.seconds
+            more = f"a smaller tile compiles faster, or give --seconds {3 * most:.0f}"
+            return [Finding("unjudged", f"compiling and counting took more than {most:.0f} s: {more}")]
         found = _reasons(result)
         if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
             return found
@@ -289,8 +297,8 @@ def _architecture(target: Exercise) -> str:
 
 
 def _reasons(result: Counted | StepResult) -> list[Finding]:
-    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause; a kernel that Numba
-    cannot compile is called that."""
+    """Reasons not to pass in a task's result: what is unsound first, as it may be the cause, without what follows if
+    a kernel was stopped; a kernel that Numba cannot compile is called that."""
     if result.status == "right":
         return []
     explained = result.faults
@@ -299,7 +307,9 @@ def _reasons(result: Counted | StepResult) -> list[Finding]:
             Finding("unsound", f"{UNSOUND[one.kind]}: {one.what}; look at: {one.look_at}")
             for one in explained if one.kind in UNSOUND
         ]  # fmt: skip
-        return [*unsound, *(one for one in findings if not unsound or one.kind != "unsound")]
+        said = {"unsound"} if unsound else set()
+        said |= FOLLOWING if any(one.kind == "deadlock" for one in explained) else set()
+        return [*unsound, *(one for one in findings if one.kind not in said)]
     text = str(result.message)
     if re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text):
         text = f"it does not compile for a GPU: {text}"

@@ -6,6 +6,7 @@ every kernel: no exercise has a use for it.
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from common.catalog.exercises import Exercise
 from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
 from common.check import loading
+from common.explain.faults import cut
 from common.grade.folders import known
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
@@ -48,8 +50,8 @@ COUNTED = {
     "idle": "{} percent of the threads have no output",
     "blocks": "{} blocks",
     "threads": "{} threads in a block",
-    "sectors": "{} sectors for each request to global memory, at the line with the most",
-    "turns": "{} wavefronts for each request to shared memory, at the line with the most",
+    "sectors": "{} sectors for each request to global memory",
+    "turns": "{} wavefronts for each request to shared memory",
     "shared_requests": "{} requests of a warp to shared memory, as the source is written",
     "under_way": "{} groups of copies still on their way after a wait",
     "atomics": "{} atomic operations",
@@ -116,6 +118,23 @@ def touched(found: Traced) -> dict[str, float]:
     }
 
 
+def costliest(found: Traced, module: ModuleType) -> dict[str, str]:
+    """Where the requests are that sectors and wavefronts are told of, if a kernel of the file itself makes them."""
+    places = {}
+    for name, space in (("sectors", "global"), ("turns", "shared")):
+        every = [(one.per_request, one.line, kernel.file) for kernel in found.kernels for one in kernel.select(space)]
+        _, line, file = max(every, key=lambda one: one[0], default=(0.0, 0, ""))
+        if file == module.__file__:
+            places[name] = f" at {_line(module, line)}"
+    return places
+
+
+def _line(module: ModuleType, number: int) -> str:
+    """A line of a kernel's file, with its number and without its comment."""
+    text = linecache.getline(str(module.__file__), number).split("  #")[0].strip()
+    return f"line {number} (`{cut(text, 80)}`)"
+
+
 def compiled(
     module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
 ) -> dict[str, float]:
@@ -146,6 +165,21 @@ def compiled(
     return {name: value for name, value in found.items() if name in {*names, OF_INTEGERS}}
 
 
+def _of_float64(module: ModuleType, problem: Problem, architecture: str) -> str:
+    """The line that most float64 instructions come from; empty if they are all a helper's."""
+    counts: Counter[int] = Counter()
+    for launch in codegen.distinct(codegen.launches(module, problem)):
+        text = codegen.ptx(launch, [architecture], lines=True)[architecture]
+        own = re.findall(rf'\.file\s+(\d+) ".*\b{Path(str(module.__file__)).stem}\.py"', text)
+        wide, file, line = {*codegen.float64_arithmetic(text)}, "", ""
+        for one in text.splitlines():
+            if place := re.match(r"\s*\.loc\s+(\d+) (\d+)", one):
+                file, line = place.groups()
+            elif file in own and one.strip() in wide:
+                counts[int(line)] += 1
+    return "".join(f", {count} of them from {_line(module, line)}" for line, count in counts.most_common(1))
+
+
 def _kernel(launch: codegen.Launch) -> tuple[int, str]:
     """What is compiled once."""
     return id(launch.kernel), str(launch.signature)
@@ -171,8 +205,11 @@ def _of_launch(
     }
 
 
-def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Finding], list[str]]:
-    """Limits that are not kept, with the reason for them, and those that are, each with the figure reached."""
+def compared(
+    figures: dict[str, float], exercise: Exercise, places: dict[str, str] | None = None
+) -> tuple[list[Finding], list[str]]:
+    """Limits that are not kept, with the reason for them, and those that are, each with the figure reached and, where
+    it is known, its place."""
     findings, kept = [], []
     most, least = EVERYWHERE | exercise.at_most, exercise.at_least
     for name in most | least:
@@ -181,6 +218,7 @@ def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Findin
             findings.append(Finding("unjudged", f"{name} was not counted"))
             continue
         text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
+        text += (places or {}).get(name, "")
         sides = [f"at most {high:g} allowed"] * (name in most) + [f"at least {low:g} required"] * (name in least)
         asked = f"exactly {low:g} required" if low == high else ", ".join(sides)
         if not low - 1e-9 <= value <= high + 1e-9:
@@ -197,11 +235,13 @@ def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Findin
 
 
 class Counted(Result, frozen=True, kw_only=True):
-    """``findings`` are reasons not to pass; ``notes`` are said and decide nothing."""
+    """``findings`` are reasons not to pass; ``notes`` are said and decide nothing. ``places`` say where a figure was
+    reached."""
 
     findings: Sequence[Finding] = ()
     notes: Sequence[str] = ()
     figures: dict[str, float] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
 
 class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
@@ -225,15 +265,17 @@ def count_task(task: Count) -> Counted:
         whole = problems.preset(exercise.preset)
         whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
         asked.append((whole, names))
-    counts = dict(found.figures)
+    counts, places = dict(found.figures), dict(found.places)
     try:
         for problem, some in asked:
             counts |= compiled(module, problem, some, exercise.at_least, task.architecture)
+        if counts.get("float64"):
+            places["float64"] = _of_float64(module, asked[0][0], task.architecture)
     except codegen.ToolMissingError as error:
         return replace(found, status="unjudged", message=f"cannot be judged here: {error}")
     except codegen.RegistersError as error:
         return replace(found, status="wrong", findings=[Finding("uncompiled", f"it cannot be compiled: {error}")])
-    return replace(found, figures=counts)
+    return replace(found, figures=counts, places=places)
 
 
 def _loaded(task: Count, path: str) -> ModuleType:
@@ -252,7 +294,8 @@ def _counted_reads(task: Count, module: ModuleType, exercise: Exercise) -> Count
     found = Counted(status="right")
     for problem in exercise.problems()[:TRACED]:
         traced = trace.run(module, problem, every=True)
-        found = found if found.figures else replace(found, figures=touched(traced))
+        if not found.figures:
+            found = replace(found, figures=touched(traced), places=costliest(traced, module))
         if solution is None:
             break
         solved = trace.run(solution, problem, every=True)

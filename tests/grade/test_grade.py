@@ -104,7 +104,7 @@ def test_what_is_read_too_often_is_told_of_tiles_only_where_there_are_any(write)
 def test_a_verdict_tells_what_was_reached(write):
     verdict = graded(write, ONE, solved())
     assert verdict.notes == [
-        "4.333 sectors for each request to global memory, at the line with the most, at most 5 allowed",
+        "4.333 sectors for each request to global memory at line 33 (`c[m, n] = acc`), at most 5 allowed",
         "32768 blocks, at most 32768 allowed",
         "21,420 values read from global memory at M=17 N=35 K=18, at most 32,130 allowed",
         "the same code as the solution, which is fine",
@@ -252,6 +252,26 @@ def test_what_is_unsound_is_named_before_the_values_that_come_of_it(write):
     assert {one.kind for one in verdict.findings[1:]} & {"wrong", "nan", "unstable"}
 
 
+def test_of_a_wait_that_never_ends_is_not_told_what_follows(write):
+    text = exercises.find("hgemm_wrong_box").path.read_text(encoding="utf-8")
+    (reason,) = graded(write, "hgemm_wrong_box", text).reasons
+    assert reason.startswith("unsound: at M=104 N=48 K=136: wait that never ends")
+
+
+def test_a_count_that_is_late_says_what_makes_it_faster(write, monkeypatch):
+    late = StepResult(status="unjudged", message="the stage 'count' was not done after 60 s", late=True)
+
+    def run(tasks, *_):
+        for task in tasks:
+            yield task, late if isinstance(task, Count) else StepResult(status="right")
+
+    monkeypatch.setattr(grade.isolate, "run", run)
+    monkeypatch.setattr(Grader, "fresh", lambda *_: [])
+    assert graded(write, ONE, solved()).reasons == [
+        "unjudged: compiling and counting took more than 60 s: a smaller tile compiles faster, or give --seconds 180"
+    ]
+
+
 def test_fresh_shapes_leave_what_an_exercise_leaves():
     own = exercises.find("conv3d_pointwise").problems()
     found = grade.fresh_shapes(own, 1)
@@ -310,6 +330,21 @@ def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
     half = exercises.find("hgemm_column_fragment")
     (finding,), _ = tasks.compared({"float64": 4}, half)
     assert ["float16(float32(0.0))" in text for text in (said[0], finding.message)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        ("gemm_double", "* float32(last - k)", "* (last - k)",
+         r"^18 float64 instructions in the compiled kernels, 15 of them from line \d+ \(`odd \+= a\[m, last\].*`\);"),
+        ("gemm_one_bank", "TILE + 2", "TILE + 1",
+         r"^2 wavefronts for each request to shared memory at line \d+ \(`a_tile\[tx, ty\] = .*`\); at most 1"),
+    ],
+)  # fmt: skip
+def test_a_limit_names_the_line(write, name, old, new, says):
+    text = solved(name)
+    assert text.count(old) == 1
+    require(graded(write, name, text.replace(old, new)), "limit", says)
 
 
 def test_every_kernel_that_multiplies_is_counted(monkeypatch):
@@ -455,7 +490,9 @@ def test_grade_says_what_passes_and_remembers_it(call):
     code, out, _ = call("grade", "05.1", "--sim")
     assert code == 1
     assert "unanswered: no value yet for P, Q, GEMM_M" in out
-    assert "a hint: python -m common hint 05.1" in out
+    assert "a hint: python -m common hint 05.1; its section: 3. The mapping, both ways\n" in out
+    page = "lessons/07_hopper/tf32x3.md"
+    assert f"its section: 2. The unit's sums, in {page}\n" in call("grade", "07.13", "--sim")[1]
     code, out, err = call("grade", str(exercises.find("05.1").write_solution()), "--sim", "--json")
     (verdict,) = json.loads(out)["grades"]
     assert (code, verdict["target"], verdict["passed"], verdict["student"]) == (0, "05.1", True, "")
