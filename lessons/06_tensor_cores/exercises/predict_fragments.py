@@ -17,6 +17,6 @@ ROW_OF_C = None  # in which row lane 18's third sum lies, acc[2]
 COLUMN_OF_C = None  # and in which column
 LANES = None  # how many different lanes hold the row of A and the column of B that acc[2] of lane 18 sums
 
-# Put two such C side by side (16 x 16) and use them, in float16, as the next A. At which place of lane 18's a_frag does
-# acc[2] of the right-hand C stand?
+# Put two such C side by side (16 x 16) and use them, in float16, as the next A. At which place of lane 18's a_frag
+# does acc[2] of the right-hand C stand?
 PLACE_AS_A = None

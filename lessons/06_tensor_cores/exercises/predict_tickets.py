@@ -14,7 +14,7 @@ DRAWN = None  # tickets that a launch draws, all blocks together
 IN_VAIN = None  # tickets of these that lead to no part
 
 # Without tickets, with 10,000 images, each block takes every 660th part. One takes 5% longer for a part. DONE: whole
-# parts that it has finished when the others have finished 100 each. IMAGES_BEHIND: it should now begin its part number
-# 100, counted from 0, and is still at number DONE: (100 - DONE) x 660 parts apart. How many whole images is that?
+# parts that it has finished when the others have finished 100 each. IMAGES_BEHIND: it should now begin its part 100,
+# counted from 0, and is still at its part DONE. These lie (100 - DONE) x 660 parts apart: how many whole images?
 DONE = None
 IMAGES_BEHIND = None
