@@ -2,8 +2,8 @@
 
 x[N, C, H, W] and filt[K, C, R, S], as in ECE408: pixels run fastest. So the filters are the rows of A, as they lie
 in memory, and column gemm_n of B is the output pixel (n, p, q), the last axis the fastest. Row gemm_k of B is the
-channel and tap that element gemm_k of a filter has. No padding, stride 1. Write both ways back, and what is staged
-of B.
+channel and tap that element gemm_k of a filter has. No padding, stride 1. Write n, p, q from gemm_n,
+then c, r, s from gemm_k, then the element of B to stage.
 Grade: python -m common grade 05.2
 """
 

@@ -16,7 +16,7 @@ PADDED_PERCENT = None  # elements of A that are padding
 # resnet50-stem: 64 images, 112 x 112 output pixels each, 3 channels, 64 filters of 7 x 7
 STEM_BLOCKS = None
 STEM_ROUNDS = None  # of the loop over k0 in a block
-STEM_USEFUL_PERCENT = None  # multiply-adds that count
+STEM_USEFUL_PERCENT = None  # multiply-adds in the GEMM_M x GEMM_N x GEMM_K product, padding zeros included
 
 # a layer with 100 filters of 1 x 1 and 40 channels, and 1,000 output pixels in all
 THIN_USEFUL_PERCENT = None

@@ -7,7 +7,7 @@ Grade: python -m common grade 05.9
 """
 
 BLOCKS = None  # in one slice: all of GEMM_K in each block
-IDLE_PERCENT = None  # places for blocks that are empty then
+IDLE_PERCENT = None  # of the 264 places for blocks, percent that are empty then
 
 # SPLIT_K = 4, equal slices
 ROUNDS = None  # of the loop over k0 in a block

@@ -2,7 +2,7 @@
 
 Three stages: while one pair of tiles is multiplied, two are on their way. Each thread commits a group for each pair,
 and waits until at most PENDING groups are on their way. On the machine that it was written on it was right; the
-grader says what was read before it arrived. Change one line, and let the other groups travel on.
+grader names the line that reads a copy not yet waited for. Change one line, and let the other groups travel on.
 Grade: python -m common grade 06.6
 """
 

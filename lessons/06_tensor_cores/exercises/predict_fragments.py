@@ -15,8 +15,8 @@ LANE_OF_C = None  # which lane holds the sum in row 13, column 5
 PLACE_OF_C = None  # and which of its four sums it is
 ROW_OF_C = None  # in which row lane 18's third sum lies, acc[2]
 COLUMN_OF_C = None  # and in which column
-LANES = None  # how many lanes hold what this sum is made of, of A and of B together
+LANES = None  # how many different lanes hold the row of A and the column of B that acc[2] of lane 18 sums
 
-# two products side by side make 16 columns of C. Rounded to float16 they become the A of a next product: which of
-# lane 18's eight values of that A its third sum of the right-hand product is
+# Put two such C side by side (16 x 16) and use them, in float16, as the next A. At which place of lane 18's a_frag
+# does acc[2] of the right-hand C stand?
 PLACE_AS_A = None

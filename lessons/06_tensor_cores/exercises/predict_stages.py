@@ -11,7 +11,7 @@ STAGES = None  # that fit, if the block is alone on the multiprocessor
 STAGES_WIDE = None  # that fit with BLOCK_M = BLOCK_N = 256, BLOCK_K = 64, alone
 STAGES_OF_TWO = None  # of each block, with 128 x 128 x 64, if two share a multiprocessor
 STAGES_OF_176 = None  # and with 176 x 128 x 64, if two blocks share it
-PAIRS_AHEAD = None  # pairs on their way while one is multiplied, with four stages
+PAIRS_AHEAD = None  # how many pairs ahead of the one that is multiplied the newest copy is, with four stages
 
 # groups that may still be on their way when the next pair is needed, with four stages, if the tile of A and the tile
 # of B are a group each

@@ -8,13 +8,13 @@ Grade: python -m common grade 06.9
 
 PARTS = None  # of 500 images, in all
 LAST_ROWS = None  # of outputs, of an image's last part
-IMAGES = None  # that the blocks' first parts are of, all blocks together
+IMAGES = None  # how many different images the 660 first parts come from
 PART_OF_TICKET = None  # the part that ticket 300 leads to; parts and tickets are counted from 0
 DRAWN = None  # tickets that a launch draws, all blocks together
 IN_VAIN = None  # tickets of these that lead to no part
 
-# Without tickets, with 10,000 images, each block takes every 660th part. One block takes 5% longer for a part than
-# the others. When these have done 100 parts each, how many has it done? And how far is the part that it is at behind
-# the one that it would begin if it were as fast as they: how many whole images do the parts between make?
+# Without tickets, with 10,000 images, each block takes every 660th part. One takes 5% longer for a part. DONE: whole
+# parts that it has finished when the others have finished 100 each. IMAGES_BEHIND: it should now begin its part 100,
+# counted from 0, and is still at its part DONE. These lie (100 - DONE) x 660 parts apart: how many whole images?
 DONE = None
 IMAGES_BEHIND = None

@@ -1,6 +1,6 @@
 """Exercise 07.7, write: a producer.
 
-Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, from STAGES stages in a round. Write
+Blocks stay, each for tile after tile of C. Four warps multiply, 64 k at a time, using the stages in turn. Write
 the thread that feeds them: for each 64 k of each of its block's tiles it waits until the stage is empty, announces
 the bytes, and asks for the tile of A (from row m0) and of B (from column n0). In a stage A's tile comes first, B's
 lies A_SIZE values behind. The first phases of `emptied` have nobody to complete them. stage and parity are 0.
@@ -45,7 +45,7 @@ def hgemm_producer(a_map, b_map, c, K, paired):
     stage, parity = uint32(0), uint32(0)
     if thread == 128:
         # stage
-        # >>> your code: 10 lines
+        # >>> your code: 8 lines
         pass
         # <<<
     elif thread < 128:

@@ -13,9 +13,9 @@ EXPECTED = None  # bytes that a block announces for a stage
 ASKED = None  # bytes of it that a block asks L2 for
 WRITERS = None  # blocks that write to a block's stage, itself included
 ARRIVALS = None  # for which emptied is made: a block writes when the consumers of all whom it writes to are done
-PER_CLOCK = None  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds
+PER_CLOCK = None  # bytes it asks L2 for, for each clock of its matrix unit, which does 2,048 multiply-adds
 PER_CLOCK_ALONE = None  # the same without clusters
 
 # four blocks below each other instead: all share a tile of B, and each asks for a quarter of it
-PER_CLOCK_OF_COLUMN = None  # bytes from L2 for each clock then
+PER_CLOCK_OF_COLUMN = None  # bytes it asks L2 for, for each clock then
 ARRIVALS_OF_COLUMN = None  # for which emptied is made then

@@ -1,7 +1,7 @@
 """Exercise 07.10, predict: where the walk begins and ends.
 
-Images of 1 x 14 x 20 (D, H, W), filters of 1 x 5 x 3, stride 2 along h and 3 along w, padding 2 and 1, dilation 1
-and 2. Base pixels are walked along w, then h, then n. Replace each None by a whole number. All must be exact.
+Images of 1 x 13 x 20 (D, H, W), filters of 1 x 5 x 3, stride 2 along h and 3 along w, padding 2 and 1, dilation 1
+and 3. Base pixels are walked along w, then h, then n. Replace each None by a whole number. All must be exact.
 Grade: python -m common grade 07.10
 """
 
@@ -16,4 +16,4 @@ IMAGE = None  # which image row 45 belongs to, the first being 0
 OFFSET_S = None  # what is passed as s for the last tap of a row
 PIXEL_W = None  # w of the pixel that this tap brings to row 45
 ZEROS = None  # of the first image's rows that are zero at tap r = 0, s = 0
-ZEROS_OF_LAST = None  # the same at the last tap, r = 4, s = 2
+ZEROS_OF_LAST = None  # the same in the last row of taps, at r = 4, s = 1

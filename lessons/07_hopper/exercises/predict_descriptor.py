@@ -9,7 +9,7 @@ Grade: python -m common grade 07.1
 ADDRESS = None  # the address field of A's descriptor
 LOWER_ROWS = None  # what is added to it for rows 64 to 127 of the same tile
 LEADING = None  # the leading field of B's descriptor
-NEXT_STAGE = None  # what is added for the next stage: A 128 x 64, B twice 32 x 256
+NEXT_STAGE = None  # added for the next stage: A 128 x 64 (m x k), B 2 of 32 k x 256 n
 PLACE_OF_A = None  # where row 13, k = 40 lies in the tile of A
 PLACE_OF_B = None  # where k = 21, n = 100 lies in the tile of B
 ROW_OF_BYTE = None  # which row of A byte 520 belongs to

@@ -15,4 +15,4 @@ ARRIVALS = None  # for which emptied is made
 LOADS = None  # ldmatrix4 of a warp for one stage: each brings four matrices, 8 rows of 16 bytes
 WAVEFRONTS = None  # of shared memory, 128 bytes each, for those of all warps
 PIECE = None  # of row 13 of the tile in shared memory, where k 20 to 23 lie: its number in the row
-LANE = None  # of the first warp, which says where that piece lies; lanes 0 to 15 name left halves of rows
+LANE = None  # of the first warp: its address is that piece's; lanes 0 to 15 give left halves, 16 to 31 right ones

@@ -10,7 +10,7 @@ Grade: python -m common grade 08.16
 WHOLE = None
 CORNER = None
 
-# the iterations in the row of all tiles of all products
+# the iterations in the row: all tiles of product 0 first, then those of product 1, and so on
 ROW = None
 
 # the iterations of the longest share

@@ -37,5 +37,5 @@ DGRAD_BLOCKS = None
 FROM_K_TO_K = None
 FROM_Q_TO_Q = None
 
-# in wgrad, how far apart in x are the elements of one column of windows for outputs q and q + 1
-IN_X = None
+# in wgrad, B is the windows of x. In one column of B (the same tap and channel), how many floats apart in x are the
+IN_X = None  # elements in the rows of outputs q and q + 1

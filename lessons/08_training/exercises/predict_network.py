@@ -25,7 +25,7 @@ MULTIPLY_ADDS_DENSE = None
 FIRST_LOSS = None
 D_LOGIT_RIGHT = None
 D_LOGIT_OTHER = None
-D_LOGIT_RIGHT_OF_32 = None  # the right class again, where the digit is one of a batch of 32
+D_LOGIT_RIGHT_OF_32 = None  # the right class again, in a batch of 32: its loss is the mean of its digits' losses
 
 # velocity = 0.9 * velocity + gradient, from 0 on, with a gradient that is always 1: after 2 steps, after very many
 VELOCITY_2 = None

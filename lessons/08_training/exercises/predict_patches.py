@@ -28,7 +28,7 @@ AFTER_ONE_ANOTHER = None
 ROUNDS_OF_CONV5 = None
 
 # shared memory of a block, in bytes: for two rounds of 8 filters each, sixteen tiles of 16 patches and sixteen of 64
-# channels, float32; and for each filter 20 floats, which keep stores apart
+# channels, float32, each 8 filters deep; and for each filter 20 floats, which keep stores apart
 SHARED_BYTES = None
 
 # a filter of 3 x 3 whose taps are all 1: of what becomes of it, the element of row 0 and column 0, and that of row 1

@@ -23,8 +23,8 @@ USEFUL_PERCENT_OF_32 = None
 # tiles of 64 x 64 again, but the columns of a block are channels of one tap only
 BLOCKS_OF_ONE_TAP = None
 
-# the largest number of parts for which all blocks of 64 x 64 run at once; products in the longest part and in the
-# last, where parts are a whole number of eights and all but the last equally long
+# back to the BLOCKS tiles above (columns of any tap): the largest number of parts for which all run at once; products
+# in the longest part and in the last, where parts are a whole number of eights and all but the last equally long
 PARTS = None
 LONGEST_PART = None
 LAST_PART = None
@@ -33,8 +33,8 @@ LAST_PART = None
 COPIES_OF_DY = None
 PARTIAL_MB = None
 
-# one part more: how many times as long do the blocks take then, if each takes as long as its longest part, and the
-# second wave begins when the first has ended? To 0.1%
+# one part more: count two waves, each as long as the longest part. How many times as long as the one wave before do
+# they take? To 0.1%
 TIMES_AS_LONG = None
 
 # a dense layer of 32 outputs and 256 inputs, as a convolution of one tap on one pixel, with a batch of N = 64: blocks
