@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import inputs
-from common.catalog.problems import FLOAT16, Problem
+from common.catalog.problems import FLOAT16, Convolution, Problem
 from common.machine_code.capture import BoundStep
 from common.timing import peers
 from common.timing.timing import Fused, Stopwatch
@@ -98,10 +98,10 @@ def _eager(problem: Problem, made: dict[str, Any], watch: Stopwatch) -> tuple[di
     layout, run = peers.fastest(problem, watch)
     import torch
 
-    if not hasattr(problem, "geometry"):
-        calls = {"quantised": _quantised(run, problem.output_shape[-1])}
-    else:
+    if isinstance(problem, Convolution):
         calls = _after_convolution(run, problem, made, watch)
+    else:
+        calls = {"quantised": _quantised(run, problem.output_shape[-1])}
     for call in calls.values():
         call()
     torch.cuda.synchronize()

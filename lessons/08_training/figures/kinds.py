@@ -104,7 +104,7 @@ def epilogues(record, name, preset):
         raise UnmeasuredError(f"epilogues of `{name}` on `{preset}`")
     rate = record.ceilings.copy_gbs if record.ceilings else None
     old = not current.epilogues(entry, name)
-    what = "convolution" if "conv" in name else "product"
+    what = "convolution" if isinstance(problems.preset(preset), problems.Convolution) else "product"
     header = ["epilogue", "bytes saved", "takes", f"{what} alone ms", "fused ms", "over alone"]
     header += ["two kernels ms", "PyTorch ms"]
     rows = [
