@@ -49,43 +49,79 @@ class DeviceError(RuntimeError):
 
 
 def check_steps(
-    steps: list[Step],
-    without_gpu: bool,
-    shape: Problem | None = None,
-    file: Path | None = None,
-    seed: int = 0,
-    compiled: bool = True,
-    full: bool = False,
-    brief: Collection[str] = (),
-    timed: Iterable[tuple[Step, str]] = (),
-) -> Iterator[Outcome]:
-    """Check each step as :mod:`common.check.plan` has it, or at ``shape``, in child processes; step by step.
+    steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | None = None, seed: int = 0,
+    **options: Any,
+) -> Iterator[Outcome]:  # fmt: skip
+    """What comes of each step, step by step: a :class:`Checking` of them all, with its ``options``."""
+    with Checking(steps, without_gpu, shape, file, seed, **options) as checking:
+        yield from checking.of(steps)
+
+
+class Checking:
+    """The check of steps as :mod:`common.check.plan` has it, or at ``shape``, in child processes.
 
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
     checked in the step's place. ``seed`` is that of the drawn shapes and operands. The shapes that a GPU has little
     room for come last, if a step is right at the others. Without a GPU, or on another than the step requires, each is
     also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
-    compile at none that have not been tried by then. The kernels of ``timed``, these steps on presets, are compiled
-    with those of the check.
+    compile at none that have not been tried by then.
+
+    Traces and compilations begin at once, on all processors, soonest what is checked first: ``others`` before all
+    else, with a GPU also what it will run, and the kernels of ``timed``, steps on presets. The GPU runs a step when
+    it is asked for (:meth:`of`), so it may be used for something else in between. On leaving, what is not done is
+    given up.
     """
-    checks = []
-    for step in steps:
-        one = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
-        one.lay_out(seed, full, step.name in brief, compiled)
-        checks.append(one)
-    pool, gpu = ThreadPoolExecutor(device.workers()), ThreadPoolExecutor(1)
-    stop = threading.Event()
-    try:
-        # on all processors, soonest what is checked first: on the GPU one step follows the other
+
+    def __init__(
+        self,
+        steps: list[Step],
+        without_gpu: bool,
+        shape: Problem | None = None,
+        file: Path | None = None,
+        seed: int = 0,
+        compiled: bool = True,
+        full: bool = False,
+        brief: Collection[str] = (),
+        timed: Iterable[tuple[Step, str]] = (),
+        others: Iterable[messages.Ask] = (),
+    ) -> None:
+        self._checks: dict[Step, _StepCheck] = {}
+        for step in steps:
+            one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
+            one.lay_out(seed, full, step.name in brief, compiled)
+        self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
+        if not without_gpu:
+            cache.prune(kernelcache.FOLDER)
+        for ask in others:
+            self._begin(ask)
         later = _shapes(timed)
+        for step, one in self._checks.items():
+            if shapes := one.launched + later.pop(step, []) * bool(one.launched):
+                one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
+            one.begin(self._pool)
+        self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
+
+    def _begin(self, task: messages.Task[Any]) -> Future[Any]:
+        return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
+
+    def of(self, steps: list[Step]) -> Iterator[Outcome]:
+        """What comes of these steps, step by step, one outcome for each shape; their other kernels are compiled when
+        it ends."""
+        checks = [self._checks[step] for step in steps if step in self._checks]
         for one in checks:
-            one.begin(pool, gpu, stop, later.get(one.step, []))
+            one.launch(self._gpu, self._pool.stop)
         for one in checks:
             yield from one.outcomes()
-    finally:
-        stop.set()
-        gpu.shutdown(wait=True, cancel_futures=True)
-        pool.shutdown(wait=True, cancel_futures=True)
+        for future in (self._later[step] for step in steps if step in self._later):
+            future.result()
+
+    def __enter__(self) -> Checking:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.stop.set()
+        self._gpu.shutdown(wait=True, cancel_futures=True)
+        self._pool.__exit__()
 
 
 def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages.Prepare:
@@ -184,16 +220,18 @@ class _StepCheck:
             if line := [task for task in checks if task.on_gpu == on_gpu]:
                 self.lines.append(sorted(line, key=_is_large))
 
-    def begin(
-        self, pool: ThreadPoolExecutor, gpu: ThreadPoolExecutor, stop: threading.Event, later: list[dict[str, int]]
-    ) -> None:
-        """Start all lines. What the GPU will run, and the shapes that are for ``later``, is compiled ahead without
-        touching it; what cannot be is compiled where it runs."""
-        if self.lines and (line := self.lines[-1])[0].on_gpu:
-            shapes = [task.shape for task in line if not _is_large(task)] + later
-            ahead = isolate.run([_ahead(self.step, shapes, line[0].path)], False, COMPILE_SECONDS, stop)
-            self.compiled = pool.submit(list, ahead)
-        self.running = [(gpu if line[0].on_gpu else pool).submit(self._run, line, stop) for line in self.lines]
+    @property
+    def launched(self) -> list[dict[str, int]]:
+        """The shapes that the GPU runs, but the largest."""
+        return [task.shape for line in self.lines if line[0].on_gpu for task in line if not _is_large(task)]
+
+    def begin(self, pool: isolate.Pool) -> None:
+        """Start the lines that need no GPU."""
+        self.running = [pool.submit(self._run, line, pool.stop) for line in self.lines if not line[0].on_gpu]
+
+    def launch(self, gpu: ThreadPoolExecutor, stop: threading.Event) -> None:
+        """Start the GPU's line."""
+        self.running += [gpu.submit(self._run, line, stop) for line in self.lines if line[0].on_gpu]
 
     def _run(self, line: Line, stop: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, until enough is wrong, or until the step is ``hopeless``."""

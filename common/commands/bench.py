@@ -57,16 +57,31 @@ def run_bench(options: argparse.Namespace) -> int:
     return max(code, WRONG if failed else RIGHT)
 
 
+def lacking(pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool) -> list[tuple[Step, str]]:
+    """Of steps on presets those of which the user's record of this GPU has no current row; all if ``fresh``."""
+    record = Record.open(gpu, arguments.folder(False))
+    left = [pair for pair in pairs if fresh or not current.row(record, *pair, room_bytes, False)]
+    console.say_kept(len(pairs) - len(left), "rows")
+    return left
+
+
+def ceiling_kernels(gpu: device.Gpu) -> list[messages.Ask]:
+    """The compilations of the kernels that measure a GPU's ceilings."""
+    known = ceilings.kernels_of(gpu.compute_capability)
+    return [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
+
+
 def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
-    quick: bool = False, libraries: bool = True,
+    quick: bool = False, libraries: bool = True, ahead: bool = True,
 ) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
     """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; each row is written
     as soon as it is there.
 
     ``fresh``: also those whose rows are current. ``quick``: a second of launches for each, and no library.
-    ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. Returns
-    what came of the steps, and what has no row though it was tried, with the reason.
+    ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. ``ahead``:
+    their kernels are compiled first. Returns what came of the steps, and what has no row though it was tried, with
+    the reason.
     """
     record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
@@ -85,11 +100,9 @@ def measure_rows(
     if not expected:
         return outcomes, failed
     key = record.start_run()
-    say.print("[dim]compiling kernels ahead[/]")
-    known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
-    run.compile_ahead(
-        pairs, [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
-    )
+    if ahead:
+        say.print("[dim]compiling kernels ahead[/]")
+        run.compile_ahead(pairs, ceiling_kernels(gpu) if with_ceilings else [])
     with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
         for kind, one in console.progress("time", found, expected, _line):
             if kind == "step":

@@ -73,7 +73,7 @@ CASES = {
     "check gemm_naive --file {file} --json": lambda s: s.check_steps.file == s.folder / "mine.py" and s.json,
     'check gemm_naive --shape "M=3 N=4 K=2"': lambda s: s.check_steps.shape == SMALL,
     "check gemm_naive --sim --seed 7": lambda s: s.check_steps.without_gpu and s.check_steps.seed == 7,
-    "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.compiled,
+    "check gemm_naive --record": lambda s: s.check_steps.without_gpu and not s.check_steps.options["compiled"],
     "time gemm_naive --file {file} --json": lambda s: s.time_steps.file == s.folder / "mine.py" and s.json,
     "bench": lambda s: len(s.measure_rows.pairs) > 50 and not s.measure_rows.fresh and not s.measure_rows.shipped,
     "bench gemm_naive --problem gemm-2048": lambda s: (
@@ -118,7 +118,7 @@ CASES = {
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
     "hint": lambda s: "02.3" in s.out,
     "charts --record": lambda s: s.redraw.shipped and s.draw_photo.shipped,
-    "all --fresh": lambda s: s.redraw.fresh and s.Outcomes.fresh and s.measure_rows.fresh,
+    "all --fresh": lambda s: s.redraw.fresh and s._check_changed.fresh,
     "all --sim": lambda s: "measure_rows" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
         names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
@@ -258,7 +258,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(steps, "_check_changed", [])
+    note(steps, "_check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", ([], {}))

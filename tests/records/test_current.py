@@ -1,5 +1,6 @@
 """What is kept and what is done again: after an edit, on another card, with another driver."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -249,19 +250,60 @@ def test_verdicts_are_known_until_the_code_changes(steps, write):
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     checked = []
 
-    def check_steps(given, without_gpu, **options):
-        checked.append([step.name for step in given])
-        for step in given:
-            yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
+    class Checking(contextlib.nullcontext):
+        def __init__(self, given, without_gpu, **options):
+            super().__init__(self)
+            self.steps = given
+            checked.append([step.name for step in given])
 
-    monkeypatch.setattr(run, "check_steps", check_steps)
+        def of(self, _):
+            for step in self.steps:
+                yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
+
+    monkeypatch.setattr(run, "Checking", Checking)
     monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
     monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
     for _ in range(2):
-        found = stepping._check_changed(steps, run.Outcomes("tracer"), {}, 0, True)
+        found, _ = stepping._check_changed(steps, {}, None, fresh=False)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
+
+
+def test_a_ladder_is_timed_as_soon_as_it_is_checked(monkeypatch):
+    """Each ladder's steps that are right are timed before the next ladder's are asked for; the ceilings once."""
+    steps = [catalog.find(name) for name in ("gemm_naive", "conv2d_naive", "gemm_coarsened")]
+    did = []
+
+    class Checking(contextlib.nullcontext):
+        def __init__(self, *_, timed, others, **options):
+            super().__init__(self)
+            did.append(("compile", [step.name for step, _ in timed], len(others)))
+
+        def of(self, given):
+            for step in given:
+                did.append(("check", step.name))
+                yield from outcomes(step, "wrong" if step.name == "gemm_coarsened" else "right")
+
+    def measure_rows(pairs, gpu, room_bytes, fresh, quick, libraries, ahead):
+        assert (fresh, quick, ahead) == (True, True, False)
+        did.append(("time", [step.name for step, _ in pairs], libraries))
+        return [outcomes(step)[0] for step, _ in pairs], {}
+
+    monkeypatch.setattr(run, "Checking", Checking)
+    monkeypatch.setattr(benches, "lacking", lambda pairs, *_: pairs)
+    monkeypatch.setattr(benches, "measure_rows", measure_rows)
+    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
+    monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
+    found, timed = stepping._check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
+    assert did[0][:2] == ("compile", [step.name for step in steps])
+    assert did[0][2] > 0
+    assert did[1:] == [
+        ("check", "gemm_naive"), ("check", "gemm_coarsened"), ("time", ["gemm_naive"], True),
+        ("check", "conv2d_naive"), ("time", ["conv2d_naive"], False),
+    ]  # fmt: skip
+    assert [outcome.step.name for outcome in timed] == ["gemm_naive", "conv2d_naive"]
+    assert {outcome.step.name for outcome in found} == {step.name for step in steps}
 
 
 # --- the bench ---
