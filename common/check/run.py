@@ -66,10 +66,9 @@ class Checking:
     also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
     compile at none that have not been tried by then.
 
-    Traces and compilations begin at once, on all processors, soonest what is checked first: ``others`` before all
-    else, with a GPU also what it will run, and the kernels of ``timed``, steps on presets. The GPU runs a step when
-    it is asked for (:meth:`of`), so it may be used for something else in between. On leaving, what is not done is
-    given up.
+    Traces and compilations begin at once, on all processors, soonest what is checked first: with a GPU also what it
+    will run, the kernels of ``timed``, steps on presets, and ``others`` after all else. The GPU runs a step when
+    asked for it (:meth:`of`), and so may do something else in between. On leaving, what is not done is given up.
     """
 
     def __init__(
@@ -92,27 +91,27 @@ class Checking:
         self._pool, self._gpu = isolate.Pool(), ThreadPoolExecutor(1)
         if not without_gpu:
             cache.prune(kernelcache.FOLDER)
-        for ask in others:
-            self._begin(ask)
         later = _shapes(timed)
         for step, one in self._checks.items():
             if shapes := one.launched + later.pop(step, []) * bool(one.launched):
                 one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
             one.begin(self._pool)
-        self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
+        self._later = [self._begin(task) for task in [*(_ahead(*one) for one in later.items()), *others]]
 
     def _begin(self, task: messages.Task[Any]) -> Future[Any]:
         return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
-        """What comes of these steps, step by step, one outcome for each shape; their other kernels are compiled when
-        it ends."""
-        checks = [self._checks[step] for step in steps if step in self._checks]
+        """What comes of these steps, step by step, one outcome for each shape."""
+        checks = [self._checks[step] for step in steps]
         for one in checks:
             one.launch(self._gpu, self._pool.stop)
         for one in checks:
             yield from one.outcomes()
-        for future in (self._later[step] for step in steps if step in self._later):
+
+    def wait(self) -> None:
+        """Wait for what is compiled that no check runs."""
+        for future in self._later:
             future.result()
 
     def __enter__(self) -> Checking:

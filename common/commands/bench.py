@@ -7,6 +7,7 @@ measured is kept as it comes, and the next run goes on with the rest.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -57,12 +58,9 @@ def run_bench(options: argparse.Namespace) -> int:
     return max(code, WRONG if failed else RIGHT)
 
 
-def lacking(pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool) -> list[tuple[Step, str]]:
-    """Of steps on presets those of which the user's record of this GPU has no current row; all if ``fresh``."""
-    record = Record.open(gpu, arguments.folder(False))
-    left = [pair for pair in pairs if fresh or not current.row(record, *pair, room_bytes, False)]
-    console.say_kept(len(pairs) - len(left), "rows")
-    return left
+def lacking(pairs: list[tuple[Step, str]], record: Record, room_bytes: int, beside: bool) -> list[tuple[Step, str]]:
+    """Of steps on presets those of which a record has no current row, or none ``beside`` a library."""
+    return [pair for pair in pairs if not current.row(record, *pair, room_bytes, beside)]
 
 
 def ceiling_kernels(gpu: device.Gpu) -> list[messages.Ask]:
@@ -71,53 +69,69 @@ def ceiling_kernels(gpu: device.Gpu) -> list[messages.Ask]:
     return [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
 
 
+class Rows:
+    """What is measured for a card's record, each row written as soon as it is there: ``outcomes``, what came of the
+    steps; ``failed``, what has no row though it was tried, with the reason."""
+
+    def __init__(self, record: Record, quick: bool) -> None:
+        self.record, self.quick = record, quick
+        self.outcomes: list[Outcome] = []
+        self.failed: dict[str, str] = {}
+        self._run = record.start_run()
+
+    def take(
+        self, pairs: list[tuple[Step, str]], presets: Sequence[str] = (), ceilings: bool = False
+    ) -> Iterator[tuple[str, Any]]:
+        """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
+        with closing(measuring.measure(pairs, None, presets, ceilings, self.quick)) as found:
+            for kind, one in found:
+                if kind == "step":
+                    self.outcomes.append(one)
+                if why := _keep(self.record, kind, one, self._run):
+                    self.failed[line((kind, one)).partition(":")[0]] = why
+                yield kind, one
+
+    def show(self) -> None:
+        """Print the times of the steps."""
+        rates, gpu = self.record.ceilings, self.record.gpu_name
+        if rates is not None:
+            said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
+            console.say().print(f"{escape(gpu)}: {said}")
+            verdicts.print_times(measuring.latest(self.outcomes), rates, gpu)
+
+
 def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
-    quick: bool = False, libraries: bool = True, ahead: bool = True,
+    libraries: bool = True,
 ) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
-    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; each row is written
-    as soon as it is there.
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets.
 
-    ``fresh``: also those whose rows are current. ``quick``: a second of launches for each, and no library.
-    ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. ``ahead``:
-    their kernels are compiled first. Returns what came of the steps, and what has no row though it was tried, with
-    the reason.
+    ``fresh``: also those whose rows are current. ``libraries``: also the vendor's; without them the ceilings are
+    measured only if they are not current. Returns what came of the steps, and what has no row though it was tried,
+    with the reason.
     """
     record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
-    wanted = libraries and not quick
-    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and wanted]
+    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and libraries]
     presets = presets if peers.available() else []
     kept = len(pairs) + len(presets)
     if not fresh:
-        pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes, not quick)]
+        pairs = lacking(pairs, record, room_bytes, True)
         presets = [name for name in presets if not current.libraries(record, name, room_bytes)]
     console.say_kept(kept - len(pairs) - len(presets), "rows")
     with_ceilings = (fresh and libraries) or not current.ceilings(record)
     expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
-    outcomes: list[Outcome] = []
-    failed: dict[str, str] = {}
     if not expected:
-        return outcomes, failed
-    key = record.start_run()
-    if ahead:
-        say.print("[dim]compiling kernels ahead[/]")
-        run.compile_ahead(pairs, ceiling_kernels(gpu) if with_ceilings else [])
-    with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
-        for kind, one in console.progress("time", found, expected, _line):
-            if kind == "step":
-                outcomes.append(one)
-            if why := _keep(record, kind, one, key):
-                failed[_line((kind, one)).partition(":")[0]] = why
-    outcomes = measuring.latest(outcomes)
-    if record.ceilings is not None:
-        rates = record.ceilings
-        said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
-        say.print(f"{escape(gpu.name)}: {said}")
-        verdicts.print_times(outcomes, rates, gpu.name)
-    if wanted and not peers.available():
+        return [], {}
+    say.print("[dim]compiling kernels ahead[/]")
+    run.compile_ahead(pairs, ceiling_kernels(gpu) if with_ceilings else [])
+    rows = Rows(record, quick=False)
+    for _ in console.progress("time", rows.take(pairs, presets, with_ceilings), expected, line):
+        pass
+    rows.show()
+    if libraries and not peers.available():
         say.print(peers.HOW_TO_GET)
-    return outcomes, failed
+    return measuring.latest(rows.outcomes), rows.failed
 
 
 def _keep(record: Record, kind: str, found: Any, key: str) -> str:
@@ -137,7 +151,7 @@ def _keep(record: Record, kind: str, found: Any, key: str) -> str:
     return ""
 
 
-def _line(entry: tuple[str, Any]) -> str:
+def line(entry: tuple[str, Any]) -> str:
     """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library PRESET: measured``."""
     kind, found = entry
     if kind == "step":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 from rich.markup import escape
 
@@ -12,8 +14,10 @@ from common.check import compiling, plan, run
 from common.commands import arguments, bench, console, edits, pictures, verdicts
 from common.commands.console import RIGHT
 from common.machine_code import codegen
-from common.records import records
+from common.records import current, records
+from common.records.records import Record
 from common.report import tables
+from common.run import messages
 from common.run.messages import Outcome
 from common.timing import measuring
 
@@ -143,37 +147,55 @@ def _check_changed(
 ) -> tuple[list[Outcome], list[Outcome]]:
     """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all.
 
-    With a card also time what it has no current row of, and return those outcomes: each ladder as soon as it is
-    checked, while the kernels of others are compiled. With all processors busy FP32 steps took the same time as with
-    none, to 0.15%.
+    With a card also time what it has no current row of, and return those outcomes: each step as soon as it is right,
+    while others are compiled. With all processors busy FP32 steps took the time that they take alone, to 0.15%.
     """
     checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
     found = checks.known(steps, card[1] if card else 0)
     console.say_kept(len(found), "verdicts")
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
-    lacking = bench.lacking(arguments.pairs(steps, None), *card, fresh) if card else []
-    ladders = dict.fromkeys(step.ladder for step in steps)
-    groups = [[step for step in steps if step.ladder == ladder] for ladder in ladders] if card else [steps]
-    timed: list[Outcome] = []
-    kernels = bench.ceiling_kernels(card[0]) if card and lacking else []
-    with run.Checking(rest, card is None, seed=seed, brief=recorded, timed=lacking, others=kernels) as checking:
-        for group in groups:
-            changed = [step for step in group if step in rest]
-            for outcome in verdicts.checked(changed, checking.of(group)) if changed else ():
-                found.setdefault(outcome.step.name, []).append(outcome)
-            right = [step for step in group if step.name in found and all(one.fine for one in found[step.name])]
-            for step in right:
-                if step in changed:
-                    checks.keep(found[step.name])
-            if card and (pairs := [pair for pair in lacking if pair[0] in right]):
-                first = fresh and not timed  # the ceilings once
-                timed += bench.measure_rows(pairs, *card, True, quick=True, libraries=first, ahead=False)[0]
-    outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
+    rows = bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True) if card else None
+    wanted: list[tuple[Step, str]] = []
+    kernels: list[messages.Ask] = []
+    if card and rows:
+        pairs = arguments.pairs(steps, None)
+        wanted = pairs if fresh else bench.lacking(pairs, rows.record, card[1], beside=False)
+        console.say_kept(len(pairs) - len(wanted), "rows")
+        kernels = bench.ceiling_kernels(card[0]) if fresh or not current.ceilings(rows.record) else []
+
+    def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
+        """What came of a step's check, and then of its times; at last the ceilings, and what ran at a low clock."""
+        for step in steps:
+            if step in rest:
+                found[step.name] = list(checking.of([step]))
+                yield "check", found[step.name]
+            mine = found[step.name]
+            if all(outcome.fine for outcome in mine):
+                if step in rest:
+                    checks.keep(mine)
+                if rows:
+                    yield from rows.take([pair for pair in wanted if pair[0] is step])
+        if rows:
+            checking.wait()
+            yield from rows.take(measuring.at_a_low_clock(rows.outcomes), (), bool(kernels))
+
+    expected = [*rest, *wanted, *["ceilings"] * bool(kernels)]
+    if expected:
+        with run.Checking(rest, card is None, seed=seed, brief=recorded, timed=wanted, others=kernels) as checking:
+            for _ in console.progress("check and time" if card else "check", work(checking), expected, _line):
+                pass
+    outcomes = [outcome for step in steps for outcome in found[step.name]]
+    if rows and rows.outcomes:
+        rows.show()
     if rest:
         verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
         verdicts.print_checks(outcomes)
     if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
         console.say().print(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     verdicts.say_shipped(recorded)
-    return outcomes, timed
+    return outcomes, measuring.latest(rows.outcomes) if rows else []
+
+
+def _line(entry: tuple[str, Any]) -> str:
+    return verdicts.checked_line(entry[1]) if entry[0] == "check" else bench.line(entry)

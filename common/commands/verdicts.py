@@ -74,11 +74,11 @@ def say_shipped(shipped: dict[str, run.Shipped]) -> None:
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
     """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
     grouped = (list(group) for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step))
-    for group in console.progress("check", grouped, steps, _checked_line, aside):
+    for group in console.progress("check", grouped, steps, checked_line, aside):
         yield from group
 
 
-def _checked_line(outcomes: list[Outcome]) -> str:
+def checked_line(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
     counts = Counter("left out" if outcome.left_out else outcome.status.replace("_", " ") for outcome in outcomes)
     said = ", ".join(f"{status} at {count} shape{'s' * (count > 1)}" for status, count in counts.items())

@@ -17,7 +17,7 @@ from common.check import run
 from common.check.run import TIME_SECONDS, beyond
 from common.machine_code import successor
 from common.run import isolate, messages
-from common.run.messages import Outcome, StepResult, Timing, at
+from common.run.messages import Outcome, StepResult, at
 from common.timing import tasks as timetasks
 from common.timing import timing, tools
 from common.timing.ceilings import Ceilings
@@ -46,40 +46,45 @@ def measure(
     pairs = [pair for pair in pairs if pair not in left_out]
     if ceilings:
         yield "ceilings", measure_device()[1]
-    timed: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
-    for preset in dict.fromkeys(preset for _, preset in pairs):
-        steps = {step.name: step for step, name in pairs if name == preset}
-        tasks = [
-            messages.Time(
-                **at(step, problems.preset(preset), file), preset=preset,
-                beside="" if quick else _beside(step, problems.preset(preset)),
-                most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
-            )
-            for step in steps.values()
-        ]  # fmt: skip
-        for task, (_, result) in zip(tasks, isolate.run(tasks, False, TIME_SECONDS), strict=False):
-            outcome = _timed(steps[task.step], task, result)
-            if result.timing is not None and not _beside(outcome.step, outcome.problem):
-                timed.append((task, result.timing))
-            yield "step", outcome
+    outcomes: list[Outcome] = []
+    for outcome in _timed(pairs, file, quick):
+        outcomes.append(outcome)
+        yield "step", outcome
     for preset in libraries:
         problem = problems.preset(preset)
         peer = timetasks.Peer(ladder=problem.ladder, shape=problem.shape())
         ((_, library),) = isolate.run([peer], False, TIME_SECONDS)
         yield "library", (preset, library)
-    slow = timing.slow([time.sm_mhz for _, time in timed])
-    again = [task for (task, _), behind in zip(timed, slow, strict=True) if behind]
-    for task, (_, result) in zip(again, isolate.run(again, False, TIME_SECONDS), strict=False):
-        yield "step", _timed(catalog.find(task.step), task, result)
+    for outcome in _timed(at_a_low_clock(outcomes), file, quick):
+        yield "step", outcome
     for step, preset in left_out:
         refused = StepResult(status="refused", message=beyond(step), requires=step.requires)
         yield "step", Outcome.of(step, problems.preset(preset), preset, refused)
 
 
-def _timed(step: Step, task: messages.Time, result: StepResult) -> Outcome:
-    """The outcome at the size that ran, which may be smaller than the preset's."""
-    shape = result.shape or problems.preset(task.preset).shape()
-    return Outcome.of(step, problems.from_shape(step.ladder, shape), task.preset, result)
+def _timed(pairs: list[tuple[Step, str]], file: Path | None, quick: bool) -> Iterator[Outcome]:
+    """Time steps, preset by preset, each at the size that runs here, which may be smaller than the preset's."""
+    presets = list(dict.fromkeys(preset for _, preset in pairs))
+    pairs = sorted(pairs, key=lambda pair: presets.index(pair[1]))
+    most = QUICK_SECONDS if quick else timing.MAX_SECONDS
+    tasks = [
+        messages.Time(
+            **at(step, problems.preset(preset), file), preset=preset, most_seconds=most,
+            beside="" if quick else _beside(step, problems.preset(preset)),
+        )
+        for step, preset in pairs
+    ]  # fmt: skip
+    for (step, preset), (_, result) in zip(pairs, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+        shape = result.shape or problems.preset(preset).shape()
+        yield Outcome.of(step, problems.from_shape(step.ladder, shape), preset, result)
+
+
+def at_a_low_clock(outcomes: list[Outcome]) -> list[tuple[Step, str]]:
+    """Which were timed while the clock was far below that of most; of FP32 steps, whose clock does not follow their
+    heat."""
+    fp32 = [one for one in outcomes if one.timing is not None and not _beside(one.step, one.problem)]
+    slow = timing.slow([one.time.sm_mhz for one in fp32])
+    return [(one.step, one.preset or "") for one, behind in zip(fp32, slow, strict=True) if behind]
 
 
 def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -253,11 +253,10 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     class Checking(contextlib.nullcontext):
         def __init__(self, given, without_gpu, **options):
             super().__init__(self)
-            self.steps = given
             checked.append([step.name for step in given])
 
-        def of(self, _):
-            for step in self.steps:
+        def of(self, given):
+            for step in given:
                 yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "Checking", Checking)
@@ -270,37 +269,44 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
     assert "verdicts that are as new as the code, and were kept: 1" in capsys.readouterr().out
 
 
-def test_a_ladder_is_timed_as_soon_as_it_is_checked(monkeypatch):
-    """Each ladder's steps that are right are timed before the next ladder's are asked for; the ceilings once."""
-    steps = [catalog.find(name) for name in ("gemm_naive", "conv2d_naive", "gemm_coarsened")]
+def test_a_step_is_timed_as_soon_as_it_is_right(record, monkeypatch):
+    """And one that is wrong is not; the ceilings come last, with what ran at a low clock."""
+    steps = [catalog.find(name) for name in ("gemm_naive", "gemm_coarsened", "conv2d_naive")]
     did = []
 
     class Checking(contextlib.nullcontext):
         def __init__(self, *_, timed, others, **options):
             super().__init__(self)
-            did.append(("compile", [step.name for step, _ in timed], len(others)))
+            did.append(["compile", *(step.name for step, _ in timed), bool(others)])
 
         def of(self, given):
             for step in given:
-                did.append(("check", step.name))
+                did.append(["check", step.name])
                 yield from outcomes(step, "wrong" if step.name == "gemm_coarsened" else "right")
 
-    def measure_rows(pairs, gpu, room_bytes, fresh, quick, libraries, ahead):
-        assert (fresh, quick, ahead) == (True, True, False)
-        did.append(("time", [step.name for step, _ in pairs], libraries))
-        return [outcomes(step)[0] for step, _ in pairs], {}
+        def wait(self):
+            did.append(["wait"])
+
+    def measure(pairs, file, libraries, ceilings, quick):
+        assert quick
+        did.append(["time", *(step.name for step, _ in pairs), ceilings])
+        for step, preset in pairs:
+            yield (
+                "step",
+                Outcome.of(step, problems.preset(preset), preset, result(step, problems.preset(preset).shape())),
+            )
 
     monkeypatch.setattr(run, "Checking", Checking)
-    monkeypatch.setattr(benches, "lacking", lambda pairs, *_: pairs)
-    monkeypatch.setattr(benches, "measure_rows", measure_rows)
-    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
-    monkeypatch.setattr(stepping.edits, "keep", lambda _: None)
+    monkeypatch.setattr(stepping.Record, "open", lambda *_: record)
+    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring, "at_a_low_clock", lambda found: [(found[0].step, found[0].preset)])
+    for owner, name in ((verdicts, "print_checks"), (benches.Rows, "show"), (stepping.edits, "keep")):
+        monkeypatch.setattr(owner, name, lambda *_: None)
     found, timed = stepping._check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
-    assert did[0][:2] == ("compile", [step.name for step in steps])
-    assert did[0][2] > 0
-    assert did[1:] == [
-        ("check", "gemm_naive"), ("check", "gemm_coarsened"), ("time", ["gemm_naive"], True),
-        ("check", "conv2d_naive"), ("time", ["conv2d_naive"], False),
+    assert did == [
+        ["compile", *(step.name for step in steps), True],
+        ["check", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
+        ["check", "conv2d_naive"], ["time", "conv2d_naive", False], ["wait"], ["time", "gemm_naive", True],
     ]  # fmt: skip
     assert [outcome.step.name for outcome in timed] == ["gemm_naive", "conv2d_naive"]
     assert {outcome.step.name for outcome in found} == {step.name for step in steps}
