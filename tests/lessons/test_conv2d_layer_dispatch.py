@@ -122,7 +122,7 @@ def choose(call):
 
 
 @pytest.mark.parametrize(("layer", "kernel"), [
-    ("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel"), ("ece408-layer2", "minimal_filtering"),
+    ("N=9 C=1 H=9 W=9 K=1 R=2 S=2", "one_channel_pairs"), ("ece408-layer2", "minimal_filtering"),
 ])  # fmt: skip
 def test_the_command_line_explains(choose, layer, kernel):
     code, out, err = choose(layer, "--sim")

@@ -130,7 +130,7 @@ def test_the_division_of_the_page_is_a_division(implicit, number, divisor):
 
 def test_the_candidate_that_is_worked_through_is_the_step_s_model():
     step, problem = module(IMPLICIT, "conv2d_layer_dispatch"), problems.preset("ece408-layer1")
-    candidate = next(one for one in step.candidates(problem) if one.kernel == "one_channel")
+    candidate = next(one for one in step.candidates(problem) if one.kernel == "one_channel_pairs")
     estimate = step.estimate(candidate, problem)
     text = pages(IMPLICIT)["layers"]
     assert f"\n{' '.join(f'{ms:.2f}' for ms in estimate.limits.values())} ms\n" in text

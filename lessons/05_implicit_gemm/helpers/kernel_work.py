@@ -47,6 +47,22 @@ def work_of_one_channel(problem, ROWS, COLS, FILTERS, THREADS, BLOCKS):
     )
 
 
+def work_of_pairs(problem, THREADS, BLOCKS):
+    N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
+    wide = 1 if S % 2 == 0 or W % 2 else 2  # values of a load
+    return Work(
+        threads=N * P * Q / 4,
+        resident_warps=THREADS / 32 * max(1, BLOCKS),
+        multiply_adds=4 * K * R * S,
+        shared_loads=K * ceil_div(R * S, 4),
+        global_loads=2 * R * (S + 1) / wide,
+        lines_per_load=3,
+        global_stores=K,
+        lines_per_store=3,
+        other=60 + 8 * K,
+    )
+
+
 def work_of_register_tiled(problem, ROWS, FILTERS, THREADS, BLOCKS):
     C, R, S = problem.C, problem.R, problem.S
     return Work(
@@ -97,6 +113,7 @@ def work_of_fused(problem, THREADS):
 # By the name of a kernel, a function of the problem and the tile
 OF = {
     "one_channel": work_of_one_channel,
+    "one_channel_pairs": work_of_pairs,
     "register_tiled": work_of_register_tiled,
     "minimal_filtering": work_of_minimal_filtering,
     "fused_unroll_gemm": work_of_fused,

@@ -3,14 +3,16 @@
 import importlib
 from typing import NamedTuple
 
-from lessons.toolkit.tiles import ceil_div, multiple
+from lessons.toolkit.tiles import REGISTERS, ceil_div, multiple
 
 one_channel = importlib.import_module("lessons.04_register_blocking.conv2d_one_channel")
 register_tiled = importlib.import_module("lessons.04_register_blocking.conv2d_register_tiled")
 fused = importlib.import_module("lessons.05_implicit_gemm.conv2d_fused_unroll_gemm")
+pairs = importlib.import_module("lessons.05_implicit_gemm.helpers.one_channel_pairs")
 minimal = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
 KERNELS = {
     "one_channel": one_channel,
+    "one_channel_pairs": pairs,
     "register_tiled": register_tiled,
     "minimal_filtering": minimal,
     "fused_unroll_gemm": fused,
@@ -33,7 +35,7 @@ class Candidate(NamedTuple):
 
 def candidates(problem):
     """Every kernel and tile that can compute the problem, none twice."""
-    C, K, R, S, P = (getattr(problem, name) for name in "CKRSP")
+    C, K, R, S, P, Q = (getattr(problem, name) for name in "CKRSPQ")
     shape = C, problem.H, problem.W, K, R, S
     found = []
 
@@ -45,6 +47,9 @@ def candidates(problem):
     if window_fits(problem):
         for filters in (6, 12):
             add("one_channel", **one_channel.plan(*shape, FILTERS=filters))
+        window = 2 * R * (S + 1)  # of two pairs
+        if Q % 2 == 0 and P * Q % 4 == 0 and window <= one_channel.MOST_WINDOW:
+            add("one_channel_pairs", THREADS=128, BLOCKS=min(8, REGISTERS // (128 * (window + 20))))
     elif R <= register_tiled.MOST_R and R * S <= one_channel.MOST_TAPS:
         add("register_tiled", **register_tiled.plan(*shape))
         if ceil_div(P, 13) < ceil_div(P, 10):
