@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from common.report.canvas import INK, MUTED, PAPER, VERMILION
 
@@ -31,6 +32,20 @@ def box(
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=edge, linewidth=line))
 
 
+def grid(
+    axes: Any, x: float, y: float, rows: int, columns: int, face: Callable[[int, int], Any],
+    text: Callable[[int, int], str] | None = None, size: float = 9, alpha: float = 1.0, line: float = 0.8,
+) -> None:  # fmt: skip
+    """Cells of 1 x 1. ``face`` says the colour at a row and column, or it and ``alpha``; ``text`` what is there."""
+    for i in range(rows):
+        for j in range(columns):
+            found = face(i, j)
+            colour, own = found if isinstance(found, tuple) else (found, alpha)
+            box(axes, x + j, y + i, 1, 1, face=colour, alpha=own, line=line)
+            if text:
+                label(axes, x + j + 0.5, y + i + 0.5, text(i, j), size=size)
+
+
 def outline(
     axes: Any, x: float, y: float, width: float, height: float, colour: str = VERMILION, line: float = 2.2,
     zorder: float = 1,
@@ -38,6 +53,10 @@ def outline(
     """The lines of a rectangle."""
     around = Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line, zorder=zorder)
     axes.add_patch(around)
+
+
+def arrow(axes: Any, start: Pair, stop: Pair, colour: str = INK) -> None:
+    axes.add_patch(FancyArrowPatch(start, stop, arrowstyle="-|>", mutation_scale=14, color=colour, linewidth=1.4))
 
 
 def label(

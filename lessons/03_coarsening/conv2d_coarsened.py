@@ -10,30 +10,19 @@ Loads per FMA: (ROWS + R - 1) / (ROWS * R * FILTERS) = 8 / 80 = 0.1 from shared 
 Run: python -m lessons.03_coarsening conv2d_coarsened
 """
 
+import importlib
 from functools import lru_cache
 
 from numba import cuda, float32, uint32
 
 from lessons.toolkit.unroll import inlined, unroll, unrolled
 
+channels_staged = importlib.import_module("lessons.02_shared_tiling.conv2d_shared_tile").channels_staged
+
 TILE_H, TILE_W = 16, 16  # a block computes TILE_H x TILE_W pixels of every map
 ROWS, FILTERS = 4, 4  # a thread computes ROWS pixels of FILTERS maps at a time
 TUNABLES = {"TILE_H": (8, 16, 24, 32), "TILE_W": (16, 32, 33), "ROWS": (1, 2, 4, 8), "FILTERS": (1, 2, 4, 6, 8)}
 MAX_GRID_Y = 65535
-SHARED_BYTES = 48 * 1024
-
-
-def channels_staged(C, R, S, TILE_H, TILE_W):
-    """How many channels of the patch fit in shared memory at a time: a divisor of C, so that no round is short."""
-    patch_bytes = 4 * (TILE_H + R - 1) * (TILE_W + S - 1)
-    fitting = [
-        channels for channels in range(1, C + 1) if C % channels == 0 and channels * patch_bytes <= SHARED_BYTES
-    ]
-    if not fitting:
-        raise ValueError(
-            f"{TILE_H=} {TILE_W=} {R=} {S=}: the patch takes {patch_bytes} bytes, shared memory holds {SHARED_BYTES}"
-        )
-    return fitting[-1]
 
 
 @lru_cache

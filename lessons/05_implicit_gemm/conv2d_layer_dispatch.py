@@ -58,11 +58,6 @@ class Choice(NamedTuple):
     measured: dict  # milliseconds by candidate
 
 
-def shape(problem):
-    """The key of a problem in choices.json."""
-    return " ".join(f"{name}={getattr(problem, name)}" for name in "NCHWKRS")
-
-
 def least_bytes(problem):
     """What must be moved: x once, y once; the filter is small."""
     p = problem
@@ -111,7 +106,7 @@ _chosen = {}  # for this process, by GPU and shape
 def choose(problem, filt=None):
     """The candidate for a problem: recorded or measured on this GPU if `filt` is on one, else the model's first."""
     gpu = gpu_name() if hasattr(filt, "__cuda_array_interface__") else None
-    key = gpu, shape(problem)
+    key = gpu, str(problem)
     if key not in _chosen:
         estimates = {candidate: estimate(candidate, problem) for candidate in candidates(problem)}
         first = min(estimates, key=lambda candidate: estimates[candidate].ms)
@@ -163,14 +158,14 @@ def gpu_name():
 def records(gpu, problem, known):
     """Recorded milliseconds of those candidates that are known, for this GPU and shape."""
     everything = json.loads(CHOICES.read_text(encoding="utf-8"))
-    times = everything.get(gpu, {}).get(shape(problem), {})
+    times = everything.get(gpu, {}).get(str(problem), {})
     return {candidate: times[str(candidate)] for candidate in known if str(candidate) in times}
 
 
 def explain(problem, filt=None):
     """What is chosen for a problem and why, as text; measured on the GPU that `filt` is on, if it is on one."""
     recorded = json.loads(CHOICES.read_text(encoding="utf-8"))
-    return choice_table.as_text(shape(problem), choose(problem, filt), recorded)
+    return choice_table.as_text(str(problem), choose(problem, filt), recorded)
 
 
 def prepare(filt, problem):

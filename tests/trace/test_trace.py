@@ -30,8 +30,8 @@ FROZEN, SHARED_BY_FUNCTION, INTEGERS = (BODIES[name] for name in ("frozen", "sha
 
 
 def test_asynchronous_copies_arrive_when_they_are_waited_for():
-    problem = Gemm(M=37, N=45, K=19)
-    found = traced(catalog.find("gemm_double_buffered_async").path, problem)
+    problem = Conv2d(N=3, C=2, H=9, W=8, K=5, R=3, S=2)
+    found = traced(catalog.find("conv2d_fused_unroll_gemm").path, problem)
     np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
     assert found.faults == []
     totals = found.main.totals

@@ -1,9 +1,9 @@
-"""Exercise 01.8, tune: at most 30 instructions for each multiply-add, where conv2d_naive takes 38.
+"""Exercise 01.7, tune: at most 30 instructions for each multiply-add, where conv2d_naive takes 38.
 
 For every signed index Numba asks "is it negative?". Make the indices unsigned, as gemm_naive_unsigned does; mind
 what Numba makes of a comparison of a signed with an unsigned integer. The result must stay right.
 With a GPU: at least 1.7 percent of the floor's rate on photo.
-Grade: python -m common grade 01.8
+Grade: python -m common grade 01.7
 """
 
 from numba import cuda, float32

@@ -1,9 +1,8 @@
 """Exercise 01.5, find the bug: right, and slow where it should not be.
 
-Two sums, one for even k and one for odd, do not wait for each other; beyond the last k a product counts 0 times. The
-result is right, even more precise than it must be. On a card with few float64 units this kernel crawls, and yet every
-number with a point is a float32. Which two types meet in a product, and what does Numba make of that? Change one
-line.
+Two sums, for even k and for odd, do not wait for each other; beyond the last k a product counts 0 times. The result
+is right. But on a card with few float64 units this kernel crawls, and yet every number with a point is a float32.
+Which two types meet in a product, and what does Numba make of that? Change one line.
 Grade: python -m common grade 01.5
 """
 

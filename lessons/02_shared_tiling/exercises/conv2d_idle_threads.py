@@ -1,10 +1,10 @@
-"""Exercise 02.9, tune: no idle thread on ece408-layer1, and a small halo.
+"""Exercise 02.8, tune: no idle thread on ece408-layer1, and a small halo.
 
 Choose TILE_H and TILE_W so that the tiles cover the 66 x 66 outputs of ece408-layer1 exactly, and that a block
 stages at most 1.4 floats, 5.6 bytes, for each thread. At least 16 warps must fit a multiprocessor, which has 65,536
 registers; python -m common inspect conv2d_idle_threads says how many a thread takes, and how many warps fit.
 With a GPU: at least 1.7 percent of the floor's rate on ece408-layer1.
-Grade: python -m common grade 02.9
+Grade: python -m common grade 02.8
 """
 
 from functools import lru_cache

@@ -1,9 +1,9 @@
-"""Exercise 02.7, find the bug: wrong in one corner of each tile.
+"""Exercise 02.6, find the bug: wrong in one corner of each tile.
 
 Here every thread stages its own pixel, and some threads a second and a third: the halo to the right of the tile, and
 the halo below it. There are two mistakes in that, of which a square filter shows but one. The grader names what goes
 wrong first; work out which pixels of the patch are meant, and who was to stage them. Change at most 3 lines.
-Grade: python -m common grade 02.7
+Grade: python -m common grade 02.6
 """
 
 from functools import lru_cache

@@ -1,18 +1,14 @@
-"""The pictures of lesson 03: work per thread, the instruction mix, wide loads and alignment, a window reused."""
+"""The pictures of lesson 03: work per thread, wide loads, a window reused."""
 
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.patches import Rectangle
-
-from common.records import records
 from common.report import canvas
-from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.report.canvas import BLUE, GREEN, GRID, MUTED, ORANGE, SKY, VERMILION, YELLOW
 from common.report.cells import box, frame, label, titled
 
 traced = import_module("lessons.01_naive.figures.traced")
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
-gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
 LESSON = Path(__file__).parents[1].name
@@ -20,10 +16,7 @@ LESSON = Path(__file__).parents[1].name
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(
-        folder, work, wide, alignment, reuse, mix=mix(records.load_code()),
-        loads_per_fma=traced.loads_per_fma(through=LESSON),
-    )  # fmt: skip
+    return canvas.save_all(folder, work, wide, reuse, loads_per_fma=traced.loads_per_fma(through=LESSON))
 
 
 def work():
@@ -49,58 +42,11 @@ def work():
         label(axes, right + tile / 2, -2.5, "b_tile", weight="bold")
         label(axes, right + tile / 2, low + tile + 3, "block of C", weight="bold")
         outputs = "the output" if count == 1 else "the outputs"
-        axes.text(
-            0, 6, f"at one k:\nblue and orange: read\nred: {outputs}\nof one thread", fontsize=10.5, linespacing=1.45,
-            va="center",
-        )  # fmt: skip
+        text = f"at one k:\nblue and orange: read\nred: {outputs}\nof one thread"
+        axes.text(0, 6, text, fontsize=10.5, linespacing=1.45, va="center")
         titled(axes, title)
         frame(axes, (-1, right + tile + 1), (low + tile + 5, -5))
     return figure
-
-
-PROMISED = {
-    "gemm_shared_tile": 2.0,
-    "gemm_coarsened": (gemm_coarsened.WPT + 1) / gemm_coarsened.WPT,
-    "gemm_wide_loads": (1 + gemm_wide_loads.WPT / VECTOR / VECTOR) / gemm_wide_loads.WPT,
-}
-
-
-def mix(code):
-    """Instructions of the multiply loop for each multiply-add: promised, and compiled if that is recorded."""
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    places, names = [], []
-    for i, (name, loads) in enumerate(PROMISED.items()):
-        loop = _loop(code, name)
-        rows = [("promised", 1.0, loads, 0.0)]
-        if loop:
-            fma, shared = loop.get("FFMA", 0), loop.get("LDS", 0)
-            rows.append(("compiled", 1.0, shared / fma, (sum(loop.values()) - fma - shared) / fma))
-        for j, (what, *parts) in enumerate(rows):
-            y, start = 2.5 * i + j, 0.0
-            for value, colour in zip(parts, (BLUE, ORANGE, GRID), strict=True):
-                axes.barh(y, value, left=start, height=0.8, color=colour, edgecolor="white")
-                if value >= 0.12:
-                    shown = f"{value + 1e-9:.2f}".rstrip("0").rstrip(".")  # halves up, as in the pages
-                    label(axes, start + value / 2, y, shown, size=9, color="white" if colour == BLUE else INK)
-                start += value
-            places.append(y)
-            names.append(f"{name}, {what}")
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
-    axes.set_xlabel("instructions per multiply-add")
-    axes.tick_params(axis="y", length=0)
-    handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in (BLUE, ORANGE, GRID)]
-    figure.legend(
-        handles, ("multiply-add", "load from shared memory", "anything else: addresses, guards, staging, the loop"),
-        loc="outside upper left", ncols=3, frameon=False, fontsize=10,
-    )  # fmt: skip
-    return figure
-
-
-def _loop(code, name):
-    """The multiply loop's instructions by name, wherever the record keeps the step; {} if it does not."""
-    kernels = records.code_kernels(code, name)
-    return kernels[-1].loop if kernels else {}
 
 
 def wide():
@@ -131,33 +77,6 @@ def wide():
     )  # fmt: skip
     for axes, low in ((above, VECTOR * 1.15), (below, 1.9)):
         frame(axes, (-3, words + 0.3), (low, -0.25), equal=False)
-    return figure
-
-
-def alignment():
-    """Rows of a matrix in memory against 16-byte boundaries: a multiple of four columns, and not."""
-    figure, axes_pair = canvas.new_figure(9.6, 3.3, columns=2)
-    for axes, columns in zip(axes_pair, (8, 6), strict=True):
-        rows = 3
-        for word in range(rows * columns):
-            row, column = divmod(word, columns)
-            line, place = divmod(word, 8)
-            vector = column // VECTOR
-            whole = column - column % VECTOR + VECTOR <= columns
-            start = row * columns + vector * VECTOR
-            good = whole and start % VECTOR == 0
-            box(axes, place, line, 1, 0.86, face=GREEN if good else ORANGE, alpha=0.6, line=0.4)
-            label(axes, place + 0.5, line + 0.43, f"{row},{column}", size=9)
-        for boundary in range(0, 9, VECTOR):
-            axes.plot([boundary, boundary], [-0.12, -(-rows * columns // 8)], color=INK, linewidth=2)
-        fits = "every row starts on a boundary" if columns % VECTOR == 0 else "row 1 starts in the middle of a vector"
-        titled(axes, f"N = {columns}: {fits}")
-        frame(axes, (-0.2, 8.2), (3.1, -0.3), equal=False)
-    note = (
-        "Elements row,column as they follow each other in memory; thick lines: 16-byte boundaries.\n"
-        "Green: may be read as a 128-bit vector. Orange: one by one."
-    )
-    canvas.footnote(figure, note, 0.14, y=0.015)
     return figure
 
 

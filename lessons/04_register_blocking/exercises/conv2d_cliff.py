@@ -1,10 +1,9 @@
 """Exercise 04.8, tune: as many sums as stay registers.
 
 A thread computes ROWS pixels below each other in FILTERS maps, with a column of pixels and all sums in registers.
-More of either means fewer reads, and longer loops, which the compiler at some length no longer writes out: then the
-arrays go to memory. At most 0.17 reads of global memory for each multiply-add of 5 x 5 taps, counted in your source,
-168 registers, and no stack. If a loop must be written out, lessons/toolkit/unroll.py does it: @unroll under
-@cuda.jit, and unrolled(...) in place of range(...).
+More of either means fewer reads, and longer loops. Where the compiler does not write these out, the arrays go to
+memory: @unroll of lessons/toolkit/unroll.py, under @cuda.jit, writes out loops over unrolled(...). At most 0.17 reads
+of global memory for each multiply-add of 5 x 5 taps, counted in your source, 168 registers, and no stack.
 With a GPU: at least 5 percent of the floor's rate on ece408-layer2.
 Grade: python -m common grade 04.8
 """

@@ -1,9 +1,8 @@
 """Exercise 04.2, find the bug: threads that queue at two banks.
 
-A is staged transposed, so that the inner loop reads both tiles along a row. The result is right. But one access of
-shared memory takes eight wavefronts. Find it, write down which bank each of the 32 lanes meets (a warp is two rows of
-this block), and change the shape of one tile so that no access takes more than one. The padding of section 3 is not
-enough here: two would be left. Which lanes would still meet?
+A is staged transposed, so that the inner loop reads both tiles along a row. But one access of shared memory takes
+eight wavefronts. Work out which bank each of the 32 lanes meets (a warp is two rows of this block), and change the
+shape of one tile so that no access takes more than one. Padding as in section 3 leaves two: which lanes still meet?
 Grade: python -m common grade 04.2
 """
 

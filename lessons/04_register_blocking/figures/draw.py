@@ -1,19 +1,18 @@
 """The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles, what stays."""
 
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from matplotlib.patches import Rectangle
+import numpy as np
 
-from common.catalog import catalog, problems
+from common.catalog import problems
 from common.report import canvas
 from common.report.canvas import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.report.cells import box, frame, label, span, titled
-from common.trace import trace
+from common.report.cells import arrow, box, frame, grid, label, span, titled
+from common.trace import cost
+from common.trace.cost import BANKS, WARP
 
 LESSON = "lessons.04_register_blocking."
-traced = import_module("lessons.01_naive.figures.traced")
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_tuned = import_module(LESSON + "gemm_tuned")
@@ -22,16 +21,13 @@ gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
 VECTOR = import_module("lessons.toolkit.memory").VECTOR
 
-BANKS = WARP = 32
 MULTIPROCESSORS = 132  # of the H200
 SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 
 
 def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
-    return canvas.save_all(
-        folder, register_tile, loads, banks, occupancy, overlap, block_order, warp_tiles, stationary, bank_map
-    )
+    return canvas.save_all(folder, register_tile, banks, occupancy, overlap, block_order, warp_tiles, stationary)
 
 
 def register_tile():
@@ -43,10 +39,8 @@ def register_tile():
     columns = [j // VECTOR * VECTOR * threads_x + tx * VECTOR + j % VECTOR for j in range(step.THREAD_N)]
     figure, (left, right) = canvas.new_figure(9.6, 5.0, columns=2)
     box(left, 0, 0, step.BLOCK_N, step.BLOCK_M, line=1.4)
-    for n in range(0, step.BLOCK_N, VECTOR):
-        left.plot([n, n], [0, step.BLOCK_M], color=GRID, linewidth=0.5)
-    for m in range(0, step.BLOCK_M, VECTOR):
-        left.plot([0, step.BLOCK_N], [m, m], color=GRID, linewidth=0.5)
+    left.vlines(range(0, step.BLOCK_N, VECTOR), 0, step.BLOCK_M, color=GRID, linewidth=0.5)
+    left.hlines(range(0, step.BLOCK_M, VECTOR), 0, step.BLOCK_N, color=GRID, linewidth=0.5)
     for m in rows[::VECTOR]:
         box(left, -9, m, 5, VECTOR, face=BLUE, line=0)
         for n in columns[::VECTOR]:
@@ -58,103 +52,45 @@ def register_tile():
     label(left, step.BLOCK_N / 2, step.BLOCK_M + 6, f"a cell: {VECTOR} × {VECTOR} outputs", size=9.5, va="baseline")
     titled(left, f"what thread x = {tx}, y = {ty} owns of {step.BLOCK_M} × {step.BLOCK_N}")
     frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 8, -19))
-    for i, m in enumerate(rows):
-        box(right, -1.6, i, 1, 1, face=BLUE, alpha=0.6, line=0.8)
-        label(right, -1.1, i + 0.5, str(m), size=8.5)
-        for j in range(step.THREAD_N):
-            box(right, j, i, 1, 1, face=GREEN, alpha=0.5, line=0.8)
-    for j, n in enumerate(columns):
-        box(right, j, -1.6, 1, 1, face=ORANGE, alpha=0.7, line=0.8)
-        label(right, j + 0.5, -1.1, str(n), size=8.5)
-    label(right, step.THREAD_N / 2, -2.2, "b_frag: columns n", size=10)
-    right.text(-2.1, step.THREAD_M / 2, "a_frag: rows m", rotation=90, va="center", ha="center", fontsize=10)
-    label(
-        right, step.THREAD_N / 2, step.THREAD_M / 2, "acc[i, j] += a_frag[i] * b_frag[j]", size=10, weight="bold",
-        card=True,
-    )  # fmt: skip
-    total, products = step.THREAD_M + step.THREAD_N, step.THREAD_M * step.THREAD_N
-    label(
-        right, step.THREAD_N / 2 - 0.8, step.THREAD_M + 0.8,
-        f"at each k: {total} values read, {products} multiply-adds: {total / products:g}", size=10,
-    )  # fmt: skip
+    height, width = step.THREAD_M, step.THREAD_N
+    grid(right, -1.6, 0, height, 1, lambda *_: BLUE, lambda i, _: str(rows[i]), size=8.5, alpha=0.6)
+    grid(right, 0, 0, height, width, lambda *_: GREEN, alpha=0.5)
+    grid(right, 0, -1.6, 1, width, lambda *_: ORANGE, lambda _, j: str(columns[j]), size=8.5, alpha=0.7)
+    label(right, width / 2, -2.2, "b_frag: columns n", size=10)
+    right.text(-2.1, height / 2, "a_frag: rows m", rotation=90, va="center", ha="center", fontsize=10)
+    label(right, width / 2, height / 2, "acc[i, j] += a_frag[i] * b_frag[j]", size=10, weight="bold", card=True)
+    total, products = height + width, height * width
+    text = f"at each k: {total} values read, {products} multiply-adds: {total / products:g}"
+    label(right, width / 2 - 0.8, height + 0.8, text, size=10)
     titled(right, "in its registers")
-    frame(right, (-2.8, step.THREAD_N + 0.3), (step.THREAD_M + 1.4, -2.7))
-    return figure
-
-
-def loads():
-    """Values read from shared memory for each multiply-add against the outputs of a thread, by the tile's shape."""
-    figure, axes = canvas.new_figure(9.6, 3.9)
-    sizes = [2**i for i in range(9)]
-    axes.plot(
-        sizes, [(size + 1) / size for size in sizes], color=BLUE, marker="o", linewidth=2, label="a column, WPT × 1"
-    )
-    squares = [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16)]
-    axes.plot(
-        [m * n for m, n in squares], [(m + n) / (m * n) for m, n in squares], color=VERMILION, marker="s",
-        linewidth=2, label="a square, THREAD × THREAD",
-    )  # fmt: skip
-    for m, n, offset in ((8, 1, (4, 9)), (4, 4, (8, 4)), (8, 8, (8, 4)), (16, 8, (-50, -17)), (16, 16, (-56, 10))):
-        if (m, n) == (16, 8):
-            axes.plot(m * n, (m + n) / (m * n), "D", color=GREEN, markersize=8, label="neither: gemm_tuned")
-        axes.annotate(
-            f"{m} × {n}: {(m + n) / (m * n):.4g}", (m * n, (m + n) / (m * n)), xytext=offset,
-            textcoords="offset points", fontsize=9.5,
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.set_ylim(0, 2.1)
-    axes.set_xlabel("outputs per thread: each needs a register")
-    axes.set_ylabel("values read per multiply-add")
-    canvas.gridded(axes)
-    axes.legend(frameon=False)
+    frame(right, (-2.8, width + 0.3), (height + 1.4, -2.7))
     return figure
 
 
 def wavefronts(stride, words):
-    """Wavefronts that it takes to give each lane ``words`` floats from its own row, rows ``stride`` apart.
-
-    A request of 64 or 128 bits is served for half or a quarter of the warp at a time.
-    """
-    total = 0
-    lanes = WARP // words
-    for first in range(0, WARP, lanes):
-        wanted = [set() for _ in range(BANKS)]
-        for lane in range(first, first + lanes):
-            for word in range(words):
-                address = lane * stride + word
-                wanted[address % BANKS].add(address)
-        total += max(len(addresses) for addresses in wanted)
-    return total
-
-
-def widest(pad):
-    """Words in the widest aligned read of a row that is BLOCK_K + pad long."""
-    return next(words for words in (4, 2, 1) if (gemm_rectangular_tiles.BLOCK_K + pad) % words == 0)
+    """Wavefronts that it takes to give each lane ``words`` floats from its own row, rows ``stride`` apart."""
+    return cost.wavefronts(np.arange(WARP)[None] * stride, np.ones((1, WARP), bool), words).moved
 
 
 def banks():
-    """The bank that each lane of a warp reads from b_tile, for four paddings."""
+    """Which bank each lane of a warp meets when it reads its own row of b_tile, for four paddings."""
     pads = (0, 1, 2, 4)
     figure, axes_row = canvas.new_figure(9.6, 3.9, columns=len(pads))
     for axes, pad in zip(axes_row, pads, strict=True):
         stride = gemm_rectangular_tiles.BLOCK_K + pad
         one = wavefronts(stride, 1)
         box(axes, 0, 0, BANKS, WARP, line=0.8)
-        for edge in range(8, BANKS, 8):
-            axes.plot([edge, edge], [0, WARP], color=GRID, linewidth=0.6)
-            axes.plot([0, BANKS], [edge, edge], color=GRID, linewidth=0.6)
+        axes.vlines(range(8, BANKS, 8), 0, WARP, color=GRID, linewidth=0.6)
+        axes.hlines(range(8, WARP, 8), 0, BANKS, color=GRID, linewidth=0.6)
         shade = GREEN if one == 1 else (ORANGE if one < 8 else VERMILION)
         for lane in range(WARP):
-            axes.add_patch(Rectangle((lane * stride % BANKS, lane), 1, 1, facecolor=shade, edgecolor="none"))
-        words = widest(pad)
+            box(axes, lane * stride % BANKS, lane, 1, 1, face=shade, line=0)
+        words = next(words for words in (4, 2, 1) if stride % words == 0)  # of the widest read that is aligned
         four = wavefronts(stride, words) * (VECTOR // words)
         titled(axes, f"PAD = {pad}")
         label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} wavefront{'s' if one > 1 else ''}", size=9.5)
-        label(
-            axes, BANKS / 2, WARP + 12.2, f"four, {32 * words} bits at a time:\n{four} wavefronts", size=9.5,
-            color=MUTED,
-        )  # fmt: skip
+        text = f"four, {32 * words} bits at a time:\n{four} wavefronts"
+        label(axes, BANKS / 2, WARP + 12.2, text, size=9.5, color=MUTED)
         label(axes, BANKS / 2, -0.8, "bank 0 … 31", size=8.5, color=MUTED, va="bottom")
         frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
     axes_row[0].text(-1.2, WARP / 2, "lane 0 … 31", rotation=90, fontsize=8.5, va="center", ha="center", color=MUTED)
@@ -170,21 +106,17 @@ def blocks_per_sm(threads, registers):
 def occupancy():
     """Warps resident on a multiprocessor against registers per thread."""
     figure, axes = canvas.new_figure(9.6, 4.0)
-    registers = list(range(16, 256))
+    registers = range(16, 256)
     for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
         warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
-        axes.step(
-            registers, warps, where="post", color=colour, linewidth=2, linestyle=style,
-            label=f"{threads} threads per block",
-        )  # fmt: skip
+        text = f"{threads} threads per block"
+        axes.step(registers, warps, where="post", color=colour, linewidth=2, linestyle=style, label=text)
     axes.plot(registers, [SM_REGISTERS / (32 * r) for r in registers], color=MUTED, linewidth=1, linestyle=":",
               label="65,536 / (32 × registers)")  # fmt: skip
-    axes.set_ylim(0, 68)
-    axes.set_xlim(16, 256)
-    axes.set_xticks(range(32, 257, 32))
-    axes.set_yticks(range(0, 65, 8))
-    axes.set_xlabel("registers per thread (at most 255)")
-    axes.set_ylabel("warps on a multiprocessor")
+    axes.set(
+        ylim=(0, 68), xlim=(16, 256), xticks=range(32, 257, 32), yticks=range(0, 65, 8),
+        xlabel="registers per thread (at most 255)", ylabel="warps on a multiprocessor",
+    )  # fmt: skip
     canvas.gridded(axes)
     axes.legend(frameon=False, fontsize=9.5)
     return figure
@@ -199,21 +131,18 @@ def overlap():
         span(above, start, 0, wait, SKY, f"load {i}")
         span(above, start + wait, 0, put, ORANGE, "store")
         span(above, start + wait + put, 0, multiply, GREEN, f"multiply {i}")
-        for wall in (start + wait + put, start + wait + put + multiply):
-            above.plot([wall, wall], [-0.15, 1.15], color=INK, linewidth=2.5)
+        above.vlines([start + wait + put, start + wait + put + multiply], -0.15, 1.15, color=INK, linewidth=2.5)
     titled(above, "one pair of tiles: the multiplier waits for every load, two barriers per pair", loc="left")
     span(below, 0, 0, wait, SKY, "load 0")
     span(below, wait, 1.2, put, ORANGE, "0")
-    for i in range(shown):
-        start = wait + put + i * (multiply + put)
-        below.plot([start, start], [-0.15, 4.85], color=INK, linewidth=2.5)
+    starts = [wait + put + i * (multiply + put) for i in range(shown + 1)]
+    for i, start in enumerate(starts[:-1]):
         span(below, start, 0, wait, SKY, f"load {i + 1}")
         box(below, start + wait, 0, multiply - wait, 1, face=SKY, alpha=0.25, line=0.8)
         label(below, start + wait + (multiply - wait) / 2, 0.5, "has arrived", size=8.5, color=MUTED)
         span(below, start, 3.6, multiply, GREEN, f"{i}, from half {i % 2}")
         span(below, start + multiply, 1.2 + (i + 1) % 2 * 1.2, put, ORANGE, f"{i + 1}")
-    end = wait + put + shown * (multiply + put)
-    below.plot([end, end], [-0.15, 4.85], color=INK, linewidth=2.5)
+    below.vlines(starts, -0.15, 4.85, color=INK, linewidth=2.5)
     rows = ((0.5, "load, to registers"), (1.7, "store, to half 0"), (2.9, "store, to half 1"), (4.1, "multiply"))
     for y, name in rows:
         label(below, -0.15, y, name, size=9.5, ha="right")
@@ -228,12 +157,11 @@ def overlap():
 
 def block_order():
     """Blocks of C that run at the same time, and the strips of A and B that they read, by GROUP_M and size of C."""
-    step = gemm_tuned
-    resident = MULTIPROCESSORS * step.BLOCKS_PER_SM
+    resident = MULTIPROCESSORS * gemm_tuned.BLOCKS_PER_SM
     groups, sizes = (1, 8, 16), (4096, 16384)
-    figure, grid = canvas.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
-    for axes_row, size in zip(grid, sizes, strict=True):
-        count = size // step.BLOCK_M
+    figure, table = canvas.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
+    for axes_row, size in zip(table, sizes, strict=True):
+        count = size // gemm_tuned.BLOCK_M
         for axes, group in zip(axes_row, groups, strict=True):
             places = [_place(block, count, group) for block in range(resident)]
             rows, columns = {m for m, _ in places}, {n for _, n in places}
@@ -283,11 +211,8 @@ def warp_tiles():
             for j in range(0, step.THREAD_N, VECTOR):
                 m, n = i * step.LANES_M + base_m, j * step.LANES_N + base_n
                 box(right, n, m, VECTOR, VECTOR, face=VERMILION if lane == chosen else "none", line=0.4)
-                if (i, j) == (0, 0):
-                    label(
-                        right, n + VECTOR / 2, m + VECTOR / 2, str(lane), size=6.5,
-                        color="white" if lane == chosen else INK,
-                    )  # fmt: skip
+        colour = "white" if lane == chosen else INK
+        label(right, base_n + VECTOR / 2, base_m + VECTOR / 2, str(lane), size=6.5, color=colour)
     titled(right, f"warp 0: the pieces of lane {chosen}")
     label(
         right, warp_n / 2, warp_m + 7,
@@ -304,93 +229,34 @@ def stationary():
     layer = problems.preset("ece408-layer1")
     one = conv2d_one_channel.shipped(layer)
     rows, cols = one["ROWS"], one["COLS"]
-    window_h, window_w = rows + layer.R - 1, cols + layer.S - 1
-    for h in range(window_h):
-        for w in range(window_w):
-            box(left, w, h + 1, 1, 1, face=GREEN, alpha=0.6, line=0.8)
+    height, width = rows + layer.R - 1, cols + layer.S - 1
+    grid(left, 0, 1, height, width, lambda *_: GREEN, alpha=0.6)
     for k in range(3):
         box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face="white", line=0.8)
         box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face=ORANGE, alpha=0.6, line=0.8)
-    label(left, window_w / 2, 0.3, f"window: {window_h} × {window_w}", weight="bold", size=10)
-    label(left, window_w / 2, window_h + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
+    label(left, width / 2, 0.3, f"window: {height} × {width}", weight="bold", size=10)
+    label(left, width / 2, height + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
     label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
-    label(left, 11.7, window_h + 1.7, "stream from shared memory", size=10)
-    left.annotate("", (6.7, 4), (8.7, 4), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
-    label(left, 7, window_h + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
+    label(left, 11.7, height + 1.7, "stream from shared memory", size=10)
+    arrow(left, (8.7, 4), (6.7, 4))
+    label(left, 7, height + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
     titled(left, f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", size=10.5)
     frame(left, (-0.6, 15.4), (10.2, -0.4))
 
     layer = problems.preset("ece408-layer2")
     many = conv2d_register_tiled.shipped(layer)
-    rows, filters = many["ROWS"], many["FILTERS"]
-    window, cell = rows + layer.R - 1, 0.52
-    for h in range(window):
-        box(right, 0, 1 + h * cell, cell, cell, face=ORANGE, alpha=0.6, line=0.8)
-    for i in range(rows):
-        for f in range(filters):
-            box(right, 6 + f * cell, 1 + (i + layer.R // 2) * cell, cell, cell, face=GREEN, alpha=0.6, line=0.8)
-    for f in range(filters):
-        box(right, 6 + f * cell, 1, cell, cell, face=SKY, alpha=0.8, line=0.8)
-    label(right, 1.3, 0.3, "a column of pixels", weight="bold", size=10)
-    label(right, 6 + filters * cell / 2, 0.3, f"{filters} taps", weight="bold", size=10)
-    label(
-        right, 6 + filters * cell / 2, 1 + (rows / 2 + layer.R // 2) * cell, f"{rows} × {filters} sums",
-        weight="bold", size=10, card=True,
-    )  # fmt: skip
-    label(
-        right, 6 + filters * cell / 2, 1 + (rows + layer.R // 2) * cell + 0.5, "stay in registers", size=10,
-        color=GREEN, weight="bold",
-    )  # fmt: skip
-    right.annotate("", (5.7, 4.6), (1, 4.6), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
-    label(right, 3.2, 5.2, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
-    label(right, 6, 1 + window * cell + 1.2, "the sums are stored once, at the end", size=9.5)
+    rows, filters, edge = many["ROWS"], many["FILTERS"], layer.R // 2
+    grid(right, 0, 0, rows + layer.R - 1, 1, lambda *_: ORANGE, alpha=0.6)
+    grid(right, 12, 0, 1, filters, lambda *_: SKY, alpha=0.8)
+    grid(right, 12, edge, rows, filters, lambda *_: GREEN, alpha=0.6)
+    middle = 12 + filters / 2
+    label(right, 2.6, -1.3, "a column of pixels", weight="bold", size=10)
+    label(right, middle, -1.3, f"{filters} taps", weight="bold", size=10)
+    label(right, middle, rows / 2 + edge, f"{rows} × {filters} sums", weight="bold", size=10, card=True)
+    label(right, middle, rows + edge + 1, "stay in registers", size=10, color=GREEN, weight="bold")
+    arrow(right, (2, 7), (11, 7))
+    label(right, 6.2, 8.1, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
+    label(right, 12, rows + layer.R + 1.3, "the sums are stored once, at the end", size=9.5)
     titled(right, f"layer 2, {layer.C} channels: hold the sums", size=10.5)
-    frame(right, (-1.8, 14.2), (10.2, -0.4))
-    return figure
-
-
-def bank_map():
-    """A tile in shared memory, 32 banks wide, and what one request reads of it, by the floats that pad its rows."""
-    step, array, constant, pads = catalog.find("gemm_rectangular_tiles"), "b_tile", "PAD", (0, 1, 2)
-    problem = problems.parse_shape(step.ladder, "M=64 N=64 K=32")
-    tasks = [trace.task(step, problem, tile={constant: pad}) for pad in pads]
-    figure, axes = canvas.new_figure(
-        9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
-    )
-    for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
-        kernel = found.main
-        access = next(a for a in kernel.accesses if (a.array, a.op) == (array, "read"))
-        above, below = axes[0, i], axes[1, i]
-        places = [place for place in access.sample or [] if place is not None]
-        words = Counter(place % BANKS for place in set(places))
-        turns = max(words.values())
-        colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION
-        above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
-        above.set_ylim(0, 34)
-        above.set_yticks([1, 16, 32])
-        title = f"{constant} = {pad}: {traced.wavefront_count(turns)}"
-        titled(above, title, size=11.5)
-        row = places[1] - places[0]
-        rows = -(-(max(places) + row) // BANKS)
-        for word in range(rows * BANKS):
-            inside, line = word % row < row - pad, word // row
-            if not inside:
-                below.plot(word % BANKS, word // BANKS + 0.5, marker=".", markersize=2.5, color=MUTED)
-            elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
-                length = min(row - pad - word % row, BANKS - word % BANKS)
-                shade = ("#eef3f8", "#dce6ef")[line % 2]
-                traced.fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
-        for place in places:
-            traced.fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
-        below.set_ylim(rows, 0)
-        below.set_xlim(-0.5, BANKS - 0.5)
-        below.set_xticks([0, 8, 16, 24, 31])
-        below.set_yticks([])
-        below.set_xlabel("bank")
-        for axis in (above, below):
-            axis.tick_params(labelsize=8.5)
-    note = "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding."
-    canvas.footnote(figure, note, 0.03, y=0.005, size=9)
-    axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
-    axes[1, 0].set_ylabel(f"{array} in memory, 32 floats a line", fontsize=9.5)
+    frame(right, (-3.5, 27.3), (17.7, -2.7))
     return figure

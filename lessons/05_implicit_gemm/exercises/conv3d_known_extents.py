@@ -1,9 +1,9 @@
-"""Exercise 05.11, tune: at most 25 instructions for each multiply-add, where this takes 43.
+"""Exercise 05.10, tune: at most 25 instructions for each multiply-add, where this takes 43.
 
 Most of the instructions divide by extents that the compiler does not know. Tell it, as conv2d_unrolled does: build
 the kernel in a function of the extents, with lru_cache so that each shape is compiled once. launch knows them all.
 With a GPU: at least 2.5 percent of the floor's rate on c3d-conv3a.
-Grade: python -m common grade 05.11
+Grade: python -m common grade 05.10
 """
 
 from numba import cuda, float32

@@ -1,10 +1,9 @@
-"""Exercise 05.6, write: a table of steps.
+"""Exercise 05.5, write: a table of steps.
 
-Without padding, every tap of a window lies in the image, and from one tap to the next it is equally far in every
-window. So the steps can be written down once, and added up on the way. prepare makes a table with one entry for each
-tap, in the filter's order: by how many floats the pixel of the next tap lies beyond this one's, which may be
-negative. Write an entry. Which extents does it need, and what of the geometry?
-Grade: python -m common grade 05.6
+Without padding, every tap lies in the image, and is equally far from the next one in every window. prepare makes
+a table with one entry for each tap, in the filter's order: by how many floats the pixel of the next tap lies beyond
+this one's, which may be negative. Write an entry. Which extents does it need, and what of the geometry?
+Grade: python -m common grade 05.5
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""Exercise 05.3, find the bug: right for square images.
+"""Exercise 05.2, find the bug: right for square images.
 
 An implicit GEMM with one output per thread. Where P and Q are equal, as in most layers, it is right, and so it went
 unnoticed. The grader tries others, and says which outputs were never written: which pixel did their threads take
 instead? Change one line.
-Grade: python -m common grade 05.3
+Grade: python -m common grade 05.2
 """
 
 from numba import cuda, float32

@@ -1,10 +1,10 @@
-"""Exercise 05.8, write: a sum in slices.
+"""Exercise 05.7, write: a sum in slices.
 
 Few outputs and a long sum make few blocks. Here blockIdx.z is one of SPLIT_K slices of the sum: a block computes its
 part of its elements and leaves it in partial[slice, M, N], and a second kernel adds the parts. Write which k a slice
 sums: from first to before last. K need not be a multiple of SPLIT_K, nor as large. Every k belongs to one slice, and
 no slice may be longer than K / SPLIT_K, rounded up: what it had beyond that is not summed.
-Grade: python -m common grade 05.8
+Grade: python -m common grade 05.7
 """
 
 from numba import cuda, float32

@@ -1,14 +1,13 @@
-"""Tables and figures of pages: kinds of instructions, tiles that a step chooses among, two sweeps side by side."""
+"""Tables and figures of pages: kinds of instructions, tiles that a step chooses among."""
 
 import ast
 
 from common.catalog import catalog
 from common.machine_code import sass
 from common.machine_code.summaries import HotLoop
-from common.records import current, records
+from common.records import records
 from common.report import figures, kinds
 from common.report.figures import kind
-from common.report.kinds import UnmeasuredError
 from common.report.table import Table
 
 
@@ -56,30 +55,3 @@ def tiles(name):
     ]  # fmt: skip
     header = ["outputs of a block", "of a thread", "blocks on a multiprocessor", "full, as a share of the best"]
     return Table(header, rows)
-
-
-@kind("swept", kinds.TABLES)
-def swept(record, preset, *names):
-    """``PRESET STEP STEP``: both steps' times with each tile that both sweeps have, and the quotient."""
-    sweeps = [record.sweep(preset, name) for name in names]
-    times = [
-        {tuple(sorted(p.tile.items())): p.median_ms for p in one.points if p.median_ms is not None} if one else {}
-        for one in sweeps
-    ]
-    above, below = times
-    shared = [tile for tile in above if tile in below]
-    if not shared:
-        raise UnmeasuredError(f"{' and '.join(names)} with one tile")
-    varying = [name for name, _ in shared[0] if len({dict(tile)[name] for tile in shared}) > 1]
-    rows = [
-        [
-            " ".join(f"{name}={dict(tile)[name]}" for name in varying),
-            *(figures.milliseconds(one[tile]) for one in times),
-            f"{above[tile] / below[tile]:.2f}",
-        ]
-        for tile in shared
-    ]
-    old = [f"`{name}`" for name in names if not current.sweep(record, preset, name)]
-    age = f" {' and '.join(old)} measured on an older version of the file." if old else ""
-    header = ["tile", *(f"`{name}`, ms" for name in names), "quotient"]
-    return Table(header, rows, f"`{preset}`, from both steps' sweeps on {record.gpu_name}.{age}")
