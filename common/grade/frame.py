@@ -32,9 +32,9 @@ _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)
 
 
 def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
-    """What a kernel file has no use for, each with its line: modules beside numba, NumPy and a few of Python's,
-    functions that open files or run texts, and in ``launch`` what computes on the host or makes arrays. The lessons'
-    ``helpers`` it may have a use for.
+    """What a kernel file has no use for, each with its line: modules beside :data:`FREE` and, unless ``helpers``, the
+    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host or makes
+    arrays.
 
     What ``given`` has, the exercise's solution or the step as shipped, is free. Empty if the text is not Python:
     importing it says so with its line.
@@ -71,12 +71,10 @@ def _on_the_host(launch: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """What ``launch`` does with elements itself: NumPy's functions, copies, new arrays, and what it stores."""
     operands = {argument.arg for argument in launch.args.args}
     for node in ast.walk(launch):
-        if not isinstance(node, ast.Attribute | ast.Subscript):
-            continue
-        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        does, name = False, ast.unparse(node.value) if isinstance(node, ast.Attribute | ast.Subscript) else ""
         if isinstance(node, ast.Subscript):
             does = isinstance(node.ctx, ast.Store) and name in operands
-        else:
+        elif isinstance(node, ast.Attribute):
             number = isinstance(getattr(np, node.attr, None), type)  # such as np.float32
             does = (name in ("np", "numpy") and not number) or node.attr in COPIES
         if does:
@@ -128,8 +126,8 @@ def _of_the_bug(exercise: Exercise, text: str) -> str | None:
     count = len(new) - len(old)
     if count <= most:  # else comparing them line by line might take long
         count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
-    if count <= most:
-        return None
+        if count <= most:
+            return None
     said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
     return f"{said}: find what is wrong, and leave the rest, names too"
 

@@ -258,20 +258,6 @@ def test_of_a_wait_that_never_ends_is_not_told_what_follows(write):
     assert reason.startswith("unsound: at M=104 N=48 K=136: wait that never ends")
 
 
-def test_a_count_that_is_late_says_what_makes_it_faster(write, monkeypatch):
-    late = StepResult(status="unjudged", message="the stage 'count' was not done after 60 s", late=True)
-
-    def run(tasks, *_):
-        for task in tasks:
-            yield task, late if isinstance(task, Count) else StepResult(status="right")
-
-    monkeypatch.setattr(grade.isolate, "run", run)
-    monkeypatch.setattr(Grader, "fresh", lambda *_: [])
-    assert graded(write, ONE, solved()).reasons == [
-        "unjudged: compiling and counting took more than 60 s: a smaller tile compiles faster, or give --seconds 180"
-    ]
-
-
 def test_fresh_shapes_leave_what_an_exercise_leaves():
     own = exercises.find("conv3d_pointwise").problems()
     found = grade.fresh_shapes(own, 1)
@@ -316,20 +302,16 @@ def test_limits_are_compared_and_said():
         assert other.message.startswith(
             f"{count} barriers in the compiled kernel; exactly 2 required: two are enough"
         )
-    (missing,) = tasks.compared({**figures, "warps": None}, one)[0]
-    assert (missing.kind, missing.message) == ("unjudged", "warps was not counted")
 
 
-def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
+def test_float64_is_asked_of_every_exercise_and_its_causes_are_named():
     one = exercises.find("gemm_early_leave")
     assert tasks.compared({"float64": 0}, one) == ([], [])
-    literal, comparison = ({"float64": 3, tasks.OF_INTEGERS: number} for number in (0, 2))
-    said = [tasks.compared(figures, one)[0][0].message for figures in (literal, comparison)]
-    assert ["0.0 and 0 alike" in text for text in said] == [True, False]
-    assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
-    half = exercises.find("hgemm_column_fragment")
-    (finding,), _ = tasks.compared({"float64": 4}, half)
-    assert ["float16(float32(0.0))" in text for text in (said[0], finding.message)] == [False, True]
+    (finding,), _ = tasks.compared({"float64": 3}, one)
+    said = "3 float64 instructions in the compiled kernels; at most 0 allowed: a Python number beside a float32"
+    assert finding.message.startswith(said)
+    for cause in ("0.0 and 0 alike", "float16(float32(0.0))", "64 bits that meets an unsigned one"):
+        assert cause in finding.message
 
 
 @pytest.mark.parametrize(
@@ -662,5 +644,5 @@ class TestOnGpu:
 
     def test_a_kernel_that_is_right_and_slow_does_not_pass(self, write, machine, monkeypatch):
         one = exercises.find("gemm_vector_tile")
-        monkeypatch.setattr(grade.exercises, "everything", lambda *_: [structs.replace(one, floor=99.0)])
+        monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, floor=99.0)])
         require(graded(write, one.name, solved(one.name), machine), "slow", "99 percent is required")
