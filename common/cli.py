@@ -12,24 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from rich.markup import escape
-
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import (
-    arguments,
-    bench,
-    console,
-    edits,
-    exercising,
-    inspecting,
-    lessons,
-    pictures,
-    scripts,
-    steps,
-)
-from common.commands.console import UNREAD, UNUSABLE
-from common.run import isolate, stages
+from common.commands import arguments, bench, edits, exercising, inspecting, lessons, pictures, scripts, steps
+from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
+from common.run import isolate
 from common.timing import tools
 from common.trace.state import TraceError
 
@@ -53,7 +40,7 @@ _COMMANDS = {
     "restore": (edits.restore, "bring back an earlier version of a step; yours is saved first", "step version?"),
     "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
     "run": (scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
-            "script --stop --html --json words"),
+            "script --stop --html --json"),
     "charts": (pictures.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
     "book": (pictures.build_book, "build the book, a site that opens in a browser without a network", ""),
     "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
@@ -74,10 +61,18 @@ USER_ERRORS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m common``; returns the exit code."""
-    words = sys.argv[1:] if words is None else words
-    options = common_parser().parse_args(words)
-    options.given = list(words)
-    return _guarded(options)
+    return _guarded(parsed(sys.argv[1:] if words is None else words))
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command. ``words`` of a program that is to be run are what is none, and all after ``--``."""
+    own = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
+    parser = common_parser()
+    options, others = parser.parse_known_args(words[:own])
+    if others and options.command is not scripts.run_script:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    options.words = [*others, *words[own + 1 :]]
+    return options
 
 
 def lesson_main(
@@ -112,44 +107,42 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")
+    came: list[int] = []
     try:
-        with _signals() as came:
+        with _signals(came):
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
             if needs_gpu:
                 device.ready()
-            with stages.stage("the command's own process"):
-                code = int(options.command(options))
+            code = int(options.command(options))
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`
-        console.discard(sys.stdout)
+        discard(sys.stdout)
         return UNREAD
     except USER_ERRORS as error:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             text = f"{error.filename or 'standard output'}: {error.strerror}"
             if error.filename is None:  # the interpreter would complain once more as it ends
-                console.discard(sys.stdout)
+                discard(sys.stdout)
         with suppress(OSError):
             if options.json:
                 print(json.dumps({"error": text}), flush=True)
-        console.complain(f"[bold red]error:[/] {escape(text)}")
+        blame(text)
         return UNUSABLE
     except KeyboardInterrupt:
         number = came[0] if came else signal.SIGINT
         with suppress(OSError):  # a terminal that has hung up
-            said = f"ended by {signal.Signals(number).name}: what was written so far is kept"
-            console.say(options).print(said)
+            tell(f"ended by {signal.Signals(number).name}: what was written so far is kept", options=options)
             sys.stdout.flush()
         return _SIGNALLED + number
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def _signals(came: list[int]) -> Iterator[None]:
     """While open, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
-    ends the program at once. Yields the list that the first one's number goes into."""
-    came: list[int] = []
+    ends the program at once. The first one's number goes into ``came``."""
 
     def end(number: int, _: object) -> None:
         isolate.close()
@@ -166,7 +159,7 @@ def _signals() -> Iterator[list[int]]:
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, end)
     try:
-        yield came
+        yield
     finally:
         try:
             if came:

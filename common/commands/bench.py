@@ -1,7 +1,6 @@
 """The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
 
-A record has rows, times of steps and libraries, and parts beside these. Both may be interrupted at any time: what is
-measured is kept as it comes, and the next run goes on with the rest.
+Both may be interrupted at any time: what is measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
@@ -68,11 +67,11 @@ def measure_rows(
     ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. Returns
     what came of the steps, and what has no row though it was tried, with the reason.
     """
-    record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
-    twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
+    record = Record.open(gpu, arguments.folder(shipped))
     wanted = libraries and not quick
-    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and wanted]
-    presets = presets if peers.available() else []
+    twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
+    presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))
+    presets = presets if wanted and peers.available() else []
     kept = len(pairs) + len(presets)
     if not fresh:
         pairs = [pair for pair in pairs if not current.row(record, *pair, room_bytes, not quick)]
@@ -85,7 +84,7 @@ def measure_rows(
     if not expected:
         return outcomes, failed
     key = record.start_run()
-    say.print("[dim]compiling kernels ahead[/]")
+    console.tell("[dim]compiling kernels ahead[/]")
     known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
     run.compile_ahead(
         pairs, [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
@@ -100,10 +99,10 @@ def measure_rows(
     if record.ceilings is not None:
         rates = record.ceilings
         said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
-        say.print(f"{escape(gpu.name)}: {said}")
+        console.tell(f"{escape(gpu.name)}: {said}")
         verdicts.print_times(outcomes, rates, gpu.name)
     if wanted and not peers.available():
-        say.print(peers.HOW_TO_GET)
+        console.tell(peers.HOW_TO_GET)
     return outcomes, failed
 
 
@@ -147,14 +146,12 @@ def sweep(options: argparse.Namespace) -> int:
     done = [point.tile for point in points]
     values = measuring.narrowed(found.tunables, found.shipped, options.values)
     tiles = [tile for tile in measuring.combinations(values) if tile not in done]
-    console.say().print(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
+    console.tell(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
     for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
-        point = Point(tile=tile, status=result.status)
-        if result.status == "right":
-            point.median_ms = result.time.median_ms
-        else:
-            point.reason = result.message or "; ".join(one.message for one in result.findings)
-        points.append(point)
+        right = result.status == "right"
+        why = None if right else result.message or "; ".join(one.message for one in result.findings)
+        median_ms = result.time.median_ms if right else None
+        points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry}, key)
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))

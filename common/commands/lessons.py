@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rich.markup import escape
-
 from common.catalog import catalog, device, problems, shipped
 from common.catalog.catalog import Step
 from common.check import compiling, plan, run
@@ -42,13 +40,7 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
         raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
-    if preset:
-        ladder = problems.preset(preset).ladder
-        chosen = [step for step in chosen if step.ladder == ladder]
-        if not chosen:
-            said = f"lesson {lesson} has no such step to run on it"
-            raise ValueError(f"problem {preset!r} is a {ladder} problem: {said}")
-    return chosen
+    return [step for step, _ in arguments.pairs(chosen, preset)]
 
 
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
@@ -67,7 +59,7 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
         return code
     medians: dict[tuple[str, str | None], float] = {}
     if without_gpu:
-        console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
+        console.tell("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)
     else:
         pairs = arguments.pairs(_with_predecessors(chosen), preset)
@@ -104,14 +96,14 @@ def _print_cards(pairs: list[tuple[Step, str]], medians: dict[tuple[str, str | N
         making = compiling.summaries(pairs, compiling.summary_architecture())
         found = list(console.quietly("compile", making, pairs))
     except compiling.ToolError as error:
-        console.complain(f"[yellow]the kernels' registers and occupancy are left out: {escape(str(error))}[/]")
+        console.warn(f"the kernels' registers and occupancy are left out: {error}")
         return
     rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in found for card in one.cards]
     if rows:
         console.say().print(tables.short(rows))
     for one in found:
         for reason in one.reasons:
-            console.complain(f"[yellow]{one.step.name}: {escape(reason)}[/]")
+            console.warn(f"{one.step.name}: {reason}")
 
 
 def _print_recorded(steps: list[Step], preset: str | None) -> None:

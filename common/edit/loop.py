@@ -23,9 +23,9 @@ from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.edit import history
-from common.edit.history import Event, Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
+from common.report import figures
 from common.run import isolate
 from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
 
@@ -67,7 +67,6 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
     version: Rival | None = None
-    best: Event | None = None
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
@@ -78,8 +77,7 @@ class Run:
             self.version = Rival(path=str(history.keep(store.read_bytes(path), path.name)), helpers=helpers)
         except OSError as error:
             self.warnings.append(f"this run is not kept: {error}")
-        self.best = history.best(self.step.name, self.preset, history.sha(shipped.text(path) or b""))
-        reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
+        reason = figure = ""
         ran: list[Outcome] = []
         try:
             with closing(self._outcomes()) as found:
@@ -90,7 +88,7 @@ class Run:
                         continue
                     ran += outcomes
                     stage = Stage(name, outcomes, time.monotonic() - began)
-                    figures = _figured(figures, stage)
+                    figure = _figure(stage) or figure
                     if stage.failed:
                         self.verdict, reason = _ended(ran)
                         yield stage
@@ -99,10 +97,9 @@ class Run:
             self.verdict, reason = _ended(ran)
         finally:
             if self.version:
-                source, helpers = _hashes(self.version)
-                event = Event(self.step.name, source, "run", "", self.verdict, reason, figures, helpers)
+                source = Path(self.version.path).parent.name
                 try:
-                    history.add(event)
+                    history.add(history.Event(self.step.name, source, "run", self.verdict, reason, figure))
                 except OSError as error:
                     self.warnings.append(f"this run is not kept: {error}")
 
@@ -162,28 +159,18 @@ class Run:
         return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
     def _rivals(self) -> dict[str, Rival]:
-        """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
-        rivals: dict[str, Rival] = {}
-        if self.version is None:
-            return rivals
-        best, name = self.best, self.step.path.name
+        """What is timed against: the shipped file with the shipped helpers, if it is known."""
         try:
             original = shipped.text(self.step.path)
-            if original is not None:
-                rivals["shipped"] = self._rival(original, {})
-            if best is not None and (best.source, best.helpers) != _hashes(self.version):
-                own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
-                rivals["best"] = self._rival(history.stored(name, best.source), own)
+            if self.version is None or original is None:
+                return {}
+            path = history.keep(original, self.step.path.name)
+            texts = {helper: shipped.text(helper) for helper in shipped.edited_helpers(path)}
+            copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
+            return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
         except OSError as error:
             self.warnings.append(str(error))
-        return rivals
-
-    def _rival(self, source: bytes, helpers: dict[str, bytes]) -> Rival:
-        """A source on these helpers, and on the shipped ones in place of edited others."""
-        path = history.keep(source, self.step.path.name)
-        texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | helpers
-        copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
-        return Rival(path=str(path), helpers={name: str(copy) for name, copy in copies.items()})
+            return {}
 
     def _check(self, problem: Problem, **more: Any) -> Check:
         return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
@@ -195,11 +182,6 @@ class Run:
         version = self.version or Rival(path=str(self.step.path))
         place = at(self.step, problem, Path(version.path))
         return {**place, "home": str(self.step.path), "helpers": version.helpers}
-
-
-def _hashes(version: Rival) -> tuple[str, dict[str, str]]:
-    """Of a kept file's bytes, and by name of its helpers'."""
-    return Path(version.path).parent.name, {name: Path(copy).parent.name for name, copy in version.helpers.items()}
 
 
 def _failed(outcomes: list[Outcome]) -> list[Outcome]:
@@ -229,24 +211,22 @@ def heaviest(result: StepResult) -> Kernel | None:
     return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 
-def per_multiply_add(kernel: Kernel) -> float:
-    """Instructions for each multiply-add of its multiply loop, rounded; 0 without one."""
+def per_multiply_add(kernel: Kernel) -> str:
+    """``36.0 instructions per multiply-add``, of its multiply loop."""
     each = HotLoop.recorded(kernel).per_multiply_add() or 0.0
-    return round(each, 2 if each >= 1 else 4)
+    return f"{summaries.shown(each)} instructions per multiply-add"
 
 
-def _figured(known: Figures, stage: Stage) -> Figures:
-    """With what a stage measured, for the history."""
+def _figure(stage: Stage) -> str:
+    """What a stage measured, for the history."""
     one = stage.outcomes[0]
     if stage.name == CODE and (kernel := heaviest(one)):
-        return replace(known, loop_per_fma=per_multiply_add(kernel))
+        return per_multiply_add(kernel)
     if stage.name != TIME or one.status != "right":
-        return known
-    pairs = one.pairs or {}
-    pair = pairs.get("shipped")
-    alone = pair.second if pair else one.timing or next(iter(pairs.values())).second
-    ratio = pair.ratio if pair else None
-    return replace(known, device=one.gpu, preset=one.preset, median_ms=alone.median_ms, ratio=ratio)
+        return ""
+    if one.pairs:
+        return f"{one.pairs['shipped'].ratio:.2f}x the shipped version, {one.preset}, {one.gpu}"
+    return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
 
 
 # --- saves ---

@@ -71,10 +71,12 @@ def _on_the_host(launch: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """What ``launch`` does with elements itself: NumPy's functions, copies, new arrays, and what it stores."""
     operands = {argument.arg for argument in launch.args.args}
     for node in ast.walk(launch):
-        does, name = False, ast.unparse(node.value) if isinstance(node, ast.Attribute | ast.Subscript) else ""
+        if not isinstance(node, ast.Attribute | ast.Subscript):
+            continue
+        name = ast.unparse(node.value)
         if isinstance(node, ast.Subscript):
             does = isinstance(node.ctx, ast.Store) and name in operands
-        elif isinstance(node, ast.Attribute):
+        else:
             number = isinstance(getattr(np, node.attr, None), type)  # such as np.float32
             does = (name in ("np", "numpy") and not number) or node.attr in COPIES
         if does:
