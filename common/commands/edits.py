@@ -114,8 +114,6 @@ def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threadin
     elif code == RIGHT and this.verdict != "right":
         console.tell(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
         code = UNUSABLE
-    for warning in this.warnings:
-        console.warn(warning)
     return code
 
 

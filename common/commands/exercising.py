@@ -52,7 +52,6 @@ def _graded(
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
-    files = [file.taken() for file in files]
     if folders.INSIDE not in os.environ:
         edits.keep()
     edits.name_edited_helpers("kernels are graded on the shipped one")
@@ -92,19 +91,15 @@ def _head(one: grade.Grade) -> str:
 def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
     """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources.
 
-    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
+    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises StoreError.
     """
     own = {one.path.resolve(): one for one in exercises.everything()}
     for file, one in graded:
         path = file.path.resolve()
-        if path not in own or folders.Submission(path).taken().text != file.text:
-            continue
-        exercises.State().remember(own[path], one.passed)
-        if shipped.edited(path):
-            source = history.keep(path.read_bytes(), path.name).parent.name
-            verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
-            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(source, verdict)]:
-                history.add(history.Event(path.stem, source, "graded", verdict, reason))
+        if path in own and folders.Submission(path).text == file.text:
+            exercises.State().remember(own[path], one.passed)
+            if shipped.edited(path):
+                history.save(path)
 
 
 def hint(options: argparse.Namespace) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from common.catalog import catalog, device, problems, shipped
+from common.catalog import catalog, problems, shipped
 from common.catalog.catalog import Step
-from common.check import compiling, plan, run
+from common.check import plan, run
 from common.commands import arguments, bench, console, edits, verdicts
 from common.commands.console import RIGHT
 from common.records import records
@@ -57,25 +57,20 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
-    medians: dict[tuple[str, str | None], float] = {}
     if without_gpu:
         console.tell("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)
     else:
         pairs = arguments.pairs(_with_predecessors(chosen), preset)
         timed, _ = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
-        medians = {(o.step.name, o.preset): o.time.median_ms for o in timed if o.status == "right"}
         code = verdicts.exit_code(timed, asked=True)
-    if without_gpu or device.compiler() == device.NUMBA_CUDA:
-        _print_cards(arguments.pairs(_with_predecessors(chosen, last=True), preset), medians)
     verdicts.say_left_out(outcomes)
     return code
 
 
-def _with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
-    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
-    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
-    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))
+def _with_predecessors(steps: list[Step]) -> list[Step]:
+    """The steps, each after those it is compared with."""
+    return list(dict.fromkeys(one for step in steps for one in (*catalog.predecessors(step), step)))
 
 
 def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
@@ -90,26 +85,12 @@ def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
     return outcomes
 
 
-def _print_cards(pairs: list[tuple[Step, str]], medians: dict[tuple[str, str | None], float]) -> None:
-    """Print what the kernels take, a line each; or why that is not known."""
-    try:
-        making = compiling.summaries(pairs, compiling.summary_architecture())
-        found = list(console.quietly("compile", making, pairs))
-    except compiling.ToolError as error:
-        console.warn(f"the kernels' registers and occupancy are left out: {error}")
-        return
-    rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in found for card in one.cards]
-    if rows:
-        console.say().print(tables.short(rows))
-    for one in found:
-        for reason in one.reasons:
-            console.warn(f"{one.step.name}: {reason}")
-
-
 def _print_recorded(steps: list[Step], preset: str | None) -> None:
-    for record in records.all_records():
-        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
-            ladder = problems.preset(name).ladder
-            wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
-            if any(record.row(name, step.name) for step in wanted):
-                console.say().print(tables.recorded(record, name, wanted))
+    """Print each preset's table of one record: of a card of the user's own, else of the reference card."""
+    known = [*records.all_records(records.OWN), records.other(records.REFERENCE_GPU)]
+    for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
+        ladder = problems.preset(name).ladder
+        wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
+        having = [record for record in known if record and any(record.row(name, step.name) for step in wanted)]
+        for record in having[:1]:
+            console.say().print(tables.recorded(record, name, wanted))

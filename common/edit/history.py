@@ -31,11 +31,10 @@ class HistoryError(OSError):
 
 
 class Event(Struct, frozen=True):
-    """One thing that happened to a step's file: ``what`` is run, graded, saved (kept before something overwrote it),
-    reset or restored.
+    """One thing that happened to a step's file: ``what`` is run, saved, reset or restored.
 
-    ``source`` is the SHA-256 of its bytes at the time. ``verdict`` is a run's status, or whether an exercise passed,
-    ``reason`` its first finding, ``figure`` what was measured of it.
+    ``source`` is the SHA-256 of its bytes at the time. ``verdict`` is a run's status, ``reason`` its first finding,
+    ``figure`` what was measured of it.
     """
 
     step: Name

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from common.catalog import problems, schema, shipped, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
@@ -56,27 +54,24 @@ class Stage:
 class Run:
     """One run of a step's file as it is now.
 
-    ``version`` is what runs, whatever is saved meanwhile, copies of the file and of the edited helpers that it
-    imports: None if they could not be kept. ``verdict`` is "unfinished" until it has one, and ``warnings`` say what
-    could not be kept. ``stop`` ends the run early, from another thread.
+    ``version`` is what runs, whatever is saved meanwhile: copies of the file and of the edited helpers that it
+    imports. ``verdict`` is "unfinished" until it has one. ``stop`` ends the run early, from another thread.
     """
 
     step: Step
     preset: str
     without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    warnings: list[str] = field(default_factory=list)
     version: Rival | None = None
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
-        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
+        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it. Raises
+        StoreError where it cannot be kept."""
         began, path = time.monotonic(), self.step.path
-        try:
-            helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
-            self.version = Rival(path=str(history.keep(store.read_bytes(path), path.name)), helpers=helpers)
-        except OSError as error:
-            self.warnings.append(f"this run is not kept: {error}")
+        helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
+        copy = history.keep(store.read_bytes(path), path.name)
+        self.version = Rival(path=str(copy), helpers=helpers)
         reason = figure = ""
         ran: list[Outcome] = []
         try:
@@ -96,29 +91,22 @@ class Run:
                     yield stage
             self.verdict, reason = _ended(ran)
         finally:
-            if self.version:
-                source = Path(self.version.path).parent.name
-                try:
-                    history.add(history.Event(self.step.name, source, "run", self.verdict, reason, figure))
-                except OSError as error:
-                    self.warnings.append(f"this run is not kept: {error}")
+            history.add(history.Event(self.step.name, copy.parent.name, "run", self.verdict, reason, figure))
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        first = self._check(small, depth="once", seconds=FIRST_SECONDS)
+        engine = "traced" if self.without_gpu else "gpu"
+        first = self._check(small, depth="once", seconds=FIRST_SECONDS, engine=engine)
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
         # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
         shapes = [full, small] if small.form == "gemm" else [small, full]
+        shapes = shapes if self.without_gpu else [full]
         lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
         try:
-            compiled = [
-                compiling.submit(self._ran, [self._compile(shape)], False)
-                for shape in (shapes if self.without_gpu else [full])
-            ]
-            first = first if self.without_gpu else replace(first, engine="gpu")
+            compiled = [compiling.submit(self._ran, [self._compile(shape)], False) for shape in shapes]
             begun = checking.submit(self._ran, [first], self.without_gpu)
             traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
             if self.without_gpu:
@@ -131,10 +119,8 @@ class Run:
                 yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
             code = [outcome for each in compiled for outcome in each.result()]
             broken = [outcome for outcome in code if not outcome.fine]
-            if not broken:
-                yield CODE, [outcome for outcome in code if outcome.problem == full]
-            elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
-                yield CODE, broken
+            if self.without_gpu or not broken:  # with a GPU it ran, whatever this compiler says
+                yield CODE, broken or [outcome for outcome in code if outcome.problem == full]
             if not self.without_gpu:
                 pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
@@ -160,17 +146,13 @@ class Run:
 
     def _rivals(self) -> dict[str, Rival]:
         """What is timed against: the shipped file with the shipped helpers, if it is known."""
-        try:
-            original = shipped.text(self.step.path)
-            if self.version is None or original is None:
-                return {}
-            path = history.keep(original, self.step.path.name)
-            texts = {helper: shipped.text(helper) for helper in shipped.edited_helpers(path)}
-            copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
-            return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
-        except OSError as error:
-            self.warnings.append(str(error))
+        original = shipped.text(self.step.path)
+        if original is None:
             return {}
+        path = history.keep(original, self.step.path.name)
+        texts = {helper: shipped.text(helper) for helper in shipped.edited_helpers(path)}
+        copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
+        return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
 
     def _check(self, problem: Problem, **more: Any) -> Check:
         return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
@@ -179,9 +161,9 @@ class Run:
         return Compile(**self._at(problem), architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
 
     def _at(self, problem: Problem) -> dict[str, Any]:
-        version = self.version or Rival(path=str(self.step.path))
-        place = at(self.step, problem, Path(version.path))
-        return {**place, "home": str(self.step.path), "helpers": version.helpers}
+        assert self.version is not None
+        place = at(self.step, problem, Path(self.version.path))
+        return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
 
 
 def _failed(outcomes: list[Outcome]) -> list[Outcome]:

@@ -183,7 +183,7 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
     for event in found:
         marks = ["now"] if present.get(event.step) == event.source else []
         marks += ["shipped"] if originals.get(event.step) == event.source else []
-        colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
+        colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
         cells = [str(event.number), when(event), event.source[:8], " ".join(marks), ": ".join(filter(None, what))]

@@ -16,7 +16,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -96,11 +96,7 @@ class Grader:
     drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
-        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
-
-        All files are read before any of them runs.
-        """
-        files = [file.taken() for file in files]
+        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
         with isolate.Pool(workers) as pool:
             self.closing = pool.stop
             numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
@@ -109,7 +105,7 @@ class Grader:
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
-        start, file, target = time.monotonic(), file.taken(), file.target
+        start, target = time.monotonic(), file.target
         kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
         names = (target.number, target.name) if target else ("", printable(file.path.stem))
         grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
@@ -127,7 +123,7 @@ class Grader:
         if target is None:
             said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
             grade.findings = [Finding("unknown", said)]
-        elif file.text is None:
+        elif file.refusal:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
         elif grade.kind == "predict":
             grade.findings, grade.notes = answers.predicted(target, file.text)
@@ -158,7 +154,7 @@ class Grader:
         """Fill in the grade of a kernel, up to the first reason not to pass, from what becomes of it in a folder of
         its own: traced, compiled, and on the GPU if there is one."""
         copy = folder / file.path.name
-        copy.write_text(file.text or "", encoding="utf-8", newline="\n")
+        copy.write_text(file.text, encoding="utf-8", newline="\n")
         place: dict[str, Any] = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": {}}
         for helper in shipped.edited_helpers(copy):  # as they were shipped
             original = folder / "helpers" / helper.name
@@ -166,20 +162,18 @@ class Grader:
             place["helpers"][helper.stem] = str(original)
         if grade.kind == "step":
             place["home"] = str(target.path)
-        fresh = len(target.problems())
-        result = None
-        for number, (task, result) in enumerate(self._done(self._tasks(place, target), True)):
-            drawn = isinstance(task, messages.Check) and number >= fresh
-            said = ": a shape that was drawn for this grade" if drawn else ""
-            grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
-        if isinstance(result, Counted):
-            grade.notes += result.notes
-            grade.figures |= result.figures
-            grade.places |= result.places
-        elif not grade.findings:
-            grade.findings.append(Finding("unjudged", "the grading was ended"))
-        if self.gpu and not grade.findings:
-            self._on_gpu(grade, place, target)
+        for without_gpu in (True, False)[: 2 if self.gpu else 1]:
+            tasks = self._tasks(place, target) if without_gpu else self._tasks_on_gpu(grade, place, target)
+            for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
+                grade.findings += self._findings(task, result)
+                if isinstance(result, Counted):
+                    grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
+                elif isinstance(task, messages.Time) and result.status == "right":
+                    self._timed(grade, target, task.problem, result.time.median_ms)
+                if grade.findings:
+                    return
+            if not grade.figures:
+                grade.findings.append(Finding("unjudged", "the grading was ended"))
 
     def _tasks(self, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
         """What is asked without a GPU, each once what was asked before is right."""
@@ -189,12 +183,13 @@ class Grader:
             yield checking(target, place, one, depth="once")
         yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
 
-    def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> Iterator[tuple[Task[Any], Any]]:
-        """Tasks and what comes of them, until one is not right, or the grading ends."""
-        for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
-            yield task, result
-            if result.status != "right":
-                return
+    def _tasks_on_gpu(self, grade: Grade, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
+        """It is timed if a share of the floor is asked for, or if it is a step."""
+        for one in target.problems():
+            yield checking(target, place, one, engine="gpu", repeats=check.REPEATS)
+        if target.floor or grade.kind == "step":
+            shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
+            yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
     def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
         """Reasons not to pass in a task's result, with the shape.
@@ -206,25 +201,14 @@ class Grader:
         if result.status == "unjudged" and not task.on_gpu:
             place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
             compiling = messages.Compile(**place, architectures=[_architecture(known()[task.step])])
-            crashed = [one for _, one in self._done([compiling], True) if one.status == "crashed"]
+            built = isolate.run([compiling], True, self.seconds, self.closing)
+            crashed = [one for _, one in built if one.status == "crashed"]
             unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
             result = crashed[0] if crashed else unjudged
         at = "" if result.status == "unusable" else f"at {task.problem}: "
-        return [replace(one, message=f"{at}{one.message}") for one in _reasons(result)]
-
-    def _on_gpu(self, grade: Grade, place: dict[str, Any], target: Exercise) -> None:
-        """Check it on the GPU; time it if a share of the floor is asked for, or if it is a step."""
-        tasks: list[Task[Any]] = [
-            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in target.problems()
-        ]
-        timed = loading.fitted(problems.preset(target.preset), TIMED_BYTES)
-        if target.floor or grade.kind == "step":
-            seed = secrets.randbits(48)
-            tasks.append(messages.Time(**place, shape=timed.shape(), seed=seed, seconds=TIMED_SECONDS))
-        for task, result in self._done(tasks, False):
-            grade.findings += self._findings(task, result)
-            if not grade.findings and result.timing is not None:
-                self._timed(grade, target, timed, result.time.median_ms)
+        drawn = isinstance(task, messages.Check) and task.depth == "once"
+        said = ": a shape that was drawn for this grade" if drawn else ""
+        return [Finding(one.kind, f"{at}{one.message}{said}") for one in _reasons(result)]
 
     def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
         """Compare its time with the floor."""

@@ -411,7 +411,7 @@ def test_a_file_that_is_none_is_told_and_costs_the_grader_nothing(tmp_path, data
 def test_text_is_read_as_python_reads_it(tmp_path):
     path = tmp_path / "x.py"
     path.write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2\rz = 3\n")
-    assert Submission(path).taken().text == "x = 1\ny = 2\nz = 3\n"
+    assert Submission(path).text == "x = 1\ny = 2\nz = 3\n"
 
 
 def test_a_name_that_is_of_nothing_does_not_pass(write):
@@ -420,18 +420,11 @@ def test_a_name_that_is_of_nothing_does_not_pass(write):
         assert graded(write, name, "").reasons[0].endswith("Did you mean gemm_double.py?")
 
 
-def test_all_files_are_read_before_any_runs(write, monkeypatch):
-    files = [Submission(write(f"{name}/{ONE}.py", "x = 1\n"), name, f"{name}/{ONE}.py") for name in "ab"]
-    seen = []
-
-    def judge(self, verdict, file, target):
-        seen.append(file.text)
-        for other in files:
-            other.path.unlink(missing_ok=True)
-
-    monkeypatch.setattr(Grader, "_judge", judge)
-    list(Grader().all(files, workers=1))
-    assert seen == ["x = 1\n"] * 2
+def test_a_file_is_read_before_any_runs(write):
+    path = write(f"a/{ONE}.py", "x = 1\n")
+    file = Submission(path)
+    path.unlink()
+    assert file.text == "x = 1\n"
 
 
 def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
@@ -442,7 +435,7 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
 
 def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
-    verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name, ""))
+    verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name))
     said = "said\x1b[2J\r\npassed | yes | @all ![x](y) <script> www.x.org c[0, 1] = 2"
     verdict.findings.append(check.Finding("crashed", folders.in_one_line(said)))
     _, table = folders.report([verdict], tmp_path, "a note")
@@ -497,13 +490,13 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     one = structs.replace(exercises.find(ONE), path=path)
     monkeypatch.setattr(exercises, "everything", lambda *_: [one])
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
-    graded = [(Submission(path).taken(), Grade("01.1", ONE, "write"))]
+    graded = [(Submission(path), Grade("01.1", ONE, "write"))]
     path.write_text("x = 2\n")
     exercising._remember(graded)
     assert not exercises.State().passed(one)
-    exercising._remember([(Submission(path).taken(), Grade("01.1", ONE, "write"))])
+    exercising._remember([(Submission(path), Grade("01.1", ONE, "write"))])
     assert exercises.State().passed(one)
-    assert [event.verdict for event in history.events(ONE)] == ["passed"]
+    assert [event.what for event in history.events(ONE)] == ["saved"]
 
 
 def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
