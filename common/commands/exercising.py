@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from rich.markup import escape
@@ -30,9 +30,8 @@ def grade_files(options: argparse.Namespace) -> int:
             raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
         return _graded(options, files)
     out = options.out or folder
-    with suppress(OSError):
-        out.mkdir(parents=True, exist_ok=True)
-    if not (out.is_dir() and os.access(out, os.W_OK)):
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
         raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):

@@ -19,7 +19,6 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
 from common.explain.faults import cut
 from common.report import tables, traces
-from common.report.table import Table
 from common.report.traces import StepTrace
 from common.run.messages import Outcome
 from common.timing import timing
@@ -36,10 +35,8 @@ def say_seed(seed: int, drawn: bool = True) -> None:
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out.
-
-    A refusal of a shape that was asked for is.
-    """
+    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out. A refusal of a
+    shape that was asked for is."""
     outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
     statuses = {outcome.status for outcome in outcomes if not outcome.left_out}
     if statuses & {"wrong", "crashed", "timed_out"}:
@@ -110,7 +107,8 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     slow = {(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow}
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        print_outcomes(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}), rows)
+        console.say().print(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}))
+        print_complaints(rows)
         for outcome in rows:
             said = [outcome.lacking] if outcome.lacking is not None else []
             if preset and outcome.status == "right" and outcome.problem != problems.preset(preset):
@@ -118,12 +116,6 @@ def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
                 said.append(f"{outcome.problem} ran; all of {preset} is {why}")
             console.tell(*(f"[yellow]{outcome.step.name} on {preset}: {text}[/]" for text in said))
     say_left_out(outcomes)
-
-
-def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
-    """A table, then what is wrong."""
-    console.say().print(table)
-    print_complaints(outcomes)
 
 
 def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:

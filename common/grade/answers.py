@@ -95,9 +95,7 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{f': {said}' if said else ''}"))
         else:
-            exact = any(math.isclose(answer, value, rel_tol=1e-9) for value in (right.value, right.told))
-            yours = "exact" if exact else f"yours {_shown(answer)} is near enough"
-            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, {yours}")
+            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, yours {_shown(answer)}")
     return findings, notes
 
 
