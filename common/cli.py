@@ -48,10 +48,6 @@ _COMMANDS = {
     "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
               "step --problem --values --record"),
 }  # fmt: skip
-_SWITCHES = (
-    f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "
-    f"{device.COMPILER_SWITCH}={device.MLIR} has numba-cuda-mlir compile what a GPU runs."
-)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
@@ -91,8 +87,7 @@ def lesson_main(
 
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
-    what = "Check, grade, time and inspect the workbook's kernels."
-    parser = arguments.Parser(prog="python -m common", description=what, epilog=_SWITCHES)
+    parser = arguments.Parser(prog="python -m common", description="Check, grade, time and inspect the kernels.")
     known = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (command, text, options) in _COMMANDS.items():
         sub = known.add_parser(name, help=text, description=text, allow_abbrev=False)

@@ -72,14 +72,11 @@ def reset(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
-    """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
-    wanted = None if steps is None else {path for step in steps for path in sources.imported_helpers(step.path)}
+def name_edited_helpers(meaning: str = "so is every step that imports it") -> None:
+    """Say which of the lessons' helpers are edited, and what that means."""
     for path in shipped.edited_helpers():
-        if wanted is None or path in wanted or not path.is_file():
-            said = f"{store.shown(path)} is edited: {meaning or 'so is every step that imports it'}"
-            back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
-            console.warn(f"{said}; {back}")
+        back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
+        console.warn(f"{store.shown(path)} is edited: {meaning}; {back}")
 
 
 def keep(steps: Sequence[Step] = ()) -> None:

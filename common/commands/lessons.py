@@ -29,7 +29,7 @@ def _command(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim)
     edits.keep()
     if options.watch:
-        edits.name_edited_helpers(steps=steps)
+        edits.name_edited_helpers()
         return edits.watch(steps, options.step is not None, options.problem, without_gpu)
     return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
 
@@ -46,8 +46,7 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
-    meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
-    edits.name_edited_helpers(meaning if without_gpu else "", chosen)
+    edits.name_edited_helpers()
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for

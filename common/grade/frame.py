@@ -10,6 +10,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -149,30 +150,24 @@ def _tree(text: str) -> ast.Module:
     return tree
 
 
-def _lines(text: str) -> list[str]:
-    """A source's code, line by line, in one layout, without what does not count."""
-    tree = _tree(text)
-    for node in ast.walk(tree):
+class _Bare(ast.NodeTransformer):
+    """Takes away what does not count: imports, docstrings and annotations."""
+
+    def visit(self, node: ast.AST) -> Any:
+        self.generic_visit(node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return None
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            return node if node.value.value.startswith(BLANK) else None
+        if isinstance(node, ast.AnnAssign) and node.value:
+            return ast.Assign([node.target], node.value)
         if isinstance(node, ast.arg):
             node.annotation = None
-        elif isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef):
             node.returns = None
-        for name in ("body", "orelse"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                setattr(node, name, [_bare(one) for one in block if not _idle(one)])
-    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+        return node
 
 
-def _idle(node: ast.stmt) -> bool:
-    """Is it an import or a docstring?"""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-        return not node.value.value.startswith(BLANK)
-    return isinstance(node, ast.Import | ast.ImportFrom)
-
-
-def _bare(node: ast.stmt) -> ast.stmt:
-    """An assignment without its annotation."""
-    if isinstance(node, ast.AnnAssign) and node.value:
-        return ast.copy_location(ast.Assign([node.target], node.value), node)
-    return node
+def _lines(text: str) -> list[str]:
+    """A source's code, line by line, in one layout, without what does not count."""
+    return ast.unparse(ast.fix_missing_locations(_Bare().visit(_tree(text)))).splitlines()

@@ -8,7 +8,6 @@ timed where the exercise asks for a share of the floor.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import random
 import re
@@ -81,11 +80,8 @@ class Grade:
 
 @dataclass
 class Grader:
-    """Grades files, several at a time, on a GPU with its ceilings or without.
-
-    A file may take ``seconds`` for each check. Fresh shapes are drawn from ``seed``, so they are the same for all who
-    hand in.
-    """
+    """Grades files, several at a time, on a GPU with its ceilings or without. A file may take ``seconds`` for each
+    check. Fresh shapes are drawn from ``seed``, so they are the same for all who hand in."""
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
@@ -121,8 +117,7 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
         if target is None:
-            said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
-            grade.findings = [Finding("unknown", said)]
+            grade.findings = [Finding("unknown", f"{grade.file}: no exercise and no step has this name")]
         elif file.refusal:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
         elif grade.kind == "predict":
@@ -192,10 +187,8 @@ class Grader:
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
     def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-        """Reasons not to pass in a task's result, with the shape.
-
-        What the tracer does not know may be what no GPU takes: then Numba says what it has against it.
-        """
+        """Reasons not to pass in a task's result, with the shape. What the tracer does not know may be what no GPU
+        takes: then Numba says what it has against it."""
         if not isinstance(task, messages.Check | messages.Time):
             return _reasons(result)
         if result.status == "unjudged" and not task.on_gpu:
@@ -288,9 +281,3 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
             if fresh.flops // 2 <= most and fresh not in (*own, *found):
                 found.append(fresh)
     return found[:TRIED]
-
-
-def _near(path: Path) -> str:
-    """The exercise that a file's name resembles."""
-    near = difflib.get_close_matches(re.sub(r"[ (]+\d*\)?$", "", path.stem.lower()), known(), 1)
-    return f". Did you mean {near[0]}.py?" if near else ""

@@ -416,8 +416,6 @@ def test_text_is_read_as_python_reads_it(tmp_path):
 
 def test_a_name_that_is_of_nothing_does_not_pass(write):
     assert graded(write, "homework", "").reasons == ["unknown: homework.py: no exercise and no step has this name"]
-    for name in ("Gemm_Double", "gemm_double (1)", "gemm_doubel"):
-        assert graded(write, name, "").reasons[0].endswith("Did you mean gemm_double.py?")
 
 
 def test_a_file_is_read_before_any_runs(write):
