@@ -218,19 +218,13 @@ class Saves:
     """Which of some ``files`` were saved since the last look."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._known = {path: _stamp(path) for path in files}
-        self._changed: set[Path] = set()  # at the last look: an editor may write several times in one save
+        self._told = self._before = {path: _stamp(path) for path in files}
 
     def look(self) -> list[Path]:
-        """The files that were written before the last look, and not since then."""
-        found = []
-        for path, known in self._known.items():
-            self._known[path] = _stamp(path)
-            if self._known[path] != known:
-                self._changed.add(path)
-            elif path in self._changed and known:
-                self._changed.remove(path)
-                found.append(path)
+        """The files that were written before the last look, and not since: an editor may write several times."""
+        now = {path: _stamp(path) for path in self._told}
+        found = [path for path, stamp in now.items() if stamp and stamp == self._before[path] != self._told[path]]
+        self._before, self._told = now, self._told | {path: now[path] for path in found}
         return found
 
 
