@@ -106,7 +106,8 @@ def quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterat
 
 def _awaited(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
     """The items; of one that takes long, a line on standard error says that it is waited for."""
-    names = iter([one.name if isinstance(one, Step) else what for one in expected])
+    steps = [one[0] if isinstance(one, tuple) else one for one in expected]
+    names = iter([step.name if isinstance(step, Step) else what for step in steps])
     items = iter(items)
     while True:
         told = [f"{next(names, what)}: still at work ..."]
