@@ -8,9 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 
 from common.catalog import device
 from common.check import compiling, run
@@ -134,10 +133,10 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
         return _SIGNALLED + number
 
 
-@contextmanager
-def _signals(came: list[int]) -> Iterator[None]:
-    """While open, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
-    ends the program at once. The first one's number goes into ``came``."""
+def _signals(came: list[int]) -> ExitStack:
+    """Until it is closed, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the
+    second ends the program at once. The first one's number goes into ``came``."""
+    undo = ExitStack()
 
     def end(number: int, _: object) -> None:
         isolate.close()
@@ -146,19 +145,11 @@ def _signals(came: list[int]) -> Iterator[None]:
         came.append(number)
         raise KeyboardInterrupt
 
-    before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             # what whoever started this wants ignored (nohup) stays so
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        try:
-            if came:
-                isolate.cool()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+                undo.callback(signal.signal, number, signal.signal(number, end))
+    undo.callback(lambda: isolate.cool() if came else None)  # first, while a second signal is heard
+    return undo
