@@ -42,9 +42,8 @@ def run_bench(options: argparse.Namespace) -> int:
     for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
         console.say().rule(name)
         if name == ROWS:
-            outcomes, why = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
+            outcomes = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
             code = max(code, verdicts.exit_code(outcomes, asked=False))
-            failed += [(name, *one) for one in why.items()]
             continue
         for what, found in PARTS[name].run(arguments.open_record(options.record), chosen, options.problem):
             if isinstance(found, Exception):
@@ -59,13 +58,13 @@ def run_bench(options: argparse.Namespace) -> int:
 def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
     quick: bool = False, libraries: bool = True,
-) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
+) -> list[Outcome]:  # fmt: skip
     """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; each row is written
     as soon as it is there.
 
     ``fresh``: also those whose rows are current. ``quick``: a second of launches for each, and no library.
     ``libraries``: also the vendor's; without them the ceilings are measured only if they are not current. Returns
-    what came of the steps, and what has no row though it was tried, with the reason.
+    what came of the steps.
     """
     record = Record.open(gpu, arguments.folder(shipped))
     wanted = libraries and not quick
@@ -80,9 +79,8 @@ def measure_rows(
     with_ceilings = (fresh and libraries) or not current.ceilings(record)
     expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
     outcomes: list[Outcome] = []
-    failed: dict[str, str] = {}
     if not expected:
-        return outcomes, failed
+        return outcomes
     key = record.start_run()
     console.tell("[dim]compiling kernels ahead[/]")
     known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
@@ -91,10 +89,18 @@ def measure_rows(
     )
     with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
         for kind, one in console.progress("time", found, expected, _line):
-            if kind == "step":
+            if kind == "ceilings":
+                record.set_ceilings(one, key, timing.MEASURE_VERSION)
+            elif kind == "step":
                 outcomes.append(one)
-            if why := _keep(record, kind, one, key):
-                failed[_line((kind, one)).partition(":")[0]] = why
+                if one.status == "right":
+                    records.record_step(record, key, one)
+            else:
+                preset, result = one
+                if result.status == "right":
+                    records.record_peers(record, key, preset, result)
+                if result.message:
+                    console.warn(f"the library on {preset}: {result.message}")
     outcomes = measuring.latest(outcomes)
     if record.ceilings is not None:
         rates = record.ceilings
@@ -103,32 +109,15 @@ def measure_rows(
         verdicts.print_times(outcomes, rates, gpu.name)
     if wanted and not peers.available():
         console.tell(peers.HOW_TO_GET)
-    return outcomes, failed
-
-
-def _keep(record: Record, kind: str, found: Any, key: str) -> str:
-    """Write what came of one measurement; why there is no row of it, if so."""
-    if kind == "ceilings":
-        record.set_ceilings(found, key, timing.MEASURE_VERSION)
-        return ""
-    if kind == "library":
-        preset, result = found
-        if result.status == "right":
-            records.record_peers(record, key, preset, result)
-        return result.message or ""
-    if found.status == "right":
-        records.record_step(record, key, found)
-    elif not found.elsewhere:
-        return "; ".join(found.reasons) or found.message or found.status
-    return ""
+    return outcomes
 
 
 def _line(entry: tuple[str, Any]) -> str:
-    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library PRESET: measured``."""
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``."""
     kind, found = entry
     if kind == "step":
         return verdicts.line(found)
-    return f"the library {found[0]}: measured" if kind == "library" else f"{kind}: measured"
+    return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 
 # --- sweep ---

@@ -136,7 +136,7 @@ def do_all(options: argparse.Namespace) -> int:
         for name in sorted(wrong):
             say.print(f"[yellow]{name} is not timed: it is not right[/]")
         pairs = [pair for pair in arguments.pairs(steps, None) if pair[0].name not in wrong]
-        timed, _ = bench.measure_rows(pairs, *card, options.fresh, quick=True)
+        timed = bench.measure_rows(pairs, *card, options.fresh, quick=True)
         code = max(code, verdicts.exit_code(timed, asked=False))
     say.rule("charts and tables")
     if lessontext.read(catalog.LESSONS).photo not in wrong:

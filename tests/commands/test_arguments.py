@@ -259,7 +259,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(steps, "_check_changed", [])
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
-    note(bench, "measure_rows", ([], {}))
+    note(bench, "measure_rows", [])
     for owner, name in ((grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
