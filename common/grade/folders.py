@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, exercises, store
+from common.catalog import catalog, exercises, problems, store
+from common.catalog.exercises import Exercise
+from common.catalog.problems import Problem
 from common.report.table import Table, markdown
 
 SOURCE_BYTES = 1 << 18  # the largest file that is read
@@ -24,6 +26,20 @@ NOT_ISOLATED = (
     "not isolated: each file ran with the rights of whoever graded, as bwrap is not installed or may not be used "
     "here; see lessons/GRADING.md"
 )
+
+
+class Shipped(Exercise, frozen=True, kw_only=True):
+    """A step as an exercise: checked at its ladder's ragged shapes, and solved as it lies in its lesson."""
+
+    @property
+    def solution(self) -> str:
+        return store.read_text(self.path)
+
+    def write_solution(self) -> Path:
+        return self.path
+
+    def problems(self) -> list[Problem]:
+        return list(problems.RAGGED[self.ladder])
 
 
 class Submission:
@@ -48,15 +64,31 @@ class Submission:
         except OSError as error:
             self.refusal = str(error.strerror)
 
+    @property
+    def target(self) -> Exercise | None:
+        """The exercise or step that the file's name says it is; None if it says neither."""
+        return known().get(self.path.stem)
+
+
+def known() -> dict[str, Exercise]:
+    """Exercises and steps by name."""
+    shipped = [
+        Shipped(
+            name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
+            preset=exercises.PRESETS[step.ladder], hints=(),
+        ) for step in catalog.everything()
+    ]  # fmt: skip
+    return {one.name: one for one in (*shipped, *exercises.everything())}
+
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     """Python files of a folder, and of its sub-folders, which are named after students; and what is left out.
 
-    Hidden files, and what lies in hidden folders, are passed over unless they have an exercise's name.
+    Hidden files, and what lies in hidden folders, are passed over unless they have an exercise's or a step's name.
     """
     found: list[Submission] = []
     left_out: list[str] = []
-    names = {one.name for one in exercises.everything()}
+    names = known()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         hidden = any(part.startswith((".", "__")) for part in inside.parts)

@@ -37,7 +37,7 @@ def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
     lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host or makes
     arrays.
 
-    What ``given`` has, the exercise's solution, is free. Empty if the text is not Python:
+    What ``given`` has, the exercise's solution or the step as shipped, is free. Empty if the text is not Python:
     importing it says so with its line.
     """
     try:

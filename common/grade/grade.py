@@ -23,14 +23,14 @@ from typing import Any
 
 from msgspec import structs
 
-from common.catalog import catalog, exercises, problems, shipped, sources, store
+from common.catalog import catalog, problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
-from common.grade.folders import Submission, in_one_line, printable
+from common.grade.folders import Shipped, Submission, in_one_line, known, printable
 from common.grade.tasks import ARCHITECTURE, READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
@@ -54,7 +54,7 @@ _ARRAY_EXTENTS = {"M", "N", "K", "C", "D", "H", "W"}
 class Grade:
     """The verdict on one file. ``findings`` are reasons not to pass; ``notes`` are said and decide nothing."""
 
-    target: str  # the exercise's number
+    target: str  # the exercise's number, or the step's name
     name: str
     kind: str
     student: str = ""
@@ -88,7 +88,8 @@ class Grader:
     seconds: float = 60.0
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     closing: threading.Event = field(default_factory=threading.Event)
-    drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise
+    drawing: dict[str, threading.Lock] = field(default_factory=dict)
+    drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
@@ -99,11 +100,11 @@ class Grader:
                 yield numbers[done], done.result()
 
     def grade(self, file: Submission) -> Grade:
-        """The verdict on one file; one whose name is of no exercise is not passed."""
-        start = time.monotonic()
-        target = next((one for one in exercises.everything() if one.name == file.path.stem), None)
-        names = (target.number, target.name, target.kind) if target else ("", printable(file.path.stem), "unknown")
-        grade = Grade(*names, printable(file.student), printable(file.file or file.path.name))
+        """The verdict on one file; one whose name is of no exercise and no step is not passed."""
+        start, target = time.monotonic(), file.target
+        kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
+        names = (target.number, target.name) if target else ("", printable(file.path.stem))
+        grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
         except Exception as error:  # one file must not cost the verdicts on others
@@ -116,7 +117,7 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
         if target is None:
-            grade.findings = [Finding("unknown", f"{grade.file}: no exercise has this name")]
+            grade.findings = [Finding("unknown", f"{grade.file}: no exercise and no step has this name")]
         elif file.refusal:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
         elif grade.kind == "predict":
@@ -129,15 +130,20 @@ class Grader:
             else:
                 with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
                     self._run(grade, Path(folder), file, target)
-            if target.floor and self.gpu is None:
-                asked = f"{target.floor:g} percent of the floor's rate on {target.preset}"
-                grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
-            if grade.findings and (blank := frame.unfilled(file.text)):
-                grade.findings.insert(0, Finding("unsolved", blank))
-            if departure := frame.departure(target, file.text):
-                grade.findings.append(Finding("frame", departure))
-            if not grade.findings and sources.code_hash(file.text) == sources.code_hash(target.solution):
-                grade.notes.append("the same code as the solution, which is fine")
+            if grade.kind != "step":
+                self._compare(grade, target, file.text)
+
+    def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
+        """Hold a kernel against its exercise: its frame, and the solution."""
+        if exercise.floor and self.gpu is None:
+            asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
+            grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
+        if grade.findings and (blank := frame.unfilled(text)):
+            grade.findings.insert(0, Finding("unsolved", blank))
+        if departure := frame.departure(exercise, text):
+            grade.findings.append(Finding("frame", departure))
+        if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
+            grade.notes.append("the same code as the solution, which is fine")
 
     def _run(self, grade: Grade, folder: Path, file: Submission, target: Exercise) -> None:
         """Fill in the grade of a kernel, up to the first reason not to pass, from what becomes of it in a folder of
@@ -149,8 +155,10 @@ class Grader:
             original = folder / "helpers" / helper.name
             store.write(original, shipped.text(helper) or b"")
             place["helpers"][helper.stem] = str(original)
+        if grade.kind == "step":
+            place["home"] = str(target.path)
         for without_gpu in (True, False)[: 2 if self.gpu else 1]:
-            tasks = self._tasks(place, target) if without_gpu else self._tasks_on_gpu(place, target)
+            tasks = self._tasks(place, target) if without_gpu else self._tasks_on_gpu(grade, place, target)
             for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
                 grade.findings += self._findings(task, result)
                 if isinstance(result, Counted):
@@ -170,11 +178,11 @@ class Grader:
             yield checking(target, place, one, depth="once")
         yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
 
-    def _tasks_on_gpu(self, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
-        """It is timed if a share of the floor is asked for."""
+    def _tasks_on_gpu(self, grade: Grade, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
+        """It is timed if a share of the floor is asked for, or if it is a step."""
         for one in target.problems():
             yield checking(target, place, one, engine="gpu", repeats=check.REPEATS)
-        if target.floor:
+        if target.floor or grade.kind == "step":
             shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
             yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
 
@@ -184,8 +192,8 @@ class Grader:
         if not isinstance(task, messages.Check | messages.Time):
             return _reasons(result)
         if result.status == "unjudged" and not task.on_gpu:
-            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "helpers", "shape")}
-            compiling = messages.Compile(**place, architectures=[_architecture(exercises.find(task.step))])
+            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
+            compiling = messages.Compile(**place, architectures=[_architecture(known()[task.step])])
             built = isolate.run([compiling], True, self.seconds, self.closing)
             crashed = [one for _, one in built if one.status == "crashed"]
             unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
@@ -211,15 +219,16 @@ class Grader:
             grade.findings.append(Finding("slow", f"{text}; {target.floor:g} percent is required"))
 
     def fresh(self, target: Exercise) -> list[Problem]:
-        """Shapes that no author of a file could know, at which the solution is right."""
-        if target.name not in self.drawn:
-            place = {"path": str(target.write_solution()), "ladder": target.ladder, "step": target.name}
-            drawn = fresh_shapes(target.problems(), self.seed)
-            tasks = [checking(target, place, one, depth="once") for one in drawn]
-            results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
-            right = (one for one, (_, result) in results if result.status == "right")
-            self.drawn[target.name] = list(itertools.islice(right, FRESH))
-        return self.drawn[target.name]
+        """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
+        with self.drawing.setdefault(target.name, threading.Lock()):
+            if target.name not in self.drawn:
+                place = {"path": str(target.write_solution()), "ladder": target.ladder, "step": target.name}
+                drawn = fresh_shapes(target.problems(), self.seed)
+                tasks = [checking(target, place, one, depth="once") for one in drawn]
+                results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
+                right = (one for one, (_, result) in results if result.status == "right")
+                self.drawn[target.name] = list(itertools.islice(right, FRESH))
+            return self.drawn[target.name]
 
 
 def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:

@@ -415,7 +415,7 @@ def test_text_is_read_as_python_reads_it(tmp_path):
 
 
 def test_a_name_that_is_of_nothing_does_not_pass(write):
-    assert graded(write, "homework", "").reasons == ["unknown: homework.py: no exercise has this name"]
+    assert graded(write, "homework", "").reasons == ["unknown: homework.py: no exercise and no step has this name"]
 
 
 def test_a_file_is_read_before_any_runs(write):
