@@ -8,28 +8,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
-
-from rich.markup import escape
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 
 from common.catalog import device
 from common.check import compiling, run
-from common.commands import (
-    arguments,
-    bench,
-    console,
-    edits,
-    exercising,
-    inspecting,
-    lessons,
-    pictures,
-    scripts,
-    steps,
-)
-from common.commands.console import UNREAD, UNUSABLE
-from common.run import isolate, stages
+from common.commands import arguments, bench, edits, exercising, inspecting, lessons, pictures, scripts, steps
+from common.commands.console import UNREAD, UNUSABLE, blame, discard, tell
+from common.run import isolate
 from common.timing import tools
 from common.trace.state import TraceError
 
@@ -53,7 +39,7 @@ _COMMANDS = {
     "restore": (edits.restore, "bring back an earlier version of a step; yours is saved first", "step version?"),
     "reset": (edits.reset, "bring back a lesson's shipped files; edited ones are saved first", "lesson?"),
     "run": (scripts.run_script, "run any Numba CUDA program in the tracer, without a GPU; report faults and costs",
-            "script --stop --html --json words"),
+            "script --stop --html --json"),
     "charts": (pictures.charts, "draw the charts and tables of your own records that changed", "--fresh --record"),
     "book": (pictures.build_book, "build the book, a site that opens in a browser without a network", ""),
     "bench": (bench.run_bench, "check and time all steps and NVIDIA's libraries that have no current record",
@@ -61,10 +47,6 @@ _COMMANDS = {
     "sweep": (bench.sweep, "time a step with other tile constants; an interrupted sweep is continued",
               "step --problem --values --record"),
 }  # fmt: skip
-_SWITCHES = (
-    f"{device.CARD_SWITCH}=8.6 in the environment gives steps the limits of a card of that compute capability; "
-    f"{device.COMPILER_SWITCH}={device.MLIR} has numba-cuda-mlir compile what a GPU runs."
-)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, compiling.ToolError,
@@ -74,10 +56,18 @@ USER_ERRORS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m common``; returns the exit code."""
-    words = sys.argv[1:] if words is None else words
-    options = common_parser().parse_args(words)
-    options.given = list(words)
-    return _guarded(options)
+    return _guarded(parsed(sys.argv[1:] if words is None else words))
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command. ``words`` of a program that is to be run are what is none, and all after ``--``."""
+    own = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
+    parser = common_parser()
+    options, others = parser.parse_known_args(words[:own])
+    if others and options.command is not scripts.run_script:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    options.words = [*others, *words[own + 1 :]]
+    return options
 
 
 def lesson_main(
@@ -96,8 +86,7 @@ def lesson_main(
 
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
-    what = "Check, grade, time and inspect the workbook's kernels."
-    parser = arguments.Parser(prog="python -m common", description=what, epilog=_SWITCHES)
+    parser = arguments.Parser(prog="python -m common", description="Check, grade, time and inspect the kernels.")
     known = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (command, text, options) in _COMMANDS.items():
         sub = known.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -112,44 +101,42 @@ def _guarded(options: argparse.Namespace, needs_gpu: bool = False) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")
+    came: list[int] = []
     try:
-        with _signals() as came:
+        with _signals(came):
             device.played()  # what the environment asks for and is not there is said before anything else
             device.compiler()
             if needs_gpu:
                 device.ready()
-            with stages.stage("the command's own process"):
-                code = int(options.command(options))
+            code = int(options.command(options))
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`
-        console.discard(sys.stdout)
+        discard(sys.stdout)
         return UNREAD
     except USER_ERRORS as error:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             text = f"{error.filename or 'standard output'}: {error.strerror}"
             if error.filename is None:  # the interpreter would complain once more as it ends
-                console.discard(sys.stdout)
+                discard(sys.stdout)
         with suppress(OSError):
             if options.json:
                 print(json.dumps({"error": text}), flush=True)
-        console.complain(f"[bold red]error:[/] {escape(text)}")
+        blame(text)
         return UNUSABLE
     except KeyboardInterrupt:
         number = came[0] if came else signal.SIGINT
         with suppress(OSError):  # a terminal that has hung up
-            said = f"ended by {signal.Signals(number).name}: what was written so far is kept"
-            console.say(options).print(said)
+            tell(f"ended by {signal.Signals(number).name}: what was written so far is kept", options=options)
             sys.stdout.flush()
         return _SIGNALLED + number
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """While open, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the second
-    ends the program at once. Yields the list that the first one's number goes into."""
-    came: list[int] = []
+def _signals(came: list[int]) -> ExitStack:
+    """Until it is closed, the first signal to end stops all work that is waited for and raises KeyboardInterrupt; the
+    second ends the program at once. The first one's number goes into ``came``."""
+    undo = ExitStack()
 
     def end(number: int, _: object) -> None:
         isolate.close()
@@ -158,19 +145,11 @@ def _signals() -> Iterator[list[int]]:
         came.append(number)
         raise KeyboardInterrupt
 
-    before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             # what whoever started this wants ignored (nohup) stays so
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, end)
-    try:
-        yield came
-    finally:
-        try:
-            if came:
-                isolate.cool()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+                undo.callback(signal.signal, number, signal.signal(number, end))
+    undo.callback(lambda: isolate.cool() if came else None)  # first, while a second signal is heard
+    return undo

@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from common.catalog import catalog, device, exercises, problems
 from common.catalog.catalog import Step
 from common.check import run
@@ -30,8 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "new": {"metavar": "TO", "help": "step or experiment"},
     "targets": {"nargs": "*", "metavar": "TARGET", "help": "lesson, exercise, file or folder (default: all)"},
     "exercise": {"metavar": "NUMBER", "help": "such as 02.3"},
-    "script": {"type": Path, "metavar": "SCRIPT.py", "help": "the program"},
-    "words": {"nargs": argparse.REMAINDER, "metavar": "ARGS", "help": "the program's arguments"},
+    "script": {"type": Path, "metavar": "SCRIPT.py", "help": "the program; its own arguments follow"},
     "--file": {"type": Path, "metavar": "PATH", "help": "use this file in place of the one STEP"},
     "--json": {"action": "store_true", "help": "print JSON to standard output"},
     "--sim": {"action": "store_true", "help": "behave as if there were no GPU"},
@@ -89,8 +86,7 @@ def chosen(options: argparse.Namespace) -> list[Step]:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
         if not options.file.is_file():
-            why = "is a folder; name a file in it" if options.file.is_dir() else "there is no such file"
-            raise ValueError(f"--file {options.file}: {why}")
+            raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
     return list(dict.fromkeys(steps)) or catalog.everything()
 
@@ -107,10 +103,7 @@ def one_or_two(options: argparse.Namespace, command: str) -> list[Step]:
     """The one step that is named, or the two that are to be compared; raises ValueError."""
     if len(options.steps) not in (1, 2):
         raise ValueError(f"{command} takes one STEP or two, and {len(options.steps)} are named")
-    steps = chosen(options)
-    if len(steps) < len(options.steps):
-        raise ValueError(f"STEP2 {options.steps[1]}: is STEP itself: name another to compare it with")
-    return steps
+    return chosen(options)
 
 
 def shape_of(steps: list[Step], text: str, without_gpu: bool) -> problems.Problem:
@@ -137,22 +130,14 @@ def pairs(
 
     Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
     """
-    pairs = []
-    for step in steps:
-        if preset is not None:
-            ladder = problems.preset(preset).ladder
-            if ladder == step.ladder:
-                pairs.append((step, preset))
-            elif named:
-                fitting = ", ".join(problems.presets_of(step.ladder))
-                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
-        elif every_preset and not step.experiment:
-            pairs += [(step, name) for name in catalog.presets(step)]
-        else:
-            pairs.append((step, problems.DEFAULT_PRESET[step.ladder]))
-    if not pairs:
-        problems.preset(str(preset), steps[0].ladder)  # raises, naming the presets that fit
-    return pairs
+    if preset is not None:
+        fitting = [step for step in steps if step.ladder == problems.preset(preset).ladder]
+        if not fitting or (named and fitting != steps):
+            other = next(step for step in steps if step not in fitting)
+            problems.preset(preset, other.ladder)  # raises, naming the presets that fit
+        return [(step, preset) for step in fitting]
+    many = {step: catalog.presets(step) if every_preset and not step.experiment else [] for step in steps}
+    return [(step, name) for step in steps for name in many[step] or [problems.DEFAULT_PRESET[step.ladder]]]
 
 
 def without_gpu(asked: bool, options: argparse.Namespace | None = None) -> bool:
@@ -161,16 +146,8 @@ def without_gpu(asked: bool, options: argparse.Namespace | None = None) -> bool:
         if device.ready():
             return False
         if why := device.silent():
-            console.complain(f"[yellow]{escape(why)}[/]")
-        console.say(options).print("no GPU was found: the kernels are traced on the CPU")
+            console.warn(why)
+        console.tell("no GPU was found: the kernels are traced on the CPU", options=options)
     if (by := device.compiler()) != device.NUMBA_CUDA:
-        console.say(options).print(f"{device.COMPILER_SWITCH}={by} is left out: it compiles what a GPU runs")
+        console.tell(f"{device.COMPILER_SWITCH}={by} is left out: it compiles what a GPU runs", options=options)
     return True
-
-
-def require_page(path: Path) -> None:
-    """Raise ValueError unless the path can be a page's."""
-    if path.suffix not in (".html", ".htm") or path.is_dir():
-        raise ValueError(f"--html {path}: must end in .html, and be no folder")
-    if not path.parent.is_dir():
-        raise ValueError(f"--html {path}: there is no folder {path.parent}")

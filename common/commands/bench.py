@@ -1,7 +1,6 @@
 """The commands ``bench``, which measures what this GPU's record lacks or has of older code, and ``sweep``.
 
-A record has rows, times of steps and libraries, and parts beside these. Both may be interrupted at any time: what is
-measured is kept as it comes, and the next run goes on with the rest.
+Both may be interrupted at any time: what is measured is kept as it comes, and the next run goes on with the rest.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ def run_bench(options: argparse.Namespace) -> int:
     for name in options.part or (known if options.record and not (chosen or options.problem) else (ROWS,)):
         console.say().rule(name)
         if name == ROWS:
-            outcomes, why = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
+            outcomes = measure_rows(pairs, *run.inspect_device(), bool(chosen), options.record)
             code = max(code, verdicts.exit_code(outcomes, asked=False))
-            failed += [(name, *one) for one in why.items()]
             continue
         for what, found in PARTS[name].run(arguments.open_record(options.record), chosen, options.problem):
             if isinstance(found, Exception):
@@ -70,13 +68,11 @@ def ceiling_kernels(gpu: device.Gpu) -> list[messages.Ask]:
 
 
 class Rows:
-    """What is measured for a card's record, each row written as soon as it is there: ``outcomes``, what came of the
-    steps; ``failed``, what has no row though it was tried, with the reason."""
+    """What is measured for a card's record, each row written as soon as it is there; ``outcomes``: of the steps."""
 
     def __init__(self, record: Record, quick: bool) -> None:
         self.record, self.quick = record, quick
         self.outcomes: list[Outcome] = []
-        self.failed: dict[str, str] = {}
         self._run = record.start_run()
 
     def take(
@@ -85,35 +81,45 @@ class Rows:
         """Measure, as :func:`common.timing.measuring.measure` does, and write it."""
         with closing(measuring.measure(pairs, None, presets, ceilings, self.quick)) as found:
             for kind, one in found:
-                if kind == "step":
-                    self.outcomes.append(one)
-                if why := _keep(self.record, kind, one, self._run):
-                    self.failed[line((kind, one)).partition(":")[0]] = why
+                self._keep(kind, one)
                 yield kind, one
+
+    def _keep(self, kind: str, one: Any) -> None:
+        if kind == "ceilings":
+            self.record.set_ceilings(one, self._run, timing.MEASURE_VERSION)
+        elif kind == "step":
+            self.outcomes.append(one)
+            if one.status == "right":
+                records.record_step(self.record, self._run, one)
+        else:
+            preset, result = one
+            if result.status == "right":
+                records.record_peers(self.record, self._run, preset, result)
+            if result.message:
+                console.warn(f"the library on {preset}: {result.message}")
 
     def show(self) -> None:
         """Print the times of the steps."""
         rates, gpu = self.record.ceilings, self.record.gpu_name
         if rates is not None:
             said = f"copy {rates.copy_gbs:,.0f} GB/s, FP32 multiply-add {rates.fma_gflops:,.0f} GFLOP/s"
-            console.say().print(f"{escape(gpu)}: {said}")
+            console.tell(f"{escape(gpu)}: {said}")
             verdicts.print_times(measuring.latest(self.outcomes), rates, gpu)
 
 
 def measure_rows(
     pairs: list[tuple[Step, str]], gpu: device.Gpu, room_bytes: int, fresh: bool, shipped: bool = False,
     libraries: bool = True,
-) -> tuple[list[Outcome], dict[str, str]]:  # fmt: skip
-    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets.
+) -> list[Outcome]:  # fmt: skip
+    """Measure what a card's record, the user's or the ``shipped`` one, lacks of steps on presets; what came of these.
 
     ``fresh``: also those whose rows are current. ``libraries``: also the vendor's; without them the ceilings are
-    measured only if they are not current. Returns what came of the steps, and what has no row though it was tried,
-    with the reason.
+    measured only if they are not current.
     """
-    record, say = Record.open(gpu, arguments.folder(shipped)), console.say()
+    record = Record.open(gpu, arguments.folder(shipped))
     twins = problems.CHANNELS_LAST.values()  # a layer's has the layer's libraries beside it
-    presets = [one for one in dict.fromkeys(preset for _, preset in pairs) if one not in twins and libraries]
-    presets = presets if peers.available() else []
+    presets = list(dict.fromkeys(preset for _, preset in pairs if preset not in twins))
+    presets = presets if libraries and peers.available() else []
     kept = len(pairs) + len(presets)
     if not fresh:
         pairs = lacking(pairs, record, room_bytes, True)
@@ -122,41 +128,24 @@ def measure_rows(
     with_ceilings = (fresh and libraries) or not current.ceilings(record)
     expected = [*["ceilings"] * with_ceilings, *pairs, *presets]
     if not expected:
-        return [], {}
-    say.print("[dim]compiling kernels ahead[/]")
+        return []
+    console.tell("[dim]compiling kernels ahead[/]")
     run.compile_ahead(pairs, ceiling_kernels(gpu) if with_ceilings else [])
     rows = Rows(record, quick=False)
     for _ in console.progress("time", rows.take(pairs, presets, with_ceilings), expected, line):
         pass
     rows.show()
     if libraries and not peers.available():
-        say.print(peers.HOW_TO_GET)
-    return measuring.latest(rows.outcomes), rows.failed
-
-
-def _keep(record: Record, kind: str, found: Any, key: str) -> str:
-    """Write what came of one measurement; why there is no row of it, if so."""
-    if kind == "ceilings":
-        record.set_ceilings(found, key, timing.MEASURE_VERSION)
-        return ""
-    if kind == "library":
-        preset, result = found
-        if result.status == "right":
-            records.record_peers(record, key, preset, result)
-        return result.message or ""
-    if found.status == "right":
-        records.record_step(record, key, found)
-    elif not found.elsewhere:
-        return "; ".join(found.reasons) or found.message or found.status
-    return ""
+        console.tell(peers.HOW_TO_GET)
+    return measuring.latest(rows.outcomes)
 
 
 def line(entry: tuple[str, Any]) -> str:
-    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library PRESET: measured``."""
+    """``STEP PRESET: right, 31.2 ms; 1.5 s``, or ``the library on PRESET: right``."""
     kind, found = entry
     if kind == "step":
         return verdicts.line(found)
-    return f"the library {found[0]}: measured" if kind == "library" else f"{kind}: measured"
+    return f"the library on {found[0]}: {found[1].status}" if kind == "library" else f"{kind}: measured"
 
 
 # --- sweep ---
@@ -174,14 +163,12 @@ def sweep(options: argparse.Namespace) -> int:
     done = [point.tile for point in points]
     values = measuring.narrowed(found.tunables, found.shipped, options.values)
     tiles = [tile for tile in measuring.combinations(values) if tile not in done]
-    console.say().print(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
+    console.tell(f"{len(points)} points of this sweep are recorded and current, {len(tiles)} are left")
     for tile, result in console.progress("sweep", measuring.sweep(step, preset, tiles), tiles, _swept_line):
-        point = Point(tile=tile, status=result.status)
-        if result.status == "right":
-            point.median_ms = result.time.median_ms
-        else:
-            point.reason = result.message or "; ".join(one.message for one in result.findings)
-        points.append(point)
+        right = result.status == "right"
+        why = None if right else result.message or "; ".join(one.message for one in result.findings)
+        median_ms = result.time.median_ms if right else None
+        points.append(Point(tile=tile, status=result.status, median_ms=median_ms, reason=why))
         entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found.shipped, points=points)
         record.keep("sweeps", preset, {step.name: entry}, key)
     console.say().print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found.shipped))

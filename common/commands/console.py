@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -16,7 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from common.catalog.catalog import Step
+
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
+_SILENT_SECONDS = 10.0
 Item = TypeVar("Item")
 
 
@@ -37,22 +41,37 @@ def say(options: argparse.Namespace | None = None) -> Console:
     return _Console(stderr=bool(options and options.json), highlight=False)
 
 
+def tell(*lines: str, options: argparse.Namespace | None = None) -> bool:
+    """Print lines in rich's markup there, each unbroken; were there any?"""
+    for line in lines:
+        say(options).print(line, soft_wrap=True)
+    return bool(lines)
+
+
 def print_json(found: object) -> None:
     print(json.dumps(to_builtins(found), indent=1))
 
 
 def complain(text: str) -> None:
-    """Print a line on standard error, if anybody can be told."""
+    """Print a line in rich's markup on standard error, if anybody can be told."""
     try:
         _Console(stderr=True, highlight=False).print(text, soft_wrap=True)
     except OSError:
         discard(sys.stderr)
 
 
+def warn(text: str) -> None:
+    complain(f"[yellow]{escape(text)}[/]")
+
+
+def blame(text: str) -> None:
+    complain(f"[bold red]error:[/] {escape(text)}")
+
+
 def say_kept(count: int, what: str) -> None:
     """Say how many results were reused because nothing they depend on has changed."""
     if count:
-        say().print(f"{what} that are as new as the code, and were kept: {count}")
+        tell(f"{what} that are as new as the code, and were kept: {count}")
 
 
 def progress(
@@ -73,12 +92,32 @@ def progress(
         return
     out = _Console(stderr=aside, highlight=False)
     out.print(f"{what}: {len(expected)} to do")
-    for item in items:
+    for item in _awaited(what, items, expected):
         if line:
             out.print(escape(line(item)), soft_wrap=True)
         yield item
 
 
 def quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
-    """As :func:`progress`, for what takes seconds: without a terminal nothing is said."""
-    return progress(what, items, expected) if sys.stderr.isatty() and sys.stdout.isatty() else items
+    """As :func:`progress`, for what takes seconds: without a terminal little is said."""
+    shown = sys.stderr.isatty() and sys.stdout.isatty()
+    return progress(what, items, expected) if shown else _awaited(what, items, expected)
+
+
+def _awaited(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
+    """The items; of one that takes long, a line on standard error says that it is waited for."""
+    steps = [one[0] if isinstance(one, tuple) else one for one in expected]
+    names = iter([step.name if isinstance(step, Step) else what for step in steps])
+    items = iter(items)
+    while True:
+        told = [f"{next(names, what)}: still at work ..."]
+        timer = threading.Timer(_SILENT_SECONDS, complain, told)
+        timer.daemon = True
+        timer.start()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            timer.cancel()
+        yield item

@@ -10,8 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-from rich.markup import escape
-
 from common.catalog import catalog, exercises, shipped, sources, store
 from common.catalog.catalog import Step
 from common.commands import console, verdicts
@@ -24,7 +22,7 @@ def show_history(options: argparse.Namespace) -> int:
     files = [_file_of(options.step)] if options.step else shipped.everything()
     found = history.events(files[0].stem if options.step else None)
     if not found:
-        console.say().print("the history is empty: it will list each run of an edited step")
+        console.tell("the history is empty: it will list each run of an edited step")
         return RIGHT
     known = {event.step for event in found}
     paths = [path for path in files if path.stem in known]
@@ -45,17 +43,14 @@ def restore(options: argparse.Namespace) -> int:
     path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
-    say = console.say()
-    say.print(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
-    for name, digest in event.helpers.items():
-        say.print(f"it ran with an edited {name}.py: python -m common restore {name} {digest[:8]}", soft_wrap=True)
+    console.tell(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
     if saved and saved != event.source:
-        say.print(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}", soft_wrap=True)
+        console.tell(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}")
     return RIGHT
 
 
 def reset(options: argparse.Namespace) -> int:
-    lessons, wanted, say = catalog.lessons(), options.lesson or "", console.say()
+    lessons, wanted = catalog.lessons(), options.lesson or ""
     chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:
         files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
@@ -68,23 +63,20 @@ def reset(options: argparse.Namespace) -> int:
         if original is None:
             console.complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
         elif path.exists() and store.read_bytes(path) == original:
-            say.print(f"{path.stem}: as shipped")
+            console.tell(f"{path.stem}: as shipped")
         else:
             saved = history.put_back(path, original, "reset")
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
-            say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
+            console.tell(f"{path.stem}: reset{kept}")
     name_edited_helpers()
     return RIGHT
 
 
-def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
-    """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
-    wanted = None if steps is None else {path for step in steps for path in sources.imported_helpers(step.path)}
+def name_edited_helpers(meaning: str = "so is every step that imports it") -> None:
+    """Say which of the lessons' helpers are edited, and what that means."""
     for path in shipped.edited_helpers():
-        if wanted is None or path in wanted or not path.is_file():
-            said = f"{store.shown(path)} is edited: {meaning or 'so is every step that imports it'}"
-            back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
-            console.complain(f"[yellow]{said}; {back}[/]")
+        back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
+        console.warn(f"{store.shown(path)} is edited: {meaning}; {back}")
 
 
 def keep(steps: Sequence[Step] = ()) -> None:
@@ -96,35 +88,29 @@ def keep(steps: Sequence[Step] = ()) -> None:
             if shipped.edited(path):
                 history.save(path)
     except OSError as error:
-        console.complain(f"[yellow]this run is not kept: {escape(str(error))}[/]")
+        console.warn(f"this run is not kept: {error}")
 
 
 def run_edited(step: Step, preset: str | None, without_gpu: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
-    say, code = console.say(), UNUSABLE
+    code, printed = UNUSABLE, False
     this = loop.Run(step, preset or catalog.usual_preset(step), without_gpu, stop or threading.Event())
     with closing(this.stages()) as stages:
-        printed: list[str] = []
         for stage in stages:
             if not printed:
-                printed = words.printed(stage.outcomes)
-                for line in printed:
-                    say.print(line, soft_wrap=True)
+                printed = console.tell(*words.printed(stage.outcomes))
             if stage.failed:
                 verdicts.print_complaints(stage.failed)
-                say.print(f"[dim]{stage.seconds:.1f} s[/]")
+                console.tell(f"[dim]{stage.seconds:.1f} s[/]")
                 code = verdicts.exit_code(stage.failed, asked=True)
                 break
             code = RIGHT
-            for line in words.stage(step.name, stage, this.best):
-                say.print(line, soft_wrap=True)
+            console.tell(*words.stage(step.name, stage))
     if this.verdict == "unfinished":
-        say.print("[dim]left unfinished[/]")
+        console.tell("[dim]left unfinished[/]")
     elif code == RIGHT and this.verdict != "right":
-        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
+        console.tell(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
         code = UNUSABLE
-    for warning in this.warnings:
-        console.complain(f"[yellow]{escape(warning)}[/]")
     return code
 
 
@@ -133,12 +119,12 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: boo
 
     Files are looked at while a step runs, so that its run ends early if it is saved again.
     """
-    say = console.say()
     stop, path = threading.Event(), Path()
 
     def run_saved(path: Path, stop: threading.Event) -> None:
         """Run the steps that a saved file is, or that import it."""
-        say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+        saved = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
+        console.say().rule(f"{path.name}, saved {saved}")
         for step in steps:
             if path == step.path or path in sources.imported_helpers(step.path):
                 run_edited(step, preset, without_gpu, stop)
@@ -146,7 +132,7 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: boo
     pending = [step.path for step in steps if at_once or not shipped.as_shipped(step.path)]
     saves = loop.Saves([*(step.path for step in steps), *shipped.helpers()])
     isolate.warm()
-    say.print(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
+    console.tell(f"watching {', '.join(step.name for step in steps)}: save a file to run it, Ctrl-C to end")
     with ThreadPoolExecutor(1) as worker:
         running: Future[None] = worker.submit(lambda: None)
         try:
@@ -162,7 +148,7 @@ def watch(steps: list[Step], at_once: bool, preset: str | None, without_gpu: boo
                         running = worker.submit(run_saved, path, stop)
                 time.sleep(loop.LOOK_SECONDS)
         except KeyboardInterrupt:
-            say.print("no longer watching")
+            console.tell("no longer watching")
         finally:
             stop.set()
             isolate.cool()

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, exercises, shipped, store
+from common.catalog import catalog, device, exercises, shipped
 from common.commands import arguments, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.edit import history
@@ -22,20 +22,16 @@ from common.timing import measuring
 
 
 def grade_files(options: argparse.Namespace) -> int:
-    for name, value in (("--seconds", options.seconds), ("--workers", options.workers)):
-        if value is not None and not 0 < value < 1e6:
-            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
     files, folder, left_out = folders.to_grade(options.targets)
-    if folder is None and options.out is not None:
-        raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     if folder is None:
+        if options.out is not None:
+            raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
         return _graded(options, files)
     out = options.out or folder
-    with suppress(OSError):
-        out.mkdir(parents=True, exist_ok=True)
-    if not (out.is_dir() and os.access(out, os.W_OK)):
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
         raise ValueError(f"{out}: must be a folder to write to, or name one with --out")
     inside = folders.INSIDE in os.environ
     if not inside and (words := folders.bubblewrap(folder, out)):
@@ -55,7 +51,6 @@ def _graded(
     without_gpu = arguments.without_gpu(options.sim, options)
     gpu, ceilings = (None, None) if without_gpu else measuring.measure_device()
     grader = grade.Grader(gpu, ceilings, options.seconds)
-    files = [file.taken() for file in files]
     if folders.INSIDE not in os.environ:
         edits.keep()
     edits.name_edited_helpers("kernels are graded on the shipped one")
@@ -72,28 +67,18 @@ def _graded(
             _remember([(files[number], found[number]) for number in sorted(found)])
             notes = [*notes, *(f"written: {path}" for path in written)]
         except (OSError, ValueError) as error:
-            console.complain(f"[yellow]not kept: {escape(str(error))}[/]")
+            console.warn(f"not kept: {error}")
     if options.json:
         console.print_json({"device": "tracer" if without_gpu else "gpu", "grades": [g.as_dict() for g in grades]})
-    say = console.say(options)
     for one in grades:
-        say.print(escape(_head(one)), style="green" if one.passed else "bold red", soft_wrap=True)
         lines = [*one.reasons, *one.notes]
         if not out and not one.passed and one.target[:1].isdigit():
-            lines.append(f"a hint: python -m common hint {one.target}{_section(exercises.find(one.target))}")
-        for text in lines:
-            say.print(escape(f"  {text}"), soft_wrap=True)
-    for text in notes:
-        say.print(f"[yellow]{escape(folders.printable(text))}[/]", soft_wrap=True)
+            section = exercises.find(one.target).section
+            lines.append(f"a hint: python -m common hint {one.target}" + f"; its section: {section}" * bool(section))
+        head = f"[{'green' if one.passed else 'bold red'}]{escape(_head(one))}[/]"
+        console.tell(head, *(escape(f"  {text}") for text in lines), options=options)
+    console.tell(*(f"[yellow]{escape(folders.printable(text))}[/]" for text in notes), options=options)
     return RIGHT if all(one.passed for one in grades) else WRONG
-
-
-def _section(one: exercises.Exercise) -> str:
-    """``; its section: 2. The unit's sums``, with the page if that is not the lesson's README.md."""
-    for page in sorted((catalog.LESSONS / one.lesson).glob("*.md")):
-        if f"<!-- exercise: {one.name} -->" in store.read_text(page):
-            return f"; its section: {one.section}" + f", in {store.shown(page)}" * (page.name != "README.md")
-    return ""
 
 
 def _head(one: grade.Grade) -> str:
@@ -105,19 +90,15 @@ def _head(one: grade.Grade) -> str:
 def _remember(graded: list[tuple[folders.Submission, grade.Grade]]) -> None:
     """Keep the verdicts on the workbook's own exercises, and in the history the edited ones' sources.
 
-    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
+    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises StoreError.
     """
     own = {one.path.resolve(): one for one in exercises.everything()}
     for file, one in graded:
         path = file.path.resolve()
-        if path not in own or folders.Submission(path).taken().text != file.text:
-            continue
-        exercises.State().remember(own[path], one.passed)
-        if shipped.edited(path):
-            source = history.keep(path.read_bytes(), path.name).parent.name
-            verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
-            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(source, verdict)]:
-                history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
+        if path in own and folders.Submission(path).text == file.text:
+            exercises.State().remember(own[path], one.passed)
+            if shipped.edited(path):
+                history.save(path)
 
 
 def hint(options: argparse.Namespace) -> int:
@@ -127,6 +108,5 @@ def hint(options: argparse.Namespace) -> int:
         return RIGHT
     one = exercises.find(options.exercise)
     number, text = exercises.State().hint(one)
-    head = f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}"
-    console.say().print(f"{head}\n  {escape(text)}", soft_wrap=True)
+    console.tell(f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}")
     return RIGHT

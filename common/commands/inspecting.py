@@ -8,13 +8,12 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.catalog import catalog, device, limits
+from common.catalog import catalog, limits
 from common.check import compiling, run
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.machine_code import successor
 from common.records import records
-from common.records.entries import Agreement
 from common.records.records import Record
 from common.report import agreement, tables, traces
 from common.trace import trace
@@ -40,11 +39,9 @@ def inspect(options: argparse.Namespace) -> int:
     if architecture not in limits.LIMITS and architecture.removesuffix("a") not in _OWN:
         known = ", ".join(limits.LIMITS)
         raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0: known are {known}")
-    outcomes = list(
-        console.quietly("compile", compiling.summaries(pairs, architecture, options.file, options.show), pairs)
-    )
-    found = [(o.step.name, card) for o in outcomes for card in o.cards]
-    shown = found
+    coming = compiling.summaries(pairs, architecture, options.file, options.show)
+    outcomes = list(console.quietly("compile", coming, pairs))
+    shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
     if options.compiler:
         by, built = f"by {successor.PACKAGE}", [(one, successor.compiled(*one, options.file)) for one in pairs]
         shown = [(f"{step.name} {by}", card) for (step, _), cards in built for card in cards]
@@ -54,8 +51,8 @@ def inspect(options: argparse.Namespace) -> int:
         console.print_json({"architecture": architecture, "results": results})
     elif options.show:
         for name, card in found:
-            print(f"// {tables.title(name, card)}, compute capability {architecture}")
             text = card["text"]
+            print(f"// {tables.title(name, card)}, compute capability {architecture}")
             print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
         if found and (len(outcomes) > 1 or options.compiler):
@@ -65,7 +62,7 @@ def inspect(options: argparse.Namespace) -> int:
                 console.say().print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:
-            console.complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
+            console.blame(f"{outcome.step.name}: {reason}")
     return verdicts.exit_code(outcomes, asked=True)
 
 
@@ -76,16 +73,17 @@ def _record(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     if options.compiler:
         made = successor.save(successor.steps(), records.RESULTS)
-        print(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
+        console.tell(f"{sum(not one.reason for one in made.steps.values())} of {len(made.steps)} steps compile")
         return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
-    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
+    console.say().print(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)))
+    verdicts.print_complaints(outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)
     else:
-        console.complain("[yellow]nothing is recorded: not everything compiles[/]")
+        console.warn("nothing is recorded: not everything compiles")
     return code
 
 
@@ -96,42 +94,33 @@ def trace_steps(options: argparse.Namespace) -> int:
     shape = None if options.shape is None else arguments.shape_of(steps, options.shape, without_gpu=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": traces.block(options.block)}
     if options.html is not None:
-        arguments.require_page(options.html)
         choice["kept"] = traces.KEPT
     alone = len(steps) == 1  # two are compared at one shape
-    pairs = [(step, shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0]) for step in steps]
-    tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
+    shapes = [shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0] for step in steps]
+    tasks = [trace.task(step, at, options.file, **choice) for step, at in zip(steps, shapes, strict=True)]
     found = list(console.quietly("trace", trace.results(tasks), steps))
-    named = {step.name: one for step, one in zip(steps, found, strict=True)}
-    taken = [(step, at, one) for (step, at), one in zip(pairs, found, strict=True)]
+    taken = list(zip(steps, shapes, found, strict=True))
     if options.html is not None:
-        verdicts.write_page(
-            [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken], options
-        )
-    compared = "" if alone else traces.comparison(named)
+        shown = [(step, traces.of(one, at), options.file or step.path) for step, at, one in taken]
+        verdicts.write_page(shown, options)
+    compared = "" if alone else traces.comparison({step.name: one for step, _, one in taken})
     if options.json:
-        entries = [{"step": name, **to_builtins(one)} for name, one in named.items()]
+        entries = [{"step": step.name, **to_builtins(one)} for step, _, one in taken]
         console.print_json(entries[0] if alone else {"steps": entries, "comparison": compared})
     else:
         for step, at, one in taken:
             verdicts.print_trace(step, at, one, shape is None)
         if compared:
-            console.say().print(escape(compared), soft_wrap=True)
+            console.tell(escape(compared))
     return WRONG if any(kernel.faults for one in found for kernel in one.kernels) else RIGHT
 
 
 def _agree(options: argparse.Namespace) -> int:
-    """Show what the hardware counts beside what the tracer does: both now, or where there is no GPU as recorded."""
+    """Show what the reference card's hardware counted beside what the tracer did, as recorded."""
     _refuse(options, "--agree", "block", "html", "shape", "file")
     steps = arguments.chosen(options)
-    found: dict[str, dict[str, Agreement]] = {step.name: {} for step in steps}
-    if device.gpu_count():
-        pairs = agreement.cases(steps)
-        for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
-            found[step.name][str(problem)] = entry
-    else:
-        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-        found = {name: record.data.agreement.get(name, {}) for name in found}
+    recorded = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json").data.agreement
+    found = {step.name: recorded.get(step.name, {}) for step in steps}
     if options.json:
         console.print_json(found)
     else:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.markup import escape
-
-from common.catalog import catalog, device, problems, shipped
+from common.catalog import catalog, problems, shipped
 from common.catalog.catalog import Step
-from common.check import compiling, plan, run
+from common.check import plan, run
 from common.commands import arguments, bench, console, edits, verdicts
 from common.commands.console import RIGHT
 from common.records import records
@@ -31,7 +29,7 @@ def _command(options: argparse.Namespace) -> int:
     without_gpu = arguments.without_gpu(options.sim)
     edits.keep()
     if options.watch:
-        edits.name_edited_helpers(steps=steps)
+        edits.name_edited_helpers()
         return edits.watch(steps, options.step is not None, options.problem, without_gpu)
     return _lesson(steps, arguments.preset_of(steps if options.step else [], options.problem), without_gpu)
 
@@ -42,20 +40,13 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
         raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
-    if preset:
-        ladder = problems.preset(preset).ladder
-        chosen = [step for step in chosen if step.ladder == ladder]
-        if not chosen:
-            said = f"lesson {lesson} has no such step to run on it"
-            raise ValueError(f"problem {preset!r} is a {ladder} problem: {said}")
-    return chosen
+    return [step for step, _ in arguments.pairs(chosen, preset)]
 
 
 def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     """Check steps, time them beside those before, print the table; the edited ones first, stage by stage."""
     isolate.warm()
-    meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
-    edits.name_edited_helpers(meaning if without_gpu else "", chosen)
+    edits.name_edited_helpers()
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
@@ -65,25 +56,20 @@ def _lesson(chosen: list[Step], preset: str | None, without_gpu: bool) -> int:
     if code != RIGHT:
         verdicts.say_left_out(outcomes)
         return code
-    medians: dict[tuple[str, str | None], float] = {}
     if without_gpu:
-        console.say().print("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
+        console.tell("\nNo GPU here, so nothing is timed. Recorded times of these steps:\n")
         _print_recorded(chosen, preset)
     else:
         pairs = arguments.pairs(_with_predecessors(chosen), preset)
-        timed, _ = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
-        medians = {(o.step.name, o.preset): o.time.median_ms for o in timed if o.status == "right"}
+        timed = bench.measure_rows(pairs, *run.inspect_device(), fresh=True, libraries=False)
         code = verdicts.exit_code(timed, asked=True)
-    if without_gpu or device.compiler() == device.NUMBA_CUDA:
-        _print_cards(arguments.pairs(_with_predecessors(chosen, last=True), preset), medians)
     verdicts.say_left_out(outcomes)
     return code
 
 
-def _with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
-    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
-    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
-    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))
+def _with_predecessors(steps: list[Step]) -> list[Step]:
+    """The steps, each after those it is compared with."""
+    return list(dict.fromkeys(one for step in steps for one in (*catalog.predecessors(step), step)))
 
 
 def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
@@ -98,26 +84,12 @@ def _check(steps: list[Step], without_gpu: bool) -> list[Outcome]:
     return outcomes
 
 
-def _print_cards(pairs: list[tuple[Step, str]], medians: dict[tuple[str, str | None], float]) -> None:
-    """Print what the kernels take, a line each; or why that is not known."""
-    try:
-        making = compiling.summaries(pairs, compiling.summary_architecture())
-        found = list(console.quietly("compile", making, pairs))
-    except compiling.ToolError as error:
-        console.complain(f"[yellow]the kernels' registers and occupancy are left out: {escape(str(error))}[/]")
-        return
-    rows = [(one.step.name, card, medians.get((one.step.name, one.preset))) for one in found for card in one.cards]
-    if rows:
-        console.say().print(tables.short(rows))
-    for one in found:
-        for reason in one.reasons:
-            console.complain(f"[yellow]{one.step.name}: {escape(reason)}[/]")
-
-
 def _print_recorded(steps: list[Step], preset: str | None) -> None:
-    for record in records.all_records():
-        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
-            ladder = problems.preset(name).ladder
-            wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
-            if any(record.row(name, step.name) for step in wanted):
-                console.say().print(tables.recorded(record, name, wanted))
+    """Print each preset's table of one record: of a card of the user's own, else of the reference card."""
+    known = [*records.all_records(records.OWN), records.other(records.REFERENCE_GPU)]
+    for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
+        ladder = problems.preset(name).ladder
+        wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
+        having = [record for record in known if record and any(record.row(name, step.name) for step in wanted)]
+        for record in having[:1]:
+            console.say().print(tables.recorded(record, name, wanted))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from msgspec.structs import asdict
@@ -53,16 +52,17 @@ class Part:
         groups = [items[at : at + self.together] for at in range(0, len(items), self.together)]
         while groups:
             group = groups.pop(0)
+            names = ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in group)
             try:
-                yield _names(group), self.measure(group, opened)
+                yield names, self.measure(group, opened)
             except tools.UnavailableError as error:  # for all of them
-                yield _names([*group, *chain(*groups)]), error
+                yield f"{names} and all others", error
                 return
             except _FAILURES as error:
                 if len(group) > 1:
                     groups[:0] = [[one] for one in group]
                 else:
-                    yield _names(group), error
+                    yield names, error
 
 
 def _able(record: Record) -> list[Step]:
@@ -70,9 +70,15 @@ def _able(record: Record) -> list[Step]:
     return [step for step in catalog.everything() if step.runs_on(record.data.gpu.compute_capability)]
 
 
-def _names(items: list[Any]) -> str:
-    """``STEP PRESET, STEP PRESET``."""
-    return ", ".join(" ".join([step.name, *map(str, at)]) for step, *at in items)
+def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, Any]], bool]:
+    """Has the record's group, by preset and step or the other way, an entry of the step as it is?"""
+
+    def holds(record: Record, item: tuple[Step, Any]) -> bool:
+        step, at = item
+        outer, inner = (step.name, str(at)) if by_step else (at, step.name)
+        return current.holds(getattr(record.data, group).get(outer, {}).get(inner), step)
+
+    return holds
 
 
 def _epilogues(_: Record, steps: list[Step], preset: str | None) -> list[tuple[Step, str, str]]:
@@ -86,7 +92,7 @@ def _has_epilogue(record: Record, item: tuple[Step, str, str]) -> bool:
 
 
 def _time_epilogues(items: list[tuple[Step, str, str]], opened: Opened) -> int:
-    """Time steps on presets with the epilogues of a module, fused and apart; record and print the times."""
+    """Time steps on presets with the epilogues of a module, fused and apart."""
     record, key = opened
     for step, preset, ways in items:
         result = measuring.measure_epilogues(step, preset, ways)
@@ -106,7 +112,7 @@ def _has_accuracy(record: Record, _: tuple[Step]) -> bool:
 
 
 def _measure_accuracy(items: list[tuple[Step]], opened: Opened) -> int:
-    """Measure the errors of the steps' products over K, record and print them."""
+    """Measure the errors of the steps' products over K."""
     record, key = opened
     records.record_accuracy(record, key, measuring.measure_accuracy([step for (step,) in items]))
     title = "errors over the results' root mean square, 10⁻⁶"
@@ -123,7 +129,7 @@ def _counters(record: Record, steps: list[Step], preset: str | None) -> Pairs:
 
 
 def _profile(pairs: Pairs, opened: Opened) -> int:
-    """Print the hardware's counters of each pair of step and preset, and record them."""
+    """Count with the hardware's counters."""
     record, key = opened
     for one in measuring.profile_steps(pairs):
         for entry in one.kernels:
@@ -135,9 +141,11 @@ def _profile(pairs: Pairs, opened: Opened) -> int:
 
 
 def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
+    """Count what the tracer counts with the hardware's counters, too."""
     record, key = opened
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
         record.keep("agreement", step.name, {str(problem): entry}, key)
+        console.say().print(agreement.table({step.name: {str(problem): entry}}, [step], ratios_alone=True))
     return RIGHT
 
 
@@ -148,15 +156,13 @@ def _is_sanitized(record: Record, item: tuple[Step]) -> bool:
 
 
 def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
-    """Print what compute-sanitizer's tools find in the steps, and record it."""
+    """See what compute-sanitizer's tools find in the steps."""
     record, key = opened
     steps = [step for (step,) in items]
     expected = [step for _ in tools.TOOLS for step in steps]
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
     console.say().print(tables.sanitized(found))
-    for tool, step, count, report in found:
-        if count:
-            console.say().print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
+    console.tell(*(f"{step.name}: {tool}: {escape(report)}" for tool, step, count, report in found if count))
     for step in steps:
         records.record_sanitizer(record, key, step, {tool: count for tool, one, count, _ in found if one == step})
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
@@ -171,22 +177,11 @@ def _compilers(_: Record, steps: list[Step], preset: str | None) -> Pairs:
 
 
 def _time_compilers(pairs: Pairs, opened: Opened) -> int:
-    """Time each pair of step and preset by both compilers, in turn; print the times and record them."""
+    """Time each pair of step and preset by both compilers, in turn."""
     record, key = opened
     for one in console.progress("time", measuring.time_compilers(pairs), pairs, tables.by_both_line):
         records.record_compilers(record, key, one, f"{successor.PACKAGE} {successor.version()}")
     return RIGHT
-
-
-def _held(group: str, by_step: bool = False) -> Callable[[Record, tuple[Step, Any]], bool]:
-    """Has the record's group, by preset and step or the other way, an entry of the step as it is?"""
-
-    def holds(record: Record, item: tuple[Step, Any]) -> bool:
-        step, at = item
-        outer, inner = (step.name, str(at)) if by_step else (at, step.name)
-        return current.holds(getattr(record.data, group).get(outer, {}).get(inner), step)
-
-    return holds
 
 
 PARTS = {

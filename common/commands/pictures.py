@@ -15,7 +15,6 @@ from common.commands.console import RIGHT, WRONG
 from common.records import records
 from common.report import pages, tasks
 from common.report.tasks import Draw, DrawResult
-from common.run import stages
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = cache.FOLDER / "book"  # what is unchanged
@@ -29,25 +28,25 @@ def charts(options: argparse.Namespace) -> int:
         if device.gpu_count():
             draw_photo(run.inspect_device()[0], options.fresh, shipped=True)
         for path in pages.update(records.other(records.REFERENCE_GPU)):
-            console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+            console.tell(f"tables rewritten: {store.shown(path)}")
     return code
 
 
 def redraw(fresh: bool, shipped: bool = False) -> int:
     """Draw what changed of the user's own records or the shipped ones, and write a page of tables for each; returns
     the exit code."""
-    say, folder, code = console.say(), arguments.folder(shipped), RIGHT
+    folder, code = arguments.folder(shipped), RIGHT
     wanted = tasks.stale(shipped, fresh)
     console.say_kept(len(tasks.units(shipped)) - len(wanted), "sets of charts")
     for unit, result in console.progress("charts", tasks.draw(wanted), wanted, _drawn_line) if wanted else ():
         if result.status != "right":
-            console.complain(f"[bold red]error:[/] {escape(f'{unit.name}: not drawn: {result.message}')}")
+            console.blame(f"{unit.name}: not drawn: {result.message}")
             code = WRONG
     for record in records.all_records(folder):
         summary = folder / f"{record.slug}.md"
         store.write(summary, pages.summary(record))
         charts = f"{store.shown(folder)}/charts/{record.slug}/"
-        say.print(f"{record.title}: charts in {charts}, tables in {store.shown(summary)}", soft_wrap=True)
+        console.tell(f"{record.title}: charts in {charts}, tables in {store.shown(summary)}")
     return code
 
 
@@ -68,11 +67,9 @@ def draw_photo(gpu: device.Gpu | None, fresh: bool, shipped: bool = False) -> No
     if drawn and Path(drawn).is_file():
         console.say_kept(1, "feature maps of the photograph")
         return
-    with stages.stage("photo"):
-        charts = arguments.folder(shipped) / "charts" / slug
-        path = catalog.load_file(script).draw(step, gpu is None, name, charts)
+    path = catalog.load_file(script).draw(step, gpu is None, name, arguments.folder(shipped) / "charts" / slug)
     cache.put("photo", key, str(path))
-    console.say().print(f"feature maps of the photograph drawn: {path.relative_to(catalog.ROOT)}")
+    console.tell(f"feature maps of the photograph drawn: {store.shown(path)}")
 
 
 def build_book(_: argparse.Namespace) -> int:
@@ -86,8 +83,7 @@ def build_book(_: argparse.Namespace) -> int:
         with store.locked(_WORK, _WAIT_SECONDS):
             built = book.build(BOOK, _WORK)
     except book.BookError as error:
-        console.complain(f"[bold red]error:[/] {escape(str(error))}")
+        console.blame(str(error))
         return WRONG
-    said = f"{built} pages, {time.monotonic() - began:.0f} s: open {BOOK / 'index.html'}"
-    console.say().print(escape(said), soft_wrap=True)
+    console.tell(escape(f"{built} pages, {time.monotonic() - began:.0f} s: open {BOOK / 'index.html'}"))
     return RIGHT

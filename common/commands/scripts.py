@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from rich.markup import escape
 
 from common.catalog.catalog import Step
-from common.commands import arguments, console, verdicts
+from common.commands import console, verdicts
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.explain.faults import UNSOUND
 from common.report import traces
@@ -28,28 +28,15 @@ _SECONDS, _IN_ALL = 120.0, 3600.0  # for one group of blocks, or the host's code
 _POLL_SECONDS = 0.05
 
 
-def _own_options(options: argparse.Namespace) -> list[str]:
-    """The program's arguments; options of this command may stand among them, up to ``--``."""
-    mine = arguments.takes(arguments.Parser(add_help=False, allow_abbrev=False), "--stop --html --json")
-    # argparse drops a -- that comes first from what remains, so it is looked for in what was typed
-    after = options.given[options.given.index("--") + 1 :] if "--" in options.given else []
-    before = options.words[: len(options.words) - len(after)]
-    _, rest = mine.parse_known_args(before[:-1] if before[-1:] == ["--"] else before, options)
-    return rest + after
-
-
 def run_script(options: argparse.Namespace) -> int:
-    words = _own_options(options)
     path: Path = options.script
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    if options.html is not None:
-        arguments.require_page(options.html)
     kept = traces.KEPT if options.html is not None else 0
     with _passed_on(options.json) as (output, errors):
         task = Script(
-            path=str(path.resolve()), ladder="", folder=os.getcwd(), words=words, stop=options.stop, kept=kept,
-            output=output, errors=errors, within=_IN_ALL,
+            path=str(path.resolve()), ladder="", folder=os.getcwd(), words=options.words, stop=options.stop,
+            kept=kept, output=output, errors=errors, within=_IN_ALL,
         )  # fmt: skip
         ((_, found),) = isolate.run([task], True, _SECONDS)
     if options.html is not None:
@@ -59,13 +46,12 @@ def run_script(options: argparse.Namespace) -> int:
             trace = traces.of(Traced("", {}, kernels), path.name)
             verdicts.write_page([(nobody, trace, path.resolve())], options)
         else:
-            console.complain(f"[yellow]{escape(str(options.html))}: not written, as no kernel of a file ran[/]")
+            console.warn(f"{options.html}: not written, as no kernel of a file ran")
     code, told, lines = _report(path, found)
     if options.json:
         console.print_json(told)
     else:
-        for line in lines:
-            console.say().print(line, soft_wrap=True)
+        console.tell(*lines)
     return code
 
 
@@ -102,9 +88,6 @@ def _report(path: Path, found: ScriptResult) -> tuple[int, dict[str, object], li
 
 def _named(kernel: TracedKernel) -> str:
     return f"{Path(kernel.file).name}, {kernel.name}, "
-
-
-# --- what the program prints ---
 
 
 @contextmanager

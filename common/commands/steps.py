@@ -180,7 +180,10 @@ def _check_changed(
             checking.wait()
             yield from rows.take(measuring.at_a_low_clock(rows.outcomes), (), bool(kernels))
 
-    expected = [*rest, *wanted, *["ceilings"] * bool(kernels)]
+    expected: list[Any] = []
+    for step in steps:
+        expected += [step] * (step in rest) + [pair for pair in wanted if pair[0] is step]
+    expected += ["ceilings"] * bool(kernels)
     if expected:
         with run.Checking(rest, card is None, seed=seed, brief=recorded, timed=wanted, others=kernels) as checking:
             for _ in console.progress("check and time" if card else "check", work(checking), expected, _line):
@@ -192,7 +195,7 @@ def _check_changed(
         verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
         verdicts.print_checks(outcomes)
     if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
-        console.say().print(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
+        console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
     verdicts.say_shipped(recorded)
     return outcomes, measuring.latest(rows.outcomes) if rows else []
 

@@ -19,7 +19,6 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import words
 from common.explain.faults import cut
 from common.report import tables, traces
-from common.report.table import Table
 from common.report.traces import StepTrace
 from common.run.messages import Outcome
 from common.timing import timing
@@ -32,14 +31,12 @@ _WIDE = 110
 
 def say_seed(seed: int, drawn: bool = True) -> None:
     what = "random shapes" if drawn else "operands"
-    console.say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
+    console.tell(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out.
-
-    A refusal of a shape that was asked for is.
-    """
+    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out. A refusal of a
+    shape that was asked for is."""
     outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
     statuses = {outcome.status for outcome in outcomes if not outcome.left_out}
     if statuses & {"wrong", "crashed", "timed_out"}:
@@ -58,17 +55,17 @@ def say_left_out(outcomes: Iterable[Outcome], options: argparse.Namespace | None
         large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
         what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
         said = f"{what}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} are free"
-        console.say(options).print(f"[yellow]{said}[/]", soft_wrap=True)
+        console.tell(f"[yellow]{said}[/]", options=options)
 
 
 def say_shipped(shipped: dict[str, run.Shipped]) -> None:
     """How many verdicts are of the record, if any."""
     if shipped:
         newest = max(verdict.date for verdict in shipped.values())
-        verdicts = f"{len(shipped)} verdict{'s are' if len(shipped) > 1 else ' is'} of the record"
-        said = f"results/verdicts.json, {newest}: right at the whole plan, and compiled for every architecture"
+        said = f"verdicts of the record (results/verdicts.json, {newest}): {len(shipped)}"
+        whole = "right at the whole plan, and compiled for every architecture"
         here = "here the code ran at two shapes. `check STEP` runs the whole plan."
-        console.say().print(f"[dim]{verdicts} ({said}); {here}[/]", soft_wrap=True)
+        console.tell(f"[dim]{said}, {whole}; {here}[/]")
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
@@ -94,8 +91,7 @@ def line(one: Outcome) -> str:
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     console.say().print(tables.checks(outcomes))
-    for line in words.printed(outcomes):
-        console.say().print(line, soft_wrap=True, highlight=False)
+    console.tell(*words.printed(outcomes))
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     found = {}
     for name, one in list(first.items())[:_SUSPECTS]:
@@ -106,27 +102,20 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
-    say = console.say()
     fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
     behind = timing.slow([o.time.sm_mhz for o in fp32])
     slow = {(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow}
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        print_outcomes(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}), rows)
+        console.say().print(tables.times(rows, ceilings, gpu, {name for name, where in slow if where == preset}))
+        print_complaints(rows)
         for outcome in rows:
             said = [outcome.lacking] if outcome.lacking is not None else []
             if preset and outcome.status == "right" and outcome.problem != problems.preset(preset):
                 why = f"too large for this card, or takes it more than {loading.LAUNCH_SECONDS:g} s"
                 said.append(f"{outcome.problem} ran; all of {preset} is {why}")
-            for text in said:
-                say.print(f"[yellow]{outcome.step.name} on {preset}: {text}[/]", soft_wrap=True)
+            console.tell(*(f"[yellow]{outcome.step.name} on {preset}: {text}[/]" for text in said))
     say_left_out(outcomes)
-
-
-def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
-    """A table, then what is wrong."""
-    console.say().print(table)
-    print_complaints(outcomes)
 
 
 def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
@@ -134,12 +123,8 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
 
     ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.traces.suspicion`).
     """
-    say = console.say()
-    for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):
-        if outcome.status in ("refused", "unusable"):
-            console.complain(text)
-        else:
-            say.print(text, soft_wrap=True)
+    for outcome, text in words.told(outcomes, min(console.say().width, _WIDE), suspicions):
+        (console.complain if outcome.status in ("refused", "unusable") else console.tell)(text)
 
 
 def write_page(found: list[tuple[Step, StepTrace, Path]], options: argparse.Namespace) -> None:
@@ -147,7 +132,7 @@ def write_page(found: list[tuple[Step, StepTrace, Path]], options: argparse.Name
     from common.book import explorer
 
     store.write(options.html, explorer.page([explorer.Shown(*one) for one in found]))
-    console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
+    console.tell(f"written: {escape(str(options.html))}", options=options)
 
 
 def print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
@@ -159,13 +144,12 @@ def print_trace(step: Step, problem: problems.Problem, found: Traced, usual: boo
         lines = [*traces.pipeline(kernel, say.width), *(f"  prints {cut(line, 200)}" for line in kernel.printed)]
         if more := kernel.prints - len(kernel.printed):
             lines.append(f"  ... {more} more")
-        for line in (*lines, *traces.sentences(kernel)):
-            say.print(escape(line), soft_wrap=True)
+        console.tell(*map(escape, (*lines, *traces.sentences(kernel))))
     faults = [fault for kernel in found.kernels for fault in kernel.faults]
     for fault in faults:
-        say.print(f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}", soft_wrap=True)
+        console.tell(f"[bold red]{escape(traces.fault_sentence(fault))}[/]\n    {escape(fault.code)}")
     if not faults:
-        say.print(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.", soft_wrap=True)
+        console.tell(f"[green]No fault[/] in what was traced: {traces.NO_FAULT}.")
         if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
-            say.print(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"', soft_wrap=True)
+            console.tell(f'Guards are tested at a shape that tiles do not divide: --shape "{ragged}"')

@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from common.catalog import problems, schema, shipped, store
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.check import plan, run
 from common.edit import history
-from common.edit.history import Event, Figures
 from common.machine_code import summaries
 from common.machine_code.summaries import HotLoop, Kernel
+from common.report import figures
 from common.run import isolate
 from common.run.messages import Check, Compile, Outcome, Pair, Rival, ShapeTask, StepResult, at
 
@@ -56,30 +54,25 @@ class Stage:
 class Run:
     """One run of a step's file as it is now.
 
-    ``version`` is what runs, whatever is saved meanwhile, copies of the file and of the edited helpers that it
-    imports: None if they could not be kept. ``verdict`` is "unfinished" until it has one, and ``warnings`` say what
-    could not be kept. ``stop`` ends the run early, from another thread.
+    ``version`` is what runs, whatever is saved meanwhile: copies of the file and of the edited helpers that it
+    imports. ``verdict`` is "unfinished" until it has one. ``stop`` ends the run early, from another thread.
     """
 
     step: Step
     preset: str
     without_gpu: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    warnings: list[str] = field(default_factory=list)
     version: Rival | None = None
-    best: Event | None = None
     verdict: str = "unfinished"
 
     def stages(self) -> Generator[Stage, None, None]:
-        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
+        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it. Raises
+        StoreError where it cannot be kept."""
         began, path = time.monotonic(), self.step.path
-        try:
-            helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
-            self.version = Rival(path=str(history.keep(store.read_bytes(path), path.name)), helpers=helpers)
-        except OSError as error:
-            self.warnings.append(f"this run is not kept: {error}")
-        self.best = history.best(self.step.name, self.preset, history.sha(shipped.text(path) or b""))
-        reason, figures = "", Figures(device="tracer" if self.without_gpu else "gpu")
+        helpers = {helper.stem: str(history.save(helper)) for helper in shipped.edited_helpers(path)}
+        copy = history.keep(store.read_bytes(path), path.name)
+        self.version = Rival(path=str(copy), helpers=helpers)
+        reason = figure = ""
         ran: list[Outcome] = []
         try:
             with closing(self._outcomes()) as found:
@@ -90,7 +83,7 @@ class Run:
                         continue
                     ran += outcomes
                     stage = Stage(name, outcomes, time.monotonic() - began)
-                    figures = _figured(figures, stage)
+                    figure = _figure(stage) or figure
                     if stage.failed:
                         self.verdict, reason = _ended(ran)
                         yield stage
@@ -98,30 +91,22 @@ class Run:
                     yield stage
             self.verdict, reason = _ended(ran)
         finally:
-            if self.version:
-                source, helpers = _hashes(self.version)
-                event = Event(self.step.name, source, "run", "", self.verdict, reason, figures, helpers)
-                try:
-                    history.add(event)
-                except OSError as error:
-                    self.warnings.append(f"this run is not kept: {error}")
+            history.add(history.Event(self.step.name, copy.parent.name, "run", self.verdict, reason, figure))
 
     def _outcomes(self) -> Generator[tuple[str, list[Outcome]], None, None]:
         """Each stage's name and outcomes, in order; none where it has nothing to tell."""
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        first = self._check(small, depth="once", seconds=FIRST_SECONDS)
+        engine = "traced" if self.without_gpu else "gpu"
+        first = self._check(small, depth="once", seconds=FIRST_SECONDS, engine=engine)
         cases = plan.cases(self.step.ladder, not self.without_gpu, plan.new_seed())
         gpu = [self._check(case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
         cpu = [self._check(case.problem, **case.fields(), repeats=1) for case in cases if case.engine != "gpu"]
         # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
         shapes = [full, small] if small.form == "gemm" else [small, full]
+        shapes = shapes if self.without_gpu else [full]
         lines = checking, compiling, tracing = [ThreadPoolExecutor(1) for _ in range(3)]
         try:
-            compiled = [
-                compiling.submit(self._ran, [self._compile(shape)], False)
-                for shape in (shapes if self.without_gpu else [full])
-            ]
-            first = first if self.without_gpu else replace(first, engine="gpu")
+            compiled = [compiling.submit(self._ran, [self._compile(shape)], False) for shape in shapes]
             begun = checking.submit(self._ran, [first], self.without_gpu)
             traced = (checking if self.without_gpu else tracing).submit(self._ran, cpu, True)
             if self.without_gpu:
@@ -134,10 +119,8 @@ class Run:
                 yield CHECK, self._explained(rest.result()) or _told([*rest.result(), *traced.result()])
             code = [outcome for each in compiled for outcome in each.result()]
             broken = [outcome for outcome in code if not outcome.fine]
-            if not broken:
-                yield CODE, [outcome for outcome in code if outcome.problem == full]
-            elif self.without_gpu:  # with a GPU it ran, whatever this compiler says
-                yield CODE, broken
+            if self.without_gpu or not broken:  # with a GPU it ran, whatever this compiler says
+                yield CODE, broken or [outcome for outcome in code if outcome.problem == full]
             if not self.without_gpu:
                 pair = Pair(**self._at(full), against=self._rivals(), seconds=run.TIME_SECONDS)
                 yield TIME, self._ran([pair], False)
@@ -162,28 +145,14 @@ class Run:
         return [run.retell(self._check(one.problem), one.problem, one) for one in _failed(outcomes)]
 
     def _rivals(self) -> dict[str, Rival]:
-        """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
-        rivals: dict[str, Rival] = {}
-        if self.version is None:
-            return rivals
-        best, name = self.best, self.step.path.name
-        try:
-            original = shipped.text(self.step.path)
-            if original is not None:
-                rivals["shipped"] = self._rival(original, {})
-            if best is not None and (best.source, best.helpers) != _hashes(self.version):
-                own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
-                rivals["best"] = self._rival(history.stored(name, best.source), own)
-        except OSError as error:
-            self.warnings.append(str(error))
-        return rivals
-
-    def _rival(self, source: bytes, helpers: dict[str, bytes]) -> Rival:
-        """A source on these helpers, and on the shipped ones in place of edited others."""
-        path = history.keep(source, self.step.path.name)
-        texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | helpers
-        copies = {name: history.keep(text, f"{name}.py") for name, text in texts.items() if text is not None}
-        return Rival(path=str(path), helpers={name: str(copy) for name, copy in copies.items()})
+        """What is timed against: the shipped file with the shipped helpers, if it is known."""
+        original = shipped.text(self.step.path)
+        if original is None:
+            return {}
+        path = history.keep(original, self.step.path.name)
+        texts = {helper: shipped.text(helper) for helper in shipped.edited_helpers(path)}
+        copies = [history.keep(text, helper.name) for helper, text in texts.items() if text is not None]
+        return {"shipped": Rival(path=str(path), helpers={copy.stem: str(copy) for copy in copies})}
 
     def _check(self, problem: Problem, **more: Any) -> Check:
         return Check(**self._at(problem), precision=self.step.precision, algorithm=self.step.algorithm, **more)
@@ -192,14 +161,9 @@ class Run:
         return Compile(**self._at(problem), architectures=[run.CODE_ARCHITECTURE], machine_code=True, lenient=True)
 
     def _at(self, problem: Problem) -> dict[str, Any]:
-        version = self.version or Rival(path=str(self.step.path))
-        place = at(self.step, problem, Path(version.path))
-        return {**place, "home": str(self.step.path), "helpers": version.helpers}
-
-
-def _hashes(version: Rival) -> tuple[str, dict[str, str]]:
-    """Of a kept file's bytes, and by name of its helpers'."""
-    return Path(version.path).parent.name, {name: Path(copy).parent.name for name, copy in version.helpers.items()}
+        assert self.version is not None
+        place = at(self.step, problem, Path(self.version.path))
+        return {**place, "home": str(self.step.path), "helpers": self.version.helpers}
 
 
 def _failed(outcomes: list[Outcome]) -> list[Outcome]:
@@ -229,24 +193,22 @@ def heaviest(result: StepResult) -> Kernel | None:
     return summaries.main_compiled(schema.read(k, Kernel) for k in result.kernels if "hot" in k)
 
 
-def per_multiply_add(kernel: Kernel) -> float:
-    """Instructions for each multiply-add of its multiply loop, rounded; 0 without one."""
+def per_multiply_add(kernel: Kernel) -> str:
+    """``36.0 instructions per multiply-add``, of its multiply loop."""
     each = HotLoop.recorded(kernel).per_multiply_add() or 0.0
-    return round(each, 2 if each >= 1 else 4)
+    return f"{summaries.shown(each)} instructions per multiply-add"
 
 
-def _figured(known: Figures, stage: Stage) -> Figures:
-    """With what a stage measured, for the history."""
+def _figure(stage: Stage) -> str:
+    """What a stage measured, for the history."""
     one = stage.outcomes[0]
     if stage.name == CODE and (kernel := heaviest(one)):
-        return replace(known, loop_per_fma=per_multiply_add(kernel))
+        return per_multiply_add(kernel)
     if stage.name != TIME or one.status != "right":
-        return known
-    pairs = one.pairs or {}
-    pair = pairs.get("shipped")
-    alone = pair.second if pair else one.timing or next(iter(pairs.values())).second
-    ratio = pair.ratio if pair else None
-    return replace(known, device=one.gpu, preset=one.preset, median_ms=alone.median_ms, ratio=ratio)
+        return ""
+    if one.pairs:
+        return f"{one.pairs['shipped'].ratio:.2f}x the shipped version, {one.preset}, {one.gpu}"
+    return f"{figures.milliseconds(one.time.median_ms)} ms, {one.preset}"
 
 
 # --- saves ---
@@ -256,19 +218,13 @@ class Saves:
     """Which of some ``files`` were saved since the last look."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._known = {path: _stamp(path) for path in files}
-        self._changed: set[Path] = set()  # at the last look: an editor may write several times in one save
+        self._told = self._before = {path: _stamp(path) for path in files}
 
     def look(self) -> list[Path]:
-        """The files that were written before the last look, and not since then."""
-        found = []
-        for path, known in self._known.items():
-            self._known[path] = _stamp(path)
-            if self._known[path] != known:
-                self._changed.add(path)
-            elif path in self._changed and known:
-                self._changed.remove(path)
-                found.append(path)
+        """The files that were written before the last look, and not since: an editor may write several times."""
+        now = {path: _stamp(path) for path in self._told}
+        found = [path for path, stamp in now.items() if stamp and stamp == self._before[path] != self._told[path]]
+        self._before, self._told = now, self._told | {path: now[path] for path in found}
         return found
 
 

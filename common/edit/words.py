@@ -13,7 +13,6 @@ from common.edit import loop
 from common.edit.history import Event
 from common.edit.loop import Stage
 from common.explain.faults import Fault, cut
-from common.machine_code import summaries
 from common.records import records
 from common.report import figures
 from common.run.messages import Outcome, Paired
@@ -96,23 +95,21 @@ def printed(outcomes: list[Outcome]) -> list[str]:
 # --- a stage that did not fail ---
 
 
-def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
+def stage(step: str, found: Stage) -> list[str]:
     """One stage of an edited step that did not fail, as lines to print."""
     one = found.outcomes[0]
     more: list[str] = []
     if found.name == loop.FIRST:
-        lines = [_first(found.outcomes)]
+        line = _first(found.outcomes)
     elif found.name == loop.CHECK:
         line, more = _checked(found.outcomes)
-        lines = [line]
-    elif found.name == loop.CODE:
-        lines = _machine_code(step, one)
     else:
-        lines = [f": {line}" for line in _pairs(one, best)]
+        line = _machine_code(step, one) if found.name == loop.CODE else f": {_time(one)}"
+    lines = [f"{step}{line}  [dim]{found.seconds:.1f} s[/]"] if line else []
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
     for fault in warnings[:1]:
         more += [f"  [yellow]{escape(fault.what)}[/]", *(escape(line) for line in _pointer(fault))]
-    return [*(f"{step}{line}  [dim]{found.seconds:.1f} s[/]" for line in lines), *more]
+    return [*lines, *more]
 
 
 def _first(outcomes: list[Outcome]) -> str:
@@ -142,39 +139,33 @@ def _checked(outcomes: list[Outcome]) -> tuple[str, list[str]]:
     return f": {said}", [f"  [yellow]{why}[/]: {escape(one.message or '')}" for one in unseen[:1]]
 
 
-def _machine_code(step: str, outcome: Outcome) -> list[str]:
+def _machine_code(step: str, outcome: Outcome) -> str:
     """Instructions for a multiply-add and registers, and what the shipped version needs; nothing if unknown."""
     kernel, shipped = loop.heaviest(outcome), records.main_kernel(records.load_code(), step)
     if not kernel:
-        return []
-    each = summaries.shown(loop.per_multiply_add(kernel))
-    beside = f"; the shipped version {summaries.shown(loop.per_multiply_add(shipped))}" if shipped else ""
-    return [f" on {outcome.preset}: {each} instructions per multiply-add, {kernel.registers} registers{beside}"]
+        return ""
+    beside = f"; the shipped version {loop.per_multiply_add(shipped).split()[0]}" if shipped else ""
+    return f" on {outcome.preset}: {loop.per_multiply_add(kernel)}, {kernel.registers} registers{beside}"
 
 
-def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
-    """How an edited step did in turn with the shipped one, and with the best so far."""
-    if outcome.pairs is None:
-        return [f"[yellow]not timed[/]: {escape(str(outcome.message))}"]
-    lines, where = [], f"on {outcome.preset}, {outcome.gpu}"
-    if "shipped" not in outcome.pairs:
-        lines.append("the shipped version is not known: neither git nor .workbook has it")
-    if outcome.timing is not None:
-        lines.append(f"{figures.milliseconds(outcome.time.median_ms)} ms {where}")
-    for name, pair in outcome.pairs.items():
+def _time(outcome: Outcome) -> str:
+    """How an edited step did in turn with the shipped one."""
+    where = f"on {outcome.preset}, {outcome.gpu}"
+    if outcome.pairs:
+        pair = outcome.pairs["shipped"]
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
-        if name == "shipped":
-            lines.append(f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}")
-        elif best is not None:
-            lines.append(ratio(pair, f"your best so far, run {best.number}"))
-    return lines
+        return f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms {where}"
+    if outcome.timing is None:
+        return f"[yellow]not timed[/]: {escape(str(outcome.message))}"
+    unknown = "the shipped version is not known: neither git nor .workbook has it"
+    return f"{figures.milliseconds(outcome.time.median_ms)} ms {where}; {unknown}"
 
 
-def ratio(pair: Paired, other: str = "the shipped version") -> str:
+def ratio(pair: Paired) -> str:
     """``1.23x the shipped version (paired, p20-p80 1.21-1.25)``; says so where the two cannot be told apart."""
     same = abs(pair.ratio - 1) <= pair.ratio * pair.ratio_error
     note = ", no difference that can be told" if same else ""
-    return f"{pair.ratio:.2f}x {other} (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
+    return f"{pair.ratio:.2f}x the shipped version (paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}{note})"
 
 
 # --- the history ---
@@ -191,26 +182,13 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
     table.add_column("result")
     for event in found:
         marks = ["now"] if present.get(event.step) == event.source else []
-        marks += ["shipped"] if originals.get(event.step) == event.source and not event.helpers else []
-        colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
+        marks += ["shipped"] if originals.get(event.step) == event.source else []
+        colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         reason = textwrap.shorten(event.reason, _REASON_WIDTH, placeholder=" ...")
-        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(reason)]
-        what += [f"with {name}.py {digest[:8]}" for name, digest in event.helpers.items()]
-        cells = [str(event.number), when(event), event.source[:8], " ".join(marks)]
-        table.add_row(*([event.step] if named else []), *cells, ": ".join(filter(None, what)))
+        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", escape(event.figure), escape(reason)]
+        cells = [str(event.number), when(event), event.source[:8], " ".join(marks), ": ".join(filter(None, what))]
+        table.add_row(*([event.step] if named else []), *cells)
     return table
-
-
-def _figure(event: Event) -> str:
-    """What was measured, in a few words."""
-    known = event.figures
-    if known.ratio is not None:
-        return ", ".join(filter(None, (f"{known.ratio:.2f}x the shipped version", known.preset, known.device)))
-    if known.median_ms is not None:
-        return f"{figures.milliseconds(known.median_ms)} ms, {known.preset or ''}"
-    if known.loop_per_fma is not None:
-        return f"{summaries.shown(known.loop_per_fma)} instructions per multiply-add"
-    return ""
 
 
 def when(event: Event) -> str:

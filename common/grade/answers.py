@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.catalog.exercises import Exercise
+from common.catalog.exercises import Exercise, ExerciseError
+from common.explain.faults import cut
 from common.records import records
 from common.report import figures
 from common.run.messages import Finding
@@ -21,7 +22,7 @@ from common.run.messages import Finding
 NEAR = 1.0  # percent, where a value is no whole number
 
 
-class AnswerError(ValueError):
+class AnswerError(ExerciseError):
     """A file of answers, or an expected value, cannot be read."""
 
 
@@ -73,7 +74,8 @@ def expected(text: str) -> Expected:
 
 
 def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
-    """Reasons not to pass a prediction, and what each right answer was compared with."""
+    """Reasons not to pass a prediction, and what each right answer was compared with. Raises AnswerError where that
+    cannot be told."""
     try:
         given = read(exercise.path.name, text)
     except AnswerError as error:
@@ -88,17 +90,12 @@ def predicted(exercise: Exercise, text: str) -> tuple[list[Finding], list[str]]:
         answer = given.get(name)
         if answer is None:
             continue
-        try:
-            right = expected(words)
-        except AnswerError as error:
-            return [Finding("unjudged", f"cannot be judged here: {error}")], []
+        right = expected(words)
         if off := right.compare(answer):
             said = right.slip(answer, exercise.slips.get(name, {})) or right.source
             findings.append(Finding("wrong", f"{name} = {_shown(answer)} is {off}{f': {said}' if said else ''}"))
         else:
-            exact = any(math.isclose(answer, value, rel_tol=1e-9) for value in (right.value, right.told))
-            yours = "exact" if exact else f"yours {_shown(answer)} is near enough"
-            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, {yours}")
+            notes.append(f"{name} = {_shown(right.told)}: {right.source or 'worked out'}, yours {_shown(answer)}")
     return findings, notes
 
 
@@ -114,7 +111,7 @@ _ARITHMETIC = (
     ast.Mod, ast.Pow, ast.USub, ast.UAdd,
 )  # fmt: skip
 _LARGEST = 10.0**30
-_MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers"
+_MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers and of names that have one"
 
 
 def evaluated(text: str) -> float:
@@ -129,27 +126,22 @@ def read(name: str, text: str) -> dict[str, float | None]:
     else.
     """
     found: dict[str, float | None] = {}
-    line, why = 1, f"not readable as Python: {_MUST}"
+    line = 1
     try:
         for statement in ast.parse(text).body:
-            line, why = statement.lineno, _MUST
+            line = statement.lineno
             match statement:
                 case ast.Expr(ast.Constant()):  # a docstring
                     continue
-                case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(
-                    ast.Name(target), value=ast.expr() as value
-                ):
-                    why = f"cannot be worked out: {_MUST}"
+                case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(ast.Name(target), _, ast.expr() as value):
                     unanswered = isinstance(value, ast.Constant) and value.value is None
                     found[target] = None if unanswered else _value(value, found)
                 case _:
                     raise TypeError
     except (SyntaxError, ValueError, ArithmeticError, NameError, TypeError, RecursionError, MemoryError) as error:
-        if isinstance(error, NameError):
-            why = f"{error.name} has no value yet"
-        said = [*text.split("\n"), ""][(getattr(error, "lineno", None) or line) - 1].strip()
-        quoted = said if len(said) <= 80 else f"{said[:77]}..."
-        raise AnswerError(f"{name}:{getattr(error, 'lineno', None) or line}: `{quoted}`: {why}") from None
+        line = getattr(error, "lineno", None) or line
+        said = [*text.split("\n"), ""][line - 1].strip()
+        raise AnswerError(f"{name}:{line}: `{cut(said, 80)}`: {_MUST}") from None
     return found
 
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,47 +42,43 @@ class Shipped(Exercise, frozen=True, kw_only=True):
         return list(problems.RAGGED[self.ladder])
 
 
-@dataclass(frozen=True)
 class Submission:
-    """One file to grade, and whose it is. ``text`` is what it holds once it is read, ``refusal`` why it has none."""
+    """One file to grade, whose it is, and its path in the folder that is graded (``file``).
 
-    path: Path
-    student: str = ""
-    file: str = ""  # its path in the folder that is graded
-    text: str | None = None
-    refusal: str = ""
+    ``text`` is what it holds as it is made, whatever becomes of the file, with lines that end by ``\\n`` alone;
+    ``refusal`` why it has none.
+    """
+
+    def __init__(self, path: Path, student: str = "", file: str = "") -> None:
+        self.path, self.student, self.file = path, student, file
+        self.text, self.refusal = "", ""
+        try:
+            with path.open("rb") as opened:
+                data = opened.read(SOURCE_BYTES + 1)
+            if len(data) > SOURCE_BYTES:
+                self.refusal = f"too long: at most {SOURCE_BYTES:,} are read"
+            else:
+                self.text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        except UnicodeDecodeError as error:
+            self.refusal = f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8"
+        except OSError as error:
+            self.refusal = str(error.strerror)
 
     @property
     def target(self) -> Exercise | None:
         """The exercise or step that the file's name says it is; None if it says neither."""
         return known().get(self.path.stem)
 
-    def taken(self) -> Submission:
-        """The same with its text, its lines ended by ``\\n`` alone: the file as it is now, whatever becomes of it."""
-        if self.text is not None or self.refusal:
-            return self
-        try:
-            with self.path.open("rb") as file:
-                data = file.read(SOURCE_BYTES + 1)
-            if len(data) > SOURCE_BYTES:
-                return replace(self, refusal=f"more than {SOURCE_BYTES:,} bytes; at most {SOURCE_BYTES:,} are read")
-            text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-        except UnicodeDecodeError as error:
-            return replace(self, refusal=f"line {error.object.count(10, 0, error.start) + 1}: not UTF-8")
-        except OSError as error:
-            return replace(self, refusal=str(error.strerror))
-        return replace(self, text=text)
-
 
 def known() -> dict[str, Exercise]:
     """Exercises and steps by name."""
-    found: dict[str, Exercise] = {}
-    for step in catalog.everything():
-        found[step.name] = Shipped(
+    shipped = [
+        Shipped(
             name=step.name, number=step.name, title=step.title, kind="tune", lesson=step.lesson, path=step.path,
-            preset=exercises.PRESETS[step.ladder], hints=(), answers={}, slips={},
-        )  # fmt: skip
-    return {**found, **{one.name: one for one in exercises.everything()}}
+            preset=exercises.PRESETS[step.ladder], hints=(),
+        ) for step in catalog.everything()
+    ]  # fmt: skip
+    return {one.name: one for one in (*shipped, *exercises.everything())}
 
 
 def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
@@ -93,24 +88,22 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
     """
     found: list[Submission] = []
     left_out: list[str] = []
-    names = {f"{name}.py" for name in known()}
+    names = known()
     for path in sorted(folder.rglob("*")):
-        if path.is_dir() and not path.is_symlink():
-            continue
         inside = path.relative_to(folder)
         hidden = any(part.startswith((".", "__")) for part in inside.parts)
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
             left_out.append(f"{printable(inside.as_posix())}: a link, or no plain file")
-        elif path.suffix == ".py" and (not hidden or path.name in names):
+        elif path.is_file() and path.suffix == ".py" and (not hidden or path.stem in names):
             found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
-        elif not hidden and inside.as_posix() not in REPORTS:
+        elif path.is_file() and not hidden and inside.as_posix() not in REPORTS:
             left_out.append(f"{printable(inside.as_posix())}: its name does not end in .py")
     return found, left_out
 
 
 def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, list[str]]:
     """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
-    files = [] if targets else [Submission(one.path) for one in exercises.everything()]
+    paths = [] if targets else [one.path for one in exercises.everything()]
     for target in targets:
         path, own = Path(target), _own(Path(target))
         if path.is_dir() and not own:
@@ -121,10 +114,10 @@ def to_grade(targets: Sequence[str]) -> tuple[list[Submission], Path | None, lis
         if path.suffix == ".py" or (not own and os.sep in target):
             if not path.is_file():
                 raise ValueError(f"{target}: no such file or folder")
-            files.append(Submission(path))
+            paths.append(path)
         else:
-            files += [Submission(one.path) for one in exercises.chosen(own or target)]
-    return list(dict.fromkeys(files)), None, []
+            paths += [one.path for one in exercises.chosen(own or target)]
+    return [Submission(path) for path in dict.fromkeys(paths)], None, []
 
 
 def _own(path: Path) -> str:
@@ -145,11 +138,10 @@ def report(grades: Sequence[Any], folder: Path, note: str = "") -> tuple[Path, P
     """
     as_json, as_table = (folder / name for name in REPORTS)
     store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
-    rows = []
+    header, rows = ["student", "file", "passed", "why"], []
     for grade in grades:
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
-    header = ["student", "file", "passed", "why"]
     store.write(as_table, f"{markdown(Table(header, rows, left=header))}\n\n{cell(note)}\n")
     return as_json, as_table
 
@@ -161,8 +153,7 @@ def cell(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that any file or terminal takes: controls, and marks that turn, hide or break a line, are written as
-    their codes, and so are bytes that are not Unicode."""
+    """A text that any file or terminal takes: what is not printable is written as its code."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 

@@ -10,6 +10,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,9 @@ _FILLED = re.compile(rf"^( *)({re.escape(BLANK)}[^\n]*)\n(.*?)^ *{re.escape(END)
 
 
 def foreign(text: str, given: str, helpers: bool = True) -> list[str]:
-    """What a kernel file has no use for, each with its line: modules beside numba, NumPy and a few of Python's,
-    functions that open files or run texts, and in ``launch`` what computes on the host or makes arrays. The lessons'
-    ``helpers`` it may have a use for.
+    """What a kernel file has no use for, each with its line: modules beside :data:`FREE` and, unless ``helpers``, the
+    lessons' helpers; functions that open files or run texts; and in ``launch`` what computes on the host or makes
+    arrays.
 
     What ``given`` has, the exercise's solution or the step as shipped, is free. Empty if the text is not Python:
     importing it says so with its line.
@@ -73,7 +74,7 @@ def _on_the_host(launch: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     for node in ast.walk(launch):
         if not isinstance(node, ast.Attribute | ast.Subscript):
             continue
-        name = node.value.id if isinstance(node.value, ast.Name) else ""
+        name = ast.unparse(node.value)
         if isinstance(node, ast.Subscript):
             does = isinstance(node.ctx, ast.Store) and name in operands
         else:
@@ -128,8 +129,8 @@ def _of_the_bug(exercise: Exercise, text: str) -> str | None:
     count = len(new) - len(old)
     if count <= most:  # else comparing them line by line might take long
         count = sum(max(i2 - i1, j2 - j1) for i1, i2, j1, j2 in _changes(old, new))
-    if count <= most:
-        return None
+        if count <= most:
+            return None
     said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
     return f"{said}: find what is wrong, and leave the rest, names too"
 
@@ -149,30 +150,24 @@ def _tree(text: str) -> ast.Module:
     return tree
 
 
-def _lines(text: str) -> list[str]:
-    """A source's code, line by line, in one layout, without what does not count."""
-    tree = _tree(text)
-    for node in ast.walk(tree):
+class _Bare(ast.NodeTransformer):
+    """Takes away what does not count: imports, docstrings and annotations."""
+
+    def visit(self, node: ast.AST) -> Any:
+        self.generic_visit(node)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return None
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            return node if node.value.value.startswith(BLANK) else None
+        if isinstance(node, ast.AnnAssign) and node.value:
+            return ast.Assign([node.target], node.value)
         if isinstance(node, ast.arg):
             node.annotation = None
-        elif isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef):
             node.returns = None
-        for name in ("body", "orelse"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                setattr(node, name, [_bare(one) for one in block if not _idle(one)])
-    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+        return node
 
 
-def _idle(node: ast.stmt) -> bool:
-    """Is it an import or a docstring?"""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-        return not node.value.value.startswith(BLANK)
-    return isinstance(node, ast.Import | ast.ImportFrom)
-
-
-def _bare(node: ast.stmt) -> ast.stmt:
-    """An assignment without its annotation."""
-    if isinstance(node, ast.AnnAssign) and node.value:
-        return ast.copy_location(ast.Assign([node.target], node.value), node)
-    return node
+def _lines(text: str) -> list[str]:
+    """A source's code, line by line, in one layout, without what does not count."""
+    return ast.unparse(ast.fix_missing_locations(_Bare().visit(_tree(text)))).splitlines()

@@ -8,7 +8,6 @@ timed where the exercise asks for a share of the floor.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import random
 import re
@@ -16,7 +15,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,15 +23,15 @@ from typing import Any
 
 from msgspec import structs
 
-from common.catalog import catalog, exercises, problems, shipped, sources, store
+from common.catalog import catalog, problems, shipped, sources, store
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise, ExerciseError
 from common.catalog.problems import Problem
 from common.check import check, loading, plan
 from common.explain.faults import UNSOUND
 from common.grade import answers, frame
-from common.grade.folders import Shipped, Submission, in_one_line, printable
-from common.grade.tasks import ARCHITECTURE, READS, Count, Counted, compared
+from common.grade.folders import Shipped, Submission, in_one_line, known, printable
+from common.grade.tasks import ARCHITECTURE, READS, Count, Counted
 from common.records import records
 from common.run import isolate, messages
 from common.run.messages import Finding, StepResult, Task
@@ -81,11 +80,8 @@ class Grade:
 
 @dataclass
 class Grader:
-    """Grades files, several at a time, on a GPU with its ceilings or without.
-
-    A file may take ``seconds`` for each check. Fresh shapes are drawn from ``seed``, so they are the same for all who
-    hand in.
-    """
+    """Grades files, several at a time, on a GPU with its ceilings or without. A file may take ``seconds`` for each
+    check. Fresh shapes are drawn from ``seed``, so they are the same for all who hand in."""
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
@@ -96,11 +92,7 @@ class Grader:
     drawn: dict[str, list[Problem]] = field(default_factory=dict)  # the fresh shapes, by exercise or step
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
-        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
-
-        All files are read before any of them runs.
-        """
-        files = [file.taken() for file in files]
+        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
         with isolate.Pool(workers) as pool:
             self.closing = pool.stop
             numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
@@ -109,17 +101,15 @@ class Grader:
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
-        start, file, target = time.monotonic(), file.taken(), file.target
+        start, target = time.monotonic(), file.target
         kind = "step" if isinstance(target, Shipped) else target.kind if target else "unknown"
         names = (target.number, target.name) if target else ("", printable(file.path.stem))
         grade = Grade(*names, kind, printable(file.student), printable(file.file or file.path.name))
         try:
             self._judge(grade, file, target)
-        except ExerciseError as error:
-            grade.findings.append(Finding("unjudged", f"cannot be judged: {error}"))
         except Exception as error:  # one file must not cost the verdicts on others
-            text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
-            grade.findings.append(Finding("unjudged", text))
+            failed = "" if isinstance(error, ExerciseError) else f"the grader failed with {type(error).__name__}: "
+            grade.findings.append(Finding("unjudged", f"cannot be judged: {failed}{error}"))
         grade.findings = [Finding(one.kind, in_one_line(one.message)) for one in grade.findings]
         grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
@@ -127,31 +117,27 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise | None) -> None:
         if target is None:
-            said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
-            grade.findings = [Finding("unknown", said)]
-        elif file.text is None:
+            grade.findings = [Finding("unknown", f"{grade.file}: no exercise and no step has this name")]
+        elif file.refusal:
             grade.findings = [Finding("unusable", f"{grade.file}: {file.refusal}")]
         elif grade.kind == "predict":
             grade.findings, grade.notes = answers.predicted(target, file.text)
         else:
             if strange := frame.foreign(file.text, target.solution, grade.kind not in READS):
-                said = "; ".join([*strange[:3], *([f"and {len(strange) - 3} more"] if len(strange) > 3 else [])])
+                said = "; ".join(strange[:3]) + f"; and {len(strange) - 3} more" * (len(strange) > 3)
                 said += ": there is no use for it here, so the file was not run"
                 grade.findings = [Finding("language", said)]
             else:
                 with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-                    _Kernel(self, grade, Path(folder), file, target).judge()
+                    self._run(grade, Path(folder), file, target)
             if grade.kind != "step":
                 self._compare(grade, target, file.text)
 
     def _compare(self, grade: Grade, exercise: Exercise, text: str) -> None:
-        """Hold a kernel against its exercise: limits, frame, and the solution."""
+        """Hold a kernel against its exercise: its frame, and the solution."""
         if exercise.floor and self.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is required, too")
-        if not grade.findings:
-            grade.findings, kept = compared(grade.figures, exercise, grade.places)
-            grade.notes = [*kept, *grade.notes]
         if grade.findings and (blank := frame.unfilled(text)):
             grade.findings.insert(0, Finding("unsolved", blank))
         if departure := frame.departure(exercise, text):
@@ -159,11 +145,84 @@ class Grader:
         if not grade.findings and sources.code_hash(text) == sources.code_hash(exercise.solution):
             grade.notes.append("the same code as the solution, which is fine")
 
+    def _run(self, grade: Grade, folder: Path, file: Submission, target: Exercise) -> None:
+        """Fill in the grade of a kernel, up to the first reason not to pass, from what becomes of it in a folder of
+        its own: traced, compiled, and on the GPU if there is one."""
+        copy = folder / file.path.name
+        copy.write_text(file.text, encoding="utf-8", newline="\n")
+        place: dict[str, Any] = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": {}}
+        for helper in shipped.edited_helpers(copy):  # as they were shipped
+            original = folder / "helpers" / helper.name
+            store.write(original, shipped.text(helper) or b"")
+            place["helpers"][helper.stem] = str(original)
+        if grade.kind == "step":
+            place["home"] = str(target.path)
+        for without_gpu in (True, False)[: 2 if self.gpu else 1]:
+            tasks = self._tasks(place, target) if without_gpu else self._tasks_on_gpu(grade, place, target)
+            for task, result in isolate.run(tasks, without_gpu, self.seconds, self.closing):
+                grade.findings += self._findings(task, result)
+                if isinstance(result, Counted):
+                    grade.notes, grade.figures, grade.places = [*result.notes], dict(result.figures), result.places
+                elif isinstance(task, messages.Time) and result.status == "right":
+                    self._timed(grade, target, task.problem, result.time.median_ms)
+                if grade.findings:
+                    return
+            if not grade.figures:
+                grade.findings.append(Finding("unjudged", "the grading was ended"))
+
+    def _tasks(self, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
+        """What is asked without a GPU, each once what was asked before is right."""
+        for one in target.problems():
+            yield checking(target, place, one)
+        for one in self.fresh(target):
+            yield checking(target, place, one, depth="once")
+        yield Count(**place, solution=str(target.write_solution()), architecture=_architecture(target))
+
+    def _tasks_on_gpu(self, grade: Grade, place: dict[str, Any], target: Exercise) -> Iterator[Task[Any]]:
+        """It is timed if a share of the floor is asked for, or if it is a step."""
+        for one in target.problems():
+            yield checking(target, place, one, engine="gpu", repeats=check.REPEATS)
+        if target.floor or grade.kind == "step":
+            shape = loading.fitted(problems.preset(target.preset), TIMED_BYTES).shape()
+            yield messages.Time(**place, shape=shape, seed=secrets.randbits(48), seconds=TIMED_SECONDS)
+
+    def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
+        """Reasons not to pass in a task's result, with the shape. What the tracer does not know may be what no GPU
+        takes: then Numba says what it has against it."""
+        if not isinstance(task, messages.Check | messages.Time):
+            return _reasons(result)
+        if result.status == "unjudged" and not task.on_gpu:
+            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
+            compiling = messages.Compile(**place, architectures=[_architecture(known()[task.step])])
+            built = isolate.run([compiling], True, self.seconds, self.closing)
+            crashed = [one for _, one in built if one.status == "crashed"]
+            unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
+            result = crashed[0] if crashed else unjudged
+        at = "" if result.status == "unusable" else f"at {task.problem}: "
+        drawn = isinstance(task, messages.Check) and task.depth == "once"
+        said = ": a shape that was drawn for this grade" if drawn else ""
+        return [Finding(one.kind, f"{at}{one.message}{said}") for one in _reasons(result)]
+
+    def _timed(self, grade: Grade, target: Exercise, problem: Problem, milliseconds: float) -> None:
+        """Compare its time with the floor."""
+        derived = self.ceilings and records.derive(problem, milliseconds, self.ceilings, target.precision)
+        if not derived:
+            return
+        percent, took = derived.percent_of_floor, f"{milliseconds:.3g} ms"
+        grade.figures |= {"ms": milliseconds, "percent_of_floor": percent}
+        grade.notes.append(f"{took} on {problem}: {percent:.1f} percent of the floor's rate")
+        if percent > 100 * BEYOND_FLOOR:
+            text = f"{took} is less than the floor, {derived.floor_ms:.3g} ms, allows: look at this one by hand"
+            grade.findings.append(Finding("impossible", text))
+        elif percent < target.floor:
+            text = f"{percent:.1f} percent of the floor's rate on {target.preset} ({took})"
+            grade.findings.append(Finding("slow", f"{text}; {target.floor:g} percent is required"))
+
     def fresh(self, target: Exercise) -> list[Problem]:
         """Shapes that no author of a file could know, at which the solution, or the shipped step, is right."""
         with self.drawing.setdefault(target.name, threading.Lock()):
             if target.name not in self.drawn:
-                place = {"path": str(target.write_solution())}
+                place = {"path": str(target.write_solution()), "ladder": target.ladder, "step": target.name}
                 drawn = fresh_shapes(target.problems(), self.seed)
                 tasks = [checking(target, place, one, depth="once") for one in drawn]
                 results = zip(drawn, isolate.run(tasks, True, SOLUTION_SECONDS, self.closing), strict=False)
@@ -174,122 +233,8 @@ class Grader:
 
 def checking(target: Exercise, place: dict[str, Any], problem: Problem, **more: Any) -> messages.Check:
     """A check of a file in the place of an exercise, traced unless ``more`` names another engine."""
-    named = {"ladder": target.ladder, "step": target.name, "shape": problem.shape(), "seed": secrets.randbits(48)}
-    wanted = {"repeats": 1, "precision": target.precision, "algorithm": target.algorithm, **more}
-    return messages.Check(**{**named, **place, **wanted})
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """One kernel file that is judged, in a folder of its own."""
-
-    grader: Grader
-    grade: Grade
-    folder: Path
-    file: Submission
-    target: Exercise
-
-    def judge(self) -> None:
-        """Fill in the grade, up to the first reason not to pass."""
-        target, grade = self.target, self.grade
-        copy = self.folder / self.file.path.name
-        copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
-        place: dict[str, Any] = {"path": str(copy), "helpers": self._helpers(copy)}
-        if grade.kind == "step":
-            place["home"] = str(target.path)
-        result = None
-        for number, (task, result) in enumerate(self._done(self._tasks(place), True)):
-            drawn = isinstance(task, messages.Check) and number >= len(target.problems())
-            said = ": a shape that was drawn for this grade" if drawn else ""
-            grade.findings += [replace(one, message=one.message + said) for one in self._findings(task, result)]
-        if isinstance(result, Counted):
-            grade.notes += result.notes
-            grade.figures |= result.figures
-            grade.places |= result.places
-        elif not grade.findings:
-            grade.findings.append(Finding("unjudged", "the grading was ended"))
-        if self.grader.gpu and not grade.findings:
-            self._on_gpu(place)
-
-    def _tasks(self, place: dict[str, Any]) -> Iterator[Task[Any]]:
-        """What is asked without a GPU, each once what was asked before is right."""
-        target = self.target
-        for one in target.problems():
-            yield checking(target, place, one)
-        for one in self.grader.fresh(target):
-            yield checking(target, place, one, depth="once")
-        named = {"ladder": target.ladder, "step": target.name, "architecture": _architecture(target)}
-        yield Count(**{**place, **named}, solution=str(target.write_solution()))
-
-    def _done(self, tasks: Iterable[Task[Any]], without_gpu: bool) -> list[tuple[Task[Any], Any]]:
-        """Tasks and what came of them, until one is not right, or the grading ends."""
-        found = []
-        for task, result in isolate.run(tasks, without_gpu, self.grader.seconds, self.grader.closing):
-            found.append((task, result))
-            if result.status != "right":
-                break
-        return found
-
-    def _findings(self, task: Task[Any], result: Counted | StepResult) -> list[Finding]:
-        """Reasons not to pass in a task's result, with the shape.
-
-        What the tracer does not know may be what no GPU takes: then Numba says what it has against it.
-        """
-        if result.status == "unjudged" and isinstance(task, messages.Check) and task.engine == "traced":
-            place = {name: getattr(task, name) for name in ("path", "ladder", "step", "home", "helpers", "shape")}
-            compiling = messages.Compile(**place, architectures=[_architecture(self.target)])
-            crashed = [one for _, one in self._done([compiling], True) if one.status == "crashed"]
-            unjudged = structs.replace(result, message=f"cannot be judged here: {result.message}")
-            result = crashed[0] if crashed else unjudged
-        if result.late and isinstance(task, Count):
-            most = self.grader.seconds
-            more = f"a smaller tile compiles faster, or give --seconds {3 * most:.0f}"
-            return [Finding("unjudged", f"compiling and counting took more than {most:.0f} s: {more}")]
-        found = _reasons(result)
-        if not isinstance(task, messages.Check | messages.Time) or result.status == "unusable":
-            return found
-        problem = problems.from_shape(task.ladder, task.shape)
-        return [replace(one, message=f"at {problem}: {one.message}") for one in found]
-
-    def _helpers(self, copy: Path) -> dict[str, str]:
-        """Copies of the edited helpers that it imports, as they were shipped."""
-        found = {}
-        for helper in shipped.edited_helpers(copy):
-            path = self.folder / "helpers" / helper.name
-            store.write(path, shipped.text(helper) or b"")
-            found[helper.stem] = str(path)
-        return found
-
-    def _on_gpu(self, place: dict[str, Any]) -> None:
-        """Check it on the GPU; time it if a share of the floor is asked for, or if it is a step."""
-        grade, target = self.grade, self.target
-        tasks: list[Task[Any]] = [
-            checking(target, place, one, engine="gpu", repeats=check.REPEATS) for one in target.problems()
-        ]
-        timed = loading.fitted(problems.preset(target.preset), TIMED_BYTES)
-        if target.floor or grade.kind == "step":
-            named: dict[str, Any] = {"ladder": target.ladder, "step": target.name, "seed": secrets.randbits(48)}
-            tasks.append(messages.Time(**place, **named, shape=timed.shape(), seconds=TIMED_SECONDS))
-        for task, result in self._done(tasks, False):
-            grade.findings += self._findings(task, result)
-            if not grade.findings and result.timing is not None:
-                self._timed(timed, result.time.median_ms)
-
-    def _timed(self, problem: Problem, milliseconds: float) -> None:
-        """Compare its time with the floor."""
-        grade, ceilings = self.grade, self.grader.ceilings
-        derived = records.derive(problem, milliseconds, ceilings, self.target.precision) if ceilings else None
-        if derived is None:
-            return
-        percent = derived.percent_of_floor
-        grade.figures |= {"ms": milliseconds, "percent_of_floor": percent}
-        grade.notes.append(f"{milliseconds:.3g} ms on {problem}: {percent:.1f} percent of the floor's rate")
-        if percent > 100 * BEYOND_FLOOR:
-            text = f"{milliseconds:.3g} ms is less than the floor, {derived.floor_ms:.3g} ms, allows"
-            grade.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
-        elif percent < self.target.floor:
-            text = f"{percent:.1f} percent of the floor's rate on {self.target.preset} ({milliseconds:.3g} ms)"
-            grade.findings.append(Finding("slow", f"{text}; {self.target.floor:g} percent is required"))
+    asked = {"seed": secrets.randbits(48), "repeats": 1, "precision": target.precision, **more}
+    return messages.Check(**place, shape=problem.shape(), algorithm=target.algorithm, **asked)
 
 
 def _architecture(target: Exercise) -> str:
@@ -336,11 +281,3 @@ def fresh_shapes(own: Sequence[Problem], seed: int) -> list[Problem]:
             if fresh.flops // 2 <= most and fresh not in (*own, *found):
                 found.append(fresh)
     return found[:TRIED]
-
-
-def _near(path: Path) -> str:
-    """The exercise that a file's name resembles."""
-    known = [one.name for one in exercises.everything()] + [step.name for step in catalog.steps()]
-    stem = re.sub(r"[ (]+\d*\)?$", "", path.stem.lower())
-    near = difflib.get_close_matches(stem, known, 1)
-    return f". Did you mean {near[0]}.py?" if near else ""

@@ -16,7 +16,6 @@ from types import ModuleType
 
 import numpy as np
 from msgspec import field
-from msgspec.structs import replace
 
 from common.catalog import catalog, problems
 from common.catalog.exercises import Exercise
@@ -24,11 +23,11 @@ from common.catalog.limits import occupancy
 from common.catalog.problems import Problem
 from common.check import loading
 from common.explain.faults import cut
-from common.grade.folders import known
+from common.grade.folders import Shipped, known
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.machine_code.summaries import HotLoop
-from common.run.messages import FileTask, Finding, Result
+from common.run.messages import FileTask, Finding, Result, Status
 from common.trace import cost as figures
 from common.trace.messages import Traced
 
@@ -61,19 +60,11 @@ COUNTED = {
 }
 # What is wrong with too much of it.
 MEANING = {
-    "float64": "a Python number beside a float32 makes Numba compute in float64, 0.0 and 0 alike",
+    "float64": "a Python number beside a float32 makes Numba compute in float64, 0.0 and 0 alike, in "
+    "float16(0.0), too: write float16(float32(0.0)). So does an integer, and a signed one of 64 bits that meets an "
+    "unsigned one, in a comparison too",
     "stack_bytes": "an array that should be registers lies in local memory",
 }
-OF_INTEGERS = "float64_of_integers"  # conversions from integers: what makes the float64, and no limit of its own
-HALVES = "; beside a float16 too, and in float16(0.0): write float16(float32(0.0))"  # more, where there are any
-COMPARED = (
-    "integers were turned into float64: Numba does so where one meets a float32, and where a signed one of 64 bits "
-    "meets an unsigned one, in a comparison too"
-)
-# Of these a trace tells.
-TOUCHED = (
-    "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
-)  # fmt: skip
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 TRACED = 2  # of an exercise's own shapes at which its reads are counted
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
@@ -92,6 +83,9 @@ def limited(exercise: Exercise) -> set[str]:
     return {*exercise.at_most, *exercise.at_least}
 
 
+# --- in a trace ---
+
+
 def touched(found: Traced) -> dict[str, float]:
     """The figures that a trace tells."""
     main = found.main
@@ -101,11 +95,8 @@ def touched(found: Traced) -> dict[str, float]:
     pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
     needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
     told = main.fma / max(main.fma, needed, 1)
-    reads = {memory: main.per_fma[memory]["loads"] * told if main.per_fma else 0.0 for memory in ("shared", "global")}
-    written = [
-        access.accesses for kernel in found.kernels for access in kernel.select("global", "write", "tma store")
-    ]
-    atomics = [a.accesses for kernel in found.kernels for a in kernel.accesses if a.op == "atomic"]
+    written = [one.accesses for kernel in found.kernels for one in kernel.select("global", "write", "tma store")]
+    atomics = [one.accesses for kernel in found.kernels for one in kernel.accesses if one.op == "atomic"]
     requests = sum(access.requests for access in main.accesses if access.space == "shared")
     return {
         **figures.worst(found),
@@ -114,7 +105,8 @@ def touched(found: Traced) -> dict[str, float]:
         "under_way": float(main.under_way),
         "atomics": float(sum(atomics)),
         "writes": sum(written) / found.output.size,
-        **{f"{memory}_reads": count for memory, count in reads.items()},
+        "shared_reads": main.per_fma["shared"]["loads"] * told if main.per_fma else 0.0,
+        "global_reads": main.per_fma["global"]["loads"] * told if main.per_fma else 0.0,
     }
 
 
@@ -135,6 +127,32 @@ def _line(module: ModuleType, number: int) -> str:
     return f"line {number} (`{cut(text, 80)}`)"
 
 
+def _reads(found: Traced) -> Counter[str]:
+    """Values that are read from global memory, by array and of all arrays together."""
+    reads: Counter[str] = Counter()
+    for kernel in found.kernels:
+        for access in kernel.select("global", "read", "copy"):
+            reads[access.array] += access.accesses
+    return reads | Counter({"all arrays": reads.total()})
+
+
+def _compared_reads(most: float, traced: Traced, solved: Traced) -> tuple[str, str]:
+    """How much is read from global memory; and what is wrong with it, if it is more than ``most`` times what the
+    solution reads."""
+    reads, needed, problem = _reads(traced), _reads(solved), traced.problem
+    allowed = f"at most {most * needed['all arrays']:,.0f} allowed"
+    note = f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
+    for name, count in needed.items():
+        if reads[name] > most * count:
+            why = NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
+            said = f"{reads[name]:,.0f} values of {name} are read from global memory"
+            return note, f"at {problem}: {said}; the exercise solved needs {count:,.0f}: {why}"
+    return note, ""
+
+
+# --- in compiled code ---
+
+
 def compiled(
     module: ModuleType, problem: Problem, names: Collection[str], least: Collection[str], architecture: str
 ) -> dict[str, float]:
@@ -145,42 +163,23 @@ def compiled(
     what Numba raises for a kernel that does not compile.
     """
     launches = codegen.launches(module, problem)
-    once = {_kernel(launch): launch for launch in codegen.distinct(launches)}
-    texts = {key: codegen.ptx(launch, [architecture])[architecture] for key, launch in once.items()}
-    found: dict[str, float] = {
-        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
-        OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts.values()),
-    }
-    if not launches or set(names) <= set(found):
-        return found if launches else {}
+    texts = {_key(one): codegen.ptx(one, [architecture])[architecture] for one in codegen.distinct(launches)}
+    found: dict[str, float] = {"float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values())}
+    if set(names) <= set(found):
+        return found
     loops = bool({"per_fma", "shared_per_fma"} & {*names})
     codes = {}
-    for key, launch in once.items():
+    for launch in codegen.distinct(launches):
         most = launch.kernel.targetoptions.get("max_registers")
-        codes[key] = codegen.assemble(texts[key], launch.name, architecture, most, loops)
-    working = [launch for launch in launches if "fma.rn.f32" in texts[_kernel(launch)]] or launches
-    each = [_of_launch(one, texts[_kernel(one)], codes[_kernel(one)], problem, architecture) for one in working]
+        codes[_key(launch)] = codegen.assemble(texts[_key(launch)], launch.name, architecture, most, loops)
+    working = [one for one in launches if "fma.rn.f32" in texts[_key(one)]] or launches
+    each = [_of_launch(one, texts[_key(one)], codes[_key(one)], problem, architecture) for one in working]
     found["stack_bytes"] = max(code.stack_bytes for code in codes.values())
     found |= {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
-    return {name: value for name, value in found.items() if name in {*names, OF_INTEGERS}}
+    return {name: value for name, value in found.items() if name in names}
 
 
-def _of_float64(module: ModuleType, problem: Problem, architecture: str) -> str:
-    """The line that most float64 instructions come from; empty if they are all a helper's."""
-    counts: Counter[int] = Counter()
-    for launch in codegen.distinct(codegen.launches(module, problem)):
-        text = codegen.ptx(launch, [architecture], lines=True)[architecture]
-        own = re.findall(rf'\.file\s+(\d+) ".*\b{Path(str(module.__file__)).stem}\.py"', text)
-        wide, file, line = {*codegen.float64_arithmetic(text)}, "", ""
-        for one in text.splitlines():
-            if place := re.match(r"\s*\.loc\s+(\d+) (\d+)", one):
-                file, line = place.groups()
-            elif file in own and one.strip() in wide:
-                counts[int(line)] += 1
-    return "".join(f", {count} of them from {_line(module, line)}" for line, count in counts.most_common(1))
-
-
-def _kernel(launch: codegen.Launch) -> tuple[int, str]:
+def _key(launch: codegen.Launch) -> tuple[int, str]:
     """What is compiled once."""
     return id(launch.kernel), str(launch.signature)
 
@@ -205,6 +204,24 @@ def _of_launch(
     }
 
 
+def _of_float64(module: ModuleType, problem: Problem, architecture: str) -> str:
+    """The line that most float64 instructions come from; empty if they are all a helper's."""
+    counts: Counter[int] = Counter()
+    for launch in codegen.distinct(codegen.launches(module, problem)):
+        text = codegen.ptx(launch, [architecture], lines=True)[architecture]
+        own = re.findall(rf'\.file\s+(\d+) ".*\b{Path(str(module.__file__)).stem}\.py"', text)
+        wide, file, line = {*codegen.float64_arithmetic(text)}, "", ""
+        for one in text.splitlines():
+            if place := re.match(r"\s*\.loc\s+(\d+) (\d+)", one):
+                file, line = place.groups()
+            elif file in own and one.strip() in wide:
+                counts[int(line)] += 1
+    return "".join(f", {count} of them from {_line(module, line)}" for line, count in counts.most_common(1))
+
+
+# --- what an exercise asks for ---
+
+
 def compared(
     figures: dict[str, float], exercise: Exercise, places: dict[str, str] | None = None
 ) -> tuple[list[Finding], list[str]]:
@@ -213,25 +230,17 @@ def compared(
     findings, kept = [], []
     most, least = EVERYWHERE | exercise.at_most, exercise.at_least
     for name in most | least:
-        value, high, low = figures.get(name), most.get(name, math.inf), least.get(name, -math.inf)
-        if value is None:
-            findings.append(Finding("unjudged", f"{name} was not counted"))
-            continue
+        value, high, low = figures[name], most.get(name, math.inf), least.get(name, -math.inf)
         text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
         text += (places or {}).get(name, "")
         sides = [f"at most {high:g} allowed"] * (name in most) + [f"at least {low:g} required"] * (name in least)
         asked = f"exactly {low:g} required" if low == high else ", ".join(sides)
         if not low - 1e-9 <= value <= high + 1e-9:
-            why = exercise.because.get(name, MEANING.get(name, ""))
-            if name == "float64":
-                why = COMPARED if figures.get(OF_INTEGERS) else why + HALVES * ("float16" in exercise.solution)
+            why = exercise.because.get(name) or MEANING.get(name, "")
             findings.append(Finding("limit", f"{text}; {asked}{why and ': '}{why}"))
         elif name in limited(exercise):
             kept.append(f"{text}, {asked}")
     return findings, kept
-
-
-# --- in a child process ---
 
 
 class Counted(Result, frozen=True, kw_only=True):
@@ -245,37 +254,48 @@ class Counted(Result, frozen=True, kw_only=True):
 
 
 class Count(FileTask[Counted], frozen=True, kw_only=True, tag="grade.count"):
-    """What of a kernel file does its exercise or step limit, in a trace of its source and in its code, compiled for
-    this ``architecture``? ``solution`` is the file that it is compared with."""
+    """Does a kernel file keep its exercise's limits, in a trace of its source and in its code, compiled for this
+    ``architecture``? ``solution`` is the file that it is compared with. Of a step only whether it compiles."""
 
     solution: str
     architecture: str
 
 
 def count_task(task: Count) -> Counted:
-    """Count, unless it reads too much, what is limited. Compiling raises what Numba has against it."""
+    """Count what is limited, unless it reads too much. Compiling raises what Numba has against it."""
+    from common.trace import trace
+
     module, exercise = _loaded(task, task.path), known()[task.step]
-    found = Counted(status="right")
-    if exercise.kind in READS or limited(exercise) & {*TOUCHED}:
-        found = _counted_reads(task, module, exercise)
-    if found.findings:
-        return found
-    asked = [(exercise.problems()[0], {*EVERYWHERE})]
-    if names := limited(exercise) - {*TOUCHED, *EVERYWHERE}:
-        whole = problems.preset(exercise.preset)
-        whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
-        asked.append((whole, names))
-    counts, places = dict(found.figures), dict(found.places)
+    own, notes = exercise.problems(), list[str]()
+    counts: dict[str, float] = {}
+    places: dict[str, str] = {}
+    most = READS.get(exercise.kind)
+    solution = _loaded(task, task.solution) if most else None
+    for problem in own[: TRACED if most else min(1, len(limited(exercise)))]:
+        traced = trace.run(module, problem, every=True)
+        if not counts:
+            counts, places = touched(traced), costliest(traced, module)
+        if most and solution:
+            note, wrong = _compared_reads(most, traced, trace.run(solution, problem, every=True))
+            notes = notes or [note]
+            if wrong:
+                return Counted(status="wrong", findings=[Finding("reads", wrong)], notes=notes, figures=counts)
     try:
-        for problem, some in asked:
-            counts |= compiled(module, problem, some, exercise.at_least, task.architecture)
+        counts |= compiled(module, own[0], EVERYWHERE, (), task.architecture)
         if counts.get("float64"):
-            places["float64"] = _of_float64(module, asked[0][0], task.architecture)
+            places["float64"] = _of_float64(module, own[0], task.architecture)
+        if names := limited(exercise) - {*counts}:
+            whole = problems.preset(exercise.preset)
+            whole = whole if isinstance(whole, problems.Gemm) else loading.fitted(whole, COMPILED_BYTES)
+            counts |= compiled(module, whole, names, exercise.at_least, task.architecture)
     except codegen.ToolMissingError as error:
-        return replace(found, status="unjudged", message=f"cannot be judged here: {error}")
+        return Counted(status="unjudged", message=f"cannot be judged here: {error}", notes=notes)
     except codegen.RegistersError as error:
-        return replace(found, status="wrong", findings=[Finding("uncompiled", f"it cannot be compiled: {error}")])
-    return replace(found, figures=counts, places=places)
+        findings = [Finding("uncompiled", f"it cannot be compiled: {error}")]
+        return Counted(status="wrong", findings=findings, notes=notes, figures=counts)
+    findings, kept = ([], []) if isinstance(exercise, Shipped) else compared(counts, exercise, places)
+    status: Status = "wrong" if findings else "right"
+    return Counted(status=status, findings=findings, notes=[*kept, *notes], figures=counts, places=places)
 
 
 def _loaded(task: Count, path: str) -> ModuleType:
@@ -283,40 +303,3 @@ def _loaded(task: Count, path: str) -> ModuleType:
 
     with Tracer():  # a file may make arrays when it is imported
         return catalog.load(Path(path), task.ladder, task.home, task.helpers)
-
-
-def _counted_reads(task: Count, module: ModuleType, exercise: Exercise) -> Counted:
-    """What a trace counts, and whether it reads more of global memory than the solution does."""
-    from common.trace import trace
-
-    most = READS.get(exercise.kind, 0.0)
-    solution = _loaded(task, task.solution) if most else None
-    found = Counted(status="right")
-    for problem in exercise.problems()[:TRACED]:
-        traced = trace.run(module, problem, every=True)
-        if not found.figures:
-            found = replace(found, figures=touched(traced), places=costliest(traced, module))
-        if solution is None:
-            break
-        solved = trace.run(solution, problem, every=True)
-        reads, needed = _reads(traced), _reads(solved)
-        if not found.notes:
-            allowed = f"at most {most * needed['all arrays']:,.0f} allowed"
-            note = f"{reads['all arrays']:,.0f} values read from global memory at {problem}, {allowed}"
-            found = replace(found, notes=[note])
-        for name, count in needed.items():
-            if reads[name] > most * count:
-                said = f"{reads[name]:,.0f} values of {name} are read from global memory"
-                why = NEEDED + STAGED * (touched(solved)["shared_requests"] > 0)
-                said = f"at {problem}: {said}; the exercise solved needs {count:,.0f}: {why}"
-                return replace(found, status="wrong", findings=[Finding("reads", said)])
-    return found
-
-
-def _reads(found: Traced) -> Counter[str]:
-    """Values that are read from global memory, by array and of all arrays together."""
-    reads: Counter[str] = Counter()
-    for kernel in found.kernels:
-        for access in kernel.select("global", "read", "copy"):
-            reads[access.array] += access.accesses
-    return reads | Counter({"all arrays": reads.total()})

@@ -15,7 +15,7 @@ from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
 from common.catalog.problems import Problem
-from common.machine_code import sass, summaries
+from common.machine_code import sass
 from common.machine_code.summaries import SourceLine, Summary
 from common.records import current, records
 from common.records.entries import Point
@@ -319,31 +319,6 @@ def side_by_side(found: list[tuple[str, Summary]]) -> Table:
     header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
     body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
     return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
-
-
-def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
-    """A line per kernel: step, kernel and, where it was timed, its step's milliseconds. Kernels with ``traffic``
-    (see :data:`summaries.TRAFFIC`) get a column for each of its figures."""
-    extra = [key for key in summaries.TRAFFIC if any(key in kernel.get("traffic", {}) for _, kernel, _ in rows)]
-    columns = ["registers", "occupancy", "limited by", "useful", *(summaries.TRAFFIC[key] for key in extra)]
-    body = []
-    for step in dict.fromkeys(step for step, _, _ in rows):
-        mine = [(kernel, ms) for name, kernel, ms in rows if name == step]
-        time = "" if mine[0][1] is None else figures.milliseconds(mine[0][1])
-        if len(mine) > 1:
-            body.append([step, time, *[""] * len(columns)])
-        for kernel, _ in mine:
-            told = _told(kernel)
-            told["registers"] += ", spilled" if kernel["stack_bytes"] or kernel["spill_bytes"] else ""
-            told |= {summaries.TRAFFIC[key]: _number(kernel.get("traffic", {}).get(key)) for key in extra}
-            first = [f"  {kernel['kernel']}", ""] if len(mine) > 1 else [step, time]
-            body.append([*first, *(told[name] for name in columns)])
-    note = "useful: multiply-adds among the instructions of the hot loop"
-    if extra:
-        note += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
-    head = f"what each kernel takes, compute capability {rows[0][1]['architecture']}"
-    table = Table(["step", "ms", *columns], body, note, head, ["limited by"], ["limited by", "ms"])
-    return table if any(ms is not None for _, _, ms in rows) else table.only(["step", *columns])
 
 
 # --- cells and places ---

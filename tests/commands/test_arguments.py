@@ -6,6 +6,7 @@ What would take time or a GPU is asked for and not done: a case says what of it 
 import inspect as signatures
 import json
 import shlex
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, edits, exercising, lessons, parts, pictures, steps
+from common.commands import arguments, bench, console, edits, exercising, lessons, parts, pictures, steps
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -109,7 +110,7 @@ CASES = {
         == [(str(s.folder / "mine.py"), SMALL.shape(), (1, 2, 0))]
     ),
     "trace gemm_naive --html {out}.html": lambda s: (s.folder / "out.html").is_file(),
-    "trace gemm_naive --agree": lambda s: {step.name for step, _ in s.refresh.pairs} == {"gemm_naive"},
+    "trace gemm_naive --agree": lambda s: list(s.table.recorded) == ["gemm_naive"] and s.table.recorded["gemm_naive"],
     "history gemm_naive": lambda s: s.events.step == "gemm_naive",
     "restore gemm_naive 3": lambda s: (s.choose.path.stem, s.choose.wanted) == ("gemm_naive", "3"),
     "reset gemm_naive": lambda s: s.text.path.stem == "gemm_naive",
@@ -138,12 +139,9 @@ REFUSED = {
     "bench --part colour": ["--part 'colour': must be one of rows, epilogues"],
     "inspect": ["takes one STEP or two, and 0 are named"],
     "inspect gemm_naive --record --cc 8.0": ["--record: goes with steps alone, not with --cc"],
-    "inspect gemm_naive gemm_naive": ["STEP2 gemm_naive: is STEP itself"],
     "inspect gemm_naive --cc 9.": ["--cc '9.': must be a compute capability such as 9.0"],
     "inspect gemm_naive gemm_tuned --file {file}": ["--file", "name the one STEP", "2 are named"],
     'trace gemm_naive conv2d_naive --shape "M=3 N=4 K=2"': ["--shape 'M=3 N=4 K=2'", "one ladder"],
-    "trace gemm_naive --html own.pdf": ["--html own.pdf: must end in .html"],
-    "trace gemm_naive --html none/own.html": ["--html none/own.html: there is no folder none"],
     "trace gemm_naive --agree --html {out}.html": ["--agree: goes with steps alone, not with --html"],
     'sweep gemm_tuned --values " "': ["--values ' ': must name a tunable", "PAD"],
     "grade 02.1 --out {out}": ["--out", "goes with a folder"],
@@ -153,7 +151,7 @@ REFUSED = {
     "check --file x.py": ["--file x.py", "one STEP", "0 are named"],
     "check gemm_naive conv2d_naive --file x.py": ["--file x.py", "one STEP", "2 are named"],
     "check gemm_naive --file lost.py": ["lost.py", "no such file"],
-    "check gemm_naive --file lessons": ["--file lessons", "is a folder"],
+    "check gemm_naive --file lessons": ["--file lessons", "no such file"],
     "inspect gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
     "diff gemm_naive gemm_nave": ["'gemm_nave' is unknown"],
     "diff gemm_naive": ["gemm_naive starts its ladder", "compare it with"],
@@ -161,7 +159,7 @@ REFUSED = {
     "sweep gemm_naive --problem photo": ["'photo' is a conv2d problem", "gemm-4096"],
     f"{LESSON} gemm_nave": [f"'gemm_nave' is not in lesson {LESSON}", "conv2d_layer_dispatch"],
     f"{LESSON} --problem gemm-1": ["'gemm-1' is unknown", "gemm-4096"],
-    f"{LESSON} conv3d_implicit_gemm --problem photo": ["'photo' is a conv2d problem", LESSON],
+    f"{LESSON} conv3d_implicit_gemm --problem photo": ["'photo' is a conv2d problem", "conv3d presets are"],
 }
 
 
@@ -244,7 +242,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(agreement, "table", "agreed")
     note(agreement, "refresh", lambda pairs: iter([(*pair, ENTRY) for pair in pairs]))
     note(history, "events", [])
-    event = history.Event("gemm_naive", "0" * 64, "run", "2026-01-02T03:04:05Z")
+    event = history.Event("gemm_naive", "0" * 64, "run", time="2026-01-02T03:04:05Z")
     note(history, "choose", event)
     note(history, "stored", b"")
     note(history, "put_back", "")
@@ -261,7 +259,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(steps, "_check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
-    note(bench, "measure_rows", ([], {}))
+    note(bench, "measure_rows", [])
     for owner, name in ((grade, "Grader"), (run, "Outcomes")):
         stand_in(monkeypatch, seen, owner, name)
 
@@ -373,3 +371,18 @@ def test_trace_shows_both_steps_and_the_sentence_last(ask):
     seen = ask("trace gemm_naive gemm_tuned")
     assert seen.out.index("gemm_naive at M=") < seen.out.index("gemm_tuned at M=")
     assert seen.out.splitlines()[-1] == "gemm_tuned needs 1.00 of gemm_naive's global loads per multiply-add."
+
+
+def test_a_step_that_takes_long_is_named_where_there_is_no_bar(monkeypatch, capsys):
+    monkeypatch.setattr(console, "_SILENT_SECONDS", 0.05)
+    two = [catalog.find(name) for name in TWO]
+
+    def slow():
+        yield "at once"
+        time.sleep(1.0)
+        yield "late"
+
+    assert list(console.progress("check", slow(), two, str)) == ["at once", "late"]
+    out, err = capsys.readouterr()
+    assert out.split("\n") == ["check: 2 to do", "at once", "late", ""]
+    assert err == "gemm_tuned: still at work ...\n"

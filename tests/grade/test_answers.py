@@ -41,24 +41,24 @@ def test_a_name_that_nobody_asked_for_is_told_where_one_is_missing():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "A = 1\nB = open('x')\n",
-            ":2: `B = open('x')`: cannot be worked out: must be NAME = number of at most 1e+30",
-        ),
+        ("A = 1\nB = open('x')\n", ":2: `B = open('x')`: must be NAME = number of at most 1e+30"),
         ("import os\n", ":1: `import os`: must be NAME = number"),
-        ("A = B\n", ":1: `A = B`: B has no value yet"),
-        ("A = None\nB = A + 1\n", ":2: `B = A + 1`: A has no value yet"),
-        ("A = 1 / 0\n", ":1: `A = 1 / 0`: cannot be worked out"),
-        ("A = 9**9**9\n", ":1: `A = 9**9**9`: cannot be worked out"),
-        ("A = 1e400\n", ":1: `A = 1e400`: cannot be worked out: must be NAME = number of at most 1e+30"),
-        ("A = float('nan')\n", ":1: `A = float('nan')`: cannot be worked out"),
-        ("A = 'x' * 3\n", ":1: `A = 'x' * 3`: cannot be worked out"),
-        ("A = True\n", ":1: `A = True`: cannot be worked out"),
+        (
+            "A = B\n",
+            ":1: `A = B`: must be NAME = number of at most 1e+30, or arithmetic of numbers and of names that",
+        ),
+        ("A = None\nB = A + 1\n", ":2: `B = A + 1`: must be NAME = number"),
+        ("A = 1 / 0\n", ":1: `A = 1 / 0`: must be NAME = number"),
+        ("A = 9**9**9\n", ":1: `A = 9**9**9`: must be NAME = number"),
+        ("A = 1e400\n", ":1: `A = 1e400`: must be NAME = number of at most 1e+30"),
+        ("A = float('nan')\n", ":1: `A = float('nan')`: must be NAME = number"),
+        ("A = 'x' * 3\n", ":1: `A = 'x' * 3`: must be NAME = number"),
+        ("A = True\n", ":1: `A = True`: must be NAME = number"),
         ("A, B = 1, 2\n", ":1: `A, B = 1, 2`: must be NAME = number"),
         ("A: int\n", ":1: `A: int`: must be NAME = number"),
-        ("B = 1\nA = 8 sectors\n", ":2: `A = 8 sectors`: not readable as Python: must be NAME = number"),
-        ("A = (\n", ":1: `A = (`: not readable as Python"),
-        ("A = " + 200 * "9" + "x\n", f"`A = {73 * '9'}...`"),
+        ("B = 1\nA = 8 sectors\n", ":2: `A = 8 sectors`: must be NAME = number"),
+        ("A = (\n", ":1: `A = (`: must be NAME = number"),
+        ("A = " + 200 * "9" + "x\n", f"`A = {76 * '9'} ... (125 more characters)`"),
         ("A = " + "-" * 4000 + "1\n", "predict_x"),
     ],
 )
@@ -116,20 +116,12 @@ def test_an_expected_value_that_makes_no_sense_says_so(text):
         answers.expected(text)
 
 
-@pytest.mark.parametrize(
-    ("answer", "end"),
-    [
-        ("4608", "exact"),
-        ("2 / 24", "exact"),
-        ("0.083", "yours 0.083 is near enough"),
-        ("2.2", "yours 2.2 is near enough"),
-    ],
-)
-def test_a_right_prediction_says_whether_it_is_exact(answer, end):
+@pytest.mark.parametrize("answer", ["4608", "2 / 24", "0.083", "2.2"])
+def test_a_right_prediction_is_told_beside_the_right_value(answer):
     name = {"4608": "SHARED_BYTES", "2.2": "TILED_2048_MS"}.get(answer, "GLOBAL_LOADS")
     _, notes = answers.predicted(exercises.find("predict_tiles"), f"{name} = {answer}\n")
     assert [note.partition(" = ")[0] for note in notes] == [name]
-    assert notes[0].endswith(f", {end}")
+    assert notes[0].endswith(f", yours {eval(answer):.6g}")
 
 
 def test_a_wrong_prediction_says_which_way_and_does_not_tell():

@@ -258,20 +258,6 @@ def test_of_a_wait_that_never_ends_is_not_told_what_follows(write):
     assert reason.startswith("unsound: at M=104 N=48 K=136: wait that never ends")
 
 
-def test_a_count_that_is_late_says_what_makes_it_faster(write, monkeypatch):
-    late = StepResult(status="unjudged", message="the stage 'count' was not done after 60 s", late=True)
-
-    def run(tasks, *_):
-        for task in tasks:
-            yield task, late if isinstance(task, Count) else StepResult(status="right")
-
-    monkeypatch.setattr(grade.isolate, "run", run)
-    monkeypatch.setattr(Grader, "fresh", lambda *_: [])
-    assert graded(write, ONE, solved()).reasons == [
-        "unjudged: compiling and counting took more than 60 s: a smaller tile compiles faster, or give --seconds 180"
-    ]
-
-
 def test_fresh_shapes_leave_what_an_exercise_leaves():
     own = exercises.find("conv3d_pointwise").problems()
     found = grade.fresh_shapes(own, 1)
@@ -316,20 +302,16 @@ def test_limits_are_compared_and_said():
         assert other.message.startswith(
             f"{count} barriers in the compiled kernel; exactly 2 required: two are enough"
         )
-    (missing,) = tasks.compared({**figures, "warps": None}, one)[0]
-    assert (missing.kind, missing.message) == ("unjudged", "warps was not counted")
 
 
-def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
+def test_float64_is_asked_of_every_exercise_and_its_causes_are_named():
     one = exercises.find("gemm_early_leave")
     assert tasks.compared({"float64": 0}, one) == ([], [])
-    literal, comparison = ({"float64": 3, tasks.OF_INTEGERS: number} for number in (0, 2))
-    said = [tasks.compared(figures, one)[0][0].message for figures in (literal, comparison)]
-    assert ["0.0 and 0 alike" in text for text in said] == [True, False]
-    assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
-    half = exercises.find("hgemm_column_fragment")
-    (finding,), _ = tasks.compared({"float64": 4}, half)
-    assert ["float16(float32(0.0))" in text for text in (said[0], finding.message)] == [False, True]
+    (finding,), _ = tasks.compared({"float64": 3}, one)
+    said = "3 float64 instructions in the compiled kernels; at most 0 allowed: a Python number beside a float32"
+    assert finding.message.startswith(said)
+    for cause in ("0.0 and 0 alike", "float16(float32(0.0))", "64 bits that meets an unsigned one"):
+        assert cause in finding.message
 
 
 @pytest.mark.parametrize(
@@ -429,27 +411,18 @@ def test_a_file_that_is_none_is_told_and_costs_the_grader_nothing(tmp_path, data
 def test_text_is_read_as_python_reads_it(tmp_path):
     path = tmp_path / "x.py"
     path.write_bytes(b"\xef\xbb\xbfx = 1\r\ny = 2\rz = 3\n")
-    assert Submission(path).taken().text == "x = 1\ny = 2\nz = 3\n"
+    assert Submission(path).text == "x = 1\ny = 2\nz = 3\n"
 
 
 def test_a_name_that_is_of_nothing_does_not_pass(write):
     assert graded(write, "homework", "").reasons == ["unknown: homework.py: no exercise and no step has this name"]
-    for name in ("Gemm_Double", "gemm_double (1)", "gemm_doubel"):
-        assert graded(write, name, "").reasons[0].endswith("Did you mean gemm_double.py?")
 
 
-def test_all_files_are_read_before_any_runs(write, monkeypatch):
-    files = [Submission(write(f"{name}/{ONE}.py", "x = 1\n"), name, f"{name}/{ONE}.py") for name in "ab"]
-    seen = []
-
-    def judge(self, verdict, file, target):
-        seen.append(file.text)
-        for other in files:
-            other.path.unlink(missing_ok=True)
-
-    monkeypatch.setattr(Grader, "_judge", judge)
-    list(Grader().all(files, workers=1))
-    assert seen == ["x = 1\n"] * 2
+def test_a_file_is_read_before_any_runs(write):
+    path = write(f"a/{ONE}.py", "x = 1\n")
+    file = Submission(path)
+    path.unlink()
+    assert file.text == "x = 1\n"
 
 
 def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
@@ -460,7 +433,7 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
 
 def test_nothing_of_a_student_acts_on_a_page_or_a_terminal(tmp_path):
     name = "\x1b]0;x\x07|<img src=x>\u202e[a](http://x)*b*"
-    verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name, ""))
+    verdict = Grader().grade(Submission(tmp_path / f"{name}.py", name, name))
     said = "said\x1b[2J\r\npassed | yes | @all ![x](y) <script> www.x.org c[0, 1] = 2"
     verdict.findings.append(check.Finding("crashed", folders.in_one_line(said)))
     _, table = folders.report([verdict], tmp_path, "a note")
@@ -491,8 +464,6 @@ def test_grade_says_what_passes_and_remembers_it(call):
     assert code == 1
     assert "unanswered: no value yet for P, Q, GEMM_M" in out
     assert "a hint: python -m common hint 05.1; its section: 3. The mapping, both ways\n" in out
-    page = "lessons/07_hopper/tf32x3.md"
-    assert f"its section: 2. The unit's sums, in {page}\n" in call("grade", "07.13", "--sim")[1]
     code, out, err = call("grade", str(exercises.find("05.1").write_solution()), "--sim", "--json")
     (verdict,) = json.loads(out)["grades"]
     assert (code, verdict["target"], verdict["passed"], verdict["student"]) == (0, "05.1", True, "")
@@ -517,13 +488,13 @@ def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, 
     one = structs.replace(exercises.find(ONE), path=path)
     monkeypatch.setattr(exercises, "everything", lambda *_: [one])
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
-    graded = [(Submission(path).taken(), Grade("01.1", ONE, "write"))]
+    graded = [(Submission(path), Grade("01.1", ONE, "write"))]
     path.write_text("x = 2\n")
     exercising._remember(graded)
     assert not exercises.State().passed(one)
-    exercising._remember([(Submission(path).taken(), Grade("01.1", ONE, "write"))])
+    exercising._remember([(Submission(path), Grade("01.1", ONE, "write"))])
     assert exercises.State().passed(one)
-    assert [event.verdict for event in history.events(ONE)] == ["passed"]
+    assert [event.what for event in history.events(ONE)] == ["saved"]
 
 
 def test_grade_a_folder_writes_its_report(call, tmp_path, monkeypatch):
@@ -592,8 +563,6 @@ def test_a_folder_is_graded_in_bubblewrap_where_there_is_one(tmp_path):
         (["grade", "99"], "exercise '99' is unknown: there are 01.1"),
         (["grade", "nowhere/gemm_double.py"], "no such file"),
         (["grade", "01", "tests"], "tests: a folder of files to grade must be named alone"),
-        (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0, and less than a million"),
-        (["grade", "01", "--workers", "0"], "--workers 0: must be more than 0"),
         (["hint", "01.99"], "exercise '01.99' is unknown"),
     ],
 )
@@ -662,5 +631,5 @@ class TestOnGpu:
 
     def test_a_kernel_that_is_right_and_slow_does_not_pass(self, write, machine, monkeypatch):
         one = exercises.find("gemm_vector_tile")
-        monkeypatch.setattr(grade.exercises, "everything", lambda *_: [structs.replace(one, floor=99.0)])
+        monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, floor=99.0)])
         require(graded(write, one.name, solved(one.name), machine), "slow", "99 percent is required")

@@ -197,4 +197,3 @@ def test_a_card_in_full_and_side_by_side():
     assert re.search(r"shared loads x bits +│ +18 x 32 │ +9 x 32", both)
     spilled = kernel_card(stack_bytes=64)
     assert "a stack frame of 64 bytes" in "".join(shown(part) for part in tables.full("k", spilled))
-    assert "66, spilled" in shown(tables.short([("k", spilled, None)]))

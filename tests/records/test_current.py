@@ -337,8 +337,8 @@ def bench(record, monkeypatch):
         monkeypatch.setattr(measuring, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
-        _, failed = benches.measure_rows(pairs, card, ROOM, fresh)
-        assert failed == {}
+        found = benches.measure_rows(pairs, card, ROOM, fresh)
+        assert {outcome.status for outcome in found} <= {"right"}
         return measured
 
     return bench

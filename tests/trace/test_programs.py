@@ -10,7 +10,6 @@ from sampling import some
 
 from common import cli
 from common.catalog import store
-from common.commands import scripts
 from common.trace import functions, script
 
 FOLDER = Path(__file__).with_name("programs")
@@ -43,9 +42,8 @@ def test_a_program_is_told_for_what_it_is(write, capsys, name):
     ],
 )  # fmt: skip
 def test_two_dashes_end_the_options_of_run(words, own, stops):
-    options = cli.common_parser().parse_args(["run", "program.py", *words])
-    options.given = ["run", "program.py", *words]
-    assert (scripts._own_options(options), options.stop) == (own, stops)
+    options = cli.parsed(["run", "program.py", *words])
+    assert (options.words, options.stop) == (own, stops)
 
 
 def test_a_copy_of_what_nothing_has_written_is_noted(tmp_path):
