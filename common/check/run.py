@@ -39,7 +39,6 @@ ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 CODE_ARCHITECTURE = "9.0"
 
-
 # Faults whose line is that of the launch, not of what went wrong.
 _UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "constant-memory"}
 
@@ -68,22 +67,14 @@ class Checking:
 
     Traces and compilations begin at once, on all processors, soonest what is checked first: with a GPU also what it
     will run, the kernels of ``timed``, steps on presets, and ``others`` after all else. The GPU runs a step when
-    asked for it (:meth:`of`), and so may do something else in between. On leaving, what is not done is given up.
+    asked for it (:meth:`of`). On leaving, what is not done is given up.
     """
 
     def __init__(
-        self,
-        steps: list[Step],
-        without_gpu: bool,
-        shape: Problem | None = None,
-        file: Path | None = None,
-        seed: int = 0,
-        compiled: bool = True,
-        full: bool = False,
-        brief: Collection[str] = (),
-        timed: Iterable[tuple[Step, str]] = (),
-        others: Iterable[messages.Ask] = (),
-    ) -> None:
+        self, steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | None = None,
+        seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
+        timed: Iterable[tuple[Step, str]] = (), others: Iterable[messages.Ask] = (),
+    ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
         for step in steps:
             one = self._checks[step] = _StepCheck(step, without_gpu or bool(beyond(step)), shape, file)
@@ -131,15 +122,10 @@ def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages
 
 
 def compile_ahead(pairs: list[tuple[Step, str]], others: Iterable[messages.Ask] = ()) -> None:
-    """Compile the kernels of steps on presets for this GPU, and do ``others``, on all processors, without it.
-
-    They are kept; what cannot be compiled ahead is compiled where it runs.
-    """
-    cache.prune(kernelcache.FOLDER)
-    groups: list[list[messages.Task[Any]]] = [[one] for one in others]
-    groups += [[_ahead(step, shapes)] for step, shapes in _shapes(pairs).items()]
-    for _ in isolate.run_groups(groups, False, COMPILE_SECONDS, device.workers()):
-        pass
+    """Compile the kernels of steps on presets for this GPU, and do ``others``, on all processors, without it; what
+    cannot be compiled ahead is compiled where it runs."""
+    with Checking([], False, timed=pairs, others=others) as compiling:
+        compiling.wait()
 
 
 def _shapes(pairs: Iterable[tuple[Step, str]]) -> dict[Step, list[dict[str, int]]]:

@@ -5,7 +5,8 @@ Module by module:
     arguments     every option; which steps, presets and shapes were named
     console       what is said: lines, complaints, progress
     verdicts      outcomes and traces on the terminal, and exit codes
-    steps         list, check, time, diff, all, ship
+    steps         list, check, time, diff, ship
+    changed       all: what changed is checked and timed, what follows from it drawn
     bench         bench: what a record lacks is measured; sweep
     parts         what a record holds beside times, and how that is measured
     inspecting    inspect, trace

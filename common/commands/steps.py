@@ -1,24 +1,18 @@
-"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``ship``; ``all`` does what changed."""
+"""Commands that work through steps: ``list``, ``check``, ``time``, ``diff``, ``ship``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
 
 from rich.markup import escape
 
-from common.catalog import catalog, device, lessontext, shipped, sources
-from common.catalog.catalog import Step
+from common.catalog import catalog, device, shipped, sources
 from common.check import compiling, plan, run
-from common.commands import arguments, bench, console, edits, pictures, verdicts
+from common.commands import arguments, console, edits, verdicts
 from common.commands.console import RIGHT
 from common.machine_code import codegen
-from common.records import current, records
-from common.records.records import Record
+from common.records import records
 from common.report import tables
-from common.run import messages
-from common.run.messages import Outcome
 from common.timing import measuring
 
 
@@ -117,88 +111,3 @@ def diff(options: argparse.Namespace) -> int:
 def ship(_: argparse.Namespace) -> int:
     console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
     return RIGHT
-
-
-# --- all ---
-
-
-def do_all(options: argparse.Namespace) -> int:
-    say, steps = console.say(), catalog.everything()
-    without_gpu = arguments.without_gpu(options.sim)
-    card = None if without_gpu else run.inspect_device()
-    recorded = {} if options.fresh else run.shipped(steps)
-    if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
-        recorded.pop(steps[0].name, None)
-    say.rule("check every step on the CPU" if without_gpu else "check and time every step")
-    outcomes, timed = _check_changed(steps, recorded, card, options.fresh)
-    code = max(verdicts.exit_code(outcomes, asked=False), verdicts.exit_code(timed, asked=False))
-    say.rule("charts and tables")
-    if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
-        pictures.draw_photo(card[0] if card else None, options.fresh)
-    if without_gpu:
-        say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
-    code = max(code, pictures.redraw(options.fresh))
-    verdicts.say_left_out(outcomes)
-    return code
-
-
-def _check_changed(
-    steps: list[Step], recorded: dict[str, run.Shipped], card: tuple[device.Gpu, int] | None, fresh: bool
-) -> tuple[list[Outcome], list[Outcome]]:
-    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all.
-
-    With a card also time what it has no current row of, and return those outcomes: each step as soon as it is right,
-    while others are compiled. With all processors busy FP32 steps took the time that they take alone, to 0.15%.
-    """
-    checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
-    found = checks.known(steps, card[1] if card else 0)
-    console.say_kept(len(found), "verdicts")
-    rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
-    edits.keep(rest)
-    rows = bench.Rows(Record.open(card[0], arguments.folder(False)), quick=True) if card else None
-    wanted: list[tuple[Step, str]] = []
-    kernels: list[messages.Ask] = []
-    if card and rows:
-        pairs = arguments.pairs(steps, None)
-        wanted = pairs if fresh else bench.lacking(pairs, rows.record, card[1], beside=False)
-        console.say_kept(len(pairs) - len(wanted), "rows")
-        kernels = bench.ceiling_kernels(card[0]) if fresh or not current.ceilings(rows.record) else []
-
-    def work(checking: run.Checking) -> Iterator[tuple[str, Any]]:
-        """What came of a step's check, and then of its times; at last the ceilings, and what ran at a low clock."""
-        for step in steps:
-            if step in rest:
-                found[step.name] = list(checking.of([step]))
-                yield "check", found[step.name]
-            mine = found[step.name]
-            if all(outcome.fine for outcome in mine):
-                if step in rest:
-                    checks.keep(mine)
-                if rows:
-                    yield from rows.take([pair for pair in wanted if pair[0] is step])
-        if rows:
-            checking.wait()
-            yield from rows.take(measuring.at_a_low_clock(rows.outcomes), (), bool(kernels))
-
-    expected: list[Any] = []
-    for step in steps:
-        expected += [step] * (step in rest) + [pair for pair in wanted if pair[0] is step]
-    expected += ["ceilings"] * bool(kernels)
-    if expected:
-        with run.Checking(rest, card is None, seed=seed, brief=recorded, timed=wanted, others=kernels) as checking:
-            for _ in console.progress("check and time" if card else "check", work(checking), expected, _line):
-                pass
-    outcomes = [outcome for step in steps for outcome in found[step.name]]
-    if rows and rows.outcomes:
-        rows.show()
-    if rest:
-        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
-        verdicts.print_checks(outcomes)
-    if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
-        console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
-    verdicts.say_shipped(recorded)
-    return outcomes, measuring.latest(rows.outcomes) if rows else []
-
-
-def _line(entry: tuple[str, Any]) -> str:
-    return verdicts.checked_line(entry[1]) if entry[0] == "check" else bench.line(entry)

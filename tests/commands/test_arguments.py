@@ -17,7 +17,7 @@ from common import cli
 from common.catalog import cache, catalog, device, exercises, problems, shipped, sources
 from common.catalog.problems import Gemm
 from common.check import compiling, run
-from common.commands import arguments, bench, console, edits, exercising, lessons, parts, pictures, steps
+from common.commands import arguments, bench, changed, console, edits, exercising, lessons, parts, pictures
 from common.edit import history
 from common.grade import folders, grade
 from common.machine_code import successor
@@ -119,7 +119,7 @@ CASES = {
     "hint 01.2": lambda s: s.out.startswith("01.2 "),
     "hint": lambda s: "02.3" in s.out,
     "charts --record": lambda s: s.redraw.shipped and s.draw_photo.shipped,
-    "all --fresh": lambda s: s.redraw.fresh and s._check_changed.fresh,
+    "all --fresh": lambda s: s.redraw.fresh and s.check_changed.fresh,
     "all --sim": lambda s: "measure_rows" not in s.asked and "ready" not in s.asked,
     f"{LESSON} conv3d_implicit_gemm --sim": lambda s: (
         names(s._lesson.chosen) == ["conv3d_implicit_gemm"] and s._lesson.without_gpu
@@ -256,7 +256,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     ):  # fmt: skip
         note(module, name, 0)
     monkeypatch.setattr(pictures.pages, "update", lambda *_: [])
-    note(steps, "_check_changed", ([], []))
+    note(changed, "check_changed", ([], []))
     for name in ("epilogues", "accuracy", "agreement"):
         monkeypatch.setitem(parts.PARTS, name, parts.Part(lambda *_: [], reached, reached))
     note(bench, "measure_rows", [])

@@ -1,0 +1,107 @@
+"""The command ``all``: check and time what has changed, and draw what follows from that."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from common.catalog import catalog, device, lessontext
+from common.catalog.catalog import Step
+from common.check import plan, run
+from common.commands import arguments, bench, console, edits, pictures, verdicts
+from common.records import current
+from common.records.records import Record
+from common.run.messages import Outcome
+from common.timing import measuring
+
+
+def do_all(options: argparse.Namespace) -> int:
+    say, steps = console.say(), catalog.everything()
+    without_gpu = arguments.without_gpu(options.sim)
+    card = None if without_gpu else run.inspect_device()
+    recorded = {} if options.fresh else run.shipped(steps)
+    if without_gpu:  # that the compiler works here, one step shows; the others' compilations are of the record, too
+        recorded.pop(steps[0].name, None)
+    say.rule("check every step on the CPU" if without_gpu else "check and time every step")
+    outcomes, timed = check_changed(steps, recorded, card, options.fresh)
+    code = max(verdicts.exit_code(outcomes, asked=False), verdicts.exit_code(timed, asked=False))
+    say.rule("charts and tables")
+    if all(outcome.fine for outcome in outcomes if outcome.step.name == lessontext.read(catalog.LESSONS).photo):
+        pictures.draw_photo(card[0] if card else None, options.fresh)
+    if without_gpu:
+        say.print("No GPU here: charts and tables in results/ and the pages name the cards that they are of.")
+    code = max(code, pictures.redraw(options.fresh))
+    verdicts.say_left_out(outcomes)
+    return code
+
+
+def check_changed(
+    steps: list[Step], recorded: dict[str, run.Shipped], card: tuple[device.Gpu, int] | None, fresh: bool
+) -> tuple[list[Outcome], list[Outcome]]:
+    """Check the steps without a known verdict, those ``recorded`` with one at a few shapes; the outcomes of all.
+
+    With a card (the GPU, and the bytes that a problem may take there) also time what it has no current row of, and
+    return those outcomes.
+    """
+    checks = run.Outcomes([[card[0].name, card[0].driver] if card else "tracer", recorded], fresh)
+    found = checks.known(steps, card[1] if card else 0)
+    console.say_kept(len(found), "verdicts")
+    rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
+    edits.keep(rest)
+    rows, lacking = _rows(steps, *card, fresh) if card else (None, [])
+    kernels = bench.ceiling_kernels(card[0]) if card and rows and (fresh or not current.ceilings(rows.record)) else []
+    expected: list[Any] = []
+    for step in steps:
+        expected += [step] * (step in rest) + [pair for pair in lacking if pair[0] is step]
+    expected += ["ceilings"] * bool(kernels)
+    if expected:
+        with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking, others=kernels) as checking:
+            work = _work(steps, rest, checking, checks, found, rows, lacking, bool(kernels))
+            for _ in console.progress("check and time" if card else "check", work, expected, _line):
+                pass
+    outcomes = [outcome for step in steps for outcome in found[step.name]]
+    if rows and rows.outcomes:
+        rows.show()
+    if rest:
+        verdicts.say_seed(seed, drawn=any(step.name not in recorded for step in rest))
+        verdicts.print_checks(outcomes)
+    if card and (wrong := {outcome.step.name for outcome in outcomes if not outcome.fine}):
+        console.tell(f"[yellow]not timed, as not right: {', '.join(sorted(wrong))}[/]")
+    verdicts.say_shipped(recorded)
+    return outcomes, measuring.latest(rows.outcomes) if rows else []
+
+
+def _rows(
+    steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool
+) -> tuple[bench.Rows, list[tuple[Step, str]]]:
+    """The user's record of this GPU, to be written, and the steps on presets of which it lacks rows."""
+    rows, pairs = bench.Rows(Record.open(gpu, arguments.folder(False)), quick=True), arguments.pairs(steps, None)
+    lacking = pairs if fresh else bench.lacking(pairs, rows.record, room_bytes, beside=False)
+    console.say_kept(len(pairs) - len(lacking), "rows")
+    return rows, lacking
+
+
+def _work(
+    steps: list[Step], rest: list[Step], checking: run.Checking, checks: run.Outcomes,
+    found: dict[str, list[Outcome]], rows: bench.Rows | None, lacking: list[tuple[Step, str]], ceilings: bool,
+) -> Iterator[tuple[str, Any]]:  # fmt: skip
+    """Check each step of ``rest``, into ``found``, and keep what is right; with ``rows`` time each as soon as it is
+    right, while others are compiled: with all processors busy FP32 steps took the time that they take alone, to
+    0.15%. At last the ceilings, and again what ran at a low clock."""
+    for step in steps:
+        if step in rest:
+            found[step.name] = list(checking.of([step]))
+            yield "check", found[step.name]
+        right = all(outcome.fine for outcome in found[step.name])
+        if step in rest and right:
+            checks.keep(found[step.name])
+        if rows and right:
+            yield from rows.take([pair for pair in lacking if pair[0] is step])
+    if rows:
+        checking.wait()
+        yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
+
+
+def _line(entry: tuple[str, Any]) -> str:
+    return verdicts.checked_line(entry[1]) if entry[0] == "check" else bench.line(entry)
