@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from common.catalog import inputs, problems, store
-from common.catalog.problems import (
-    LADDERS,
-    SIXTEEN_BITS,
-    Conv2d,
-    Conv3d,
-    Convolution,
-    Gemm,
-    Problem,
-    on_ladder,
-    parse_shape,
-)
+from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem
 from common.run.messages import Depth, Engine
 
 SHAPES, _LISTS = (Path(__file__).with_name(name) for name in ("shapes.toml", "full.toml"))
@@ -106,7 +96,7 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
             allowed = "marks must be a depth, operands, small, wide or gpu"
             raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
         for text in texts.split(" then "):
-            problem, small = parse_shape(ladder, text), "small" in marks
+            problem, small = problems.parse_shape(ladder, text), "small" in marks
             found.append((Case(problem, "traced", depth, 0, special, "wide" in marks, small), "gpu" in marks))
     return tuple(found)
 
@@ -161,7 +151,7 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     # a path of its own may round what no other does: normals; where outputs are rounded, integers show that
     rounded = {one for one in listed("rounded", ladder) if multiply_adds(one) > SPECIAL_UP_TO}
     rounded |= {*listed("long_sums", ladder)}
-    rounded |= set() if first.output_dtype in SIXTEEN_BITS else {*listed("familiar", ladder)}
+    rounded |= set() if first.output_dtype in problems.SIXTEEN_BITS else {*listed("familiar", ladder)}
     shapes = [*listed("covering", ladder), *listed("twins", ladder)]
     shapes += [*drawn(ladder, seed, DRAWN, LARGEST_DRAWN, LARGEST_DRAWN >> 8), *tiled(ladder)]
     shapes += [one for name in ("long_sums", "layers", "familiar") for one in listed(name, ladder)]
@@ -230,7 +220,7 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
     found: list[Problem] = []
     while len(found) < count:
         if shape := _draw(LADDERS[ladder].form, rng, most):
-            problem = on_ladder(ladder, shape)
+            problem = problems.on_ladder(ladder, shape)
             small = problem.flops <= 2 * most and math.prod(problem.weight_shape) <= _MOST_WEIGHTS
             if small and problem.reduction <= terms:
                 found.append(problem)
@@ -299,7 +289,7 @@ def listed(name: str, ladder: str) -> tuple[Problem, ...]:
     keys += ["gradients"] if kind.form in ("dgrad", "wgrad") else []
     keys += ["convolutions"] if issubclass(kind, Convolution) else []
     texts: list[str] = next((lists[key] for key in keys if key in lists), [])
-    return tuple(parse_shape(ladder, text) for text in texts)
+    return tuple(problems.parse_shape(ladder, text) for text in texts)
 
 
 def tiled(ladder: str) -> tuple[Problem, ...]:
