@@ -1,7 +1,7 @@
 """What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie.
 
-Each output element is a sum of products of integers, so what a mistake would give can be worked out and compared,
-element by element. The simplest mistake that explains nearly all wrong elements is told.
+What a mistake would give can be worked out and compared, element by element. The simplest one that explains nearly
+all wrong elements is told.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
-_SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
+_SPILT, _UNTRUE = 2.5, 5.0  # how much odder a mistake is that would spoil right elements, too, or leaves wrong ones
 _CHANCE = 1e-5  # a few small integers often agree: how rarely they may by chance
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _LONGEST = 200  # the longest axis of terms of which every range is tried
@@ -75,9 +75,9 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     ranked = []
     tried = _values(few), _stored(few), _operands(problem), _terms(few), _letters(problem), _geometry(problem)
     for one in chain(*tried):
-        if one.holds(few) >= _MOST:
+        if (held := one.holds(few)) >= _MOST:
             spilt = 1 - one.holds(right) if right else 1.0
-            ranked.append((one.cost + _SPILT * spilt, spilt, one))
+            ranked.append((one.cost + _SPILT * spilt + _UNTRUE * (1 - held), spilt, one))
     many = evidence.some(max(_FEW, _PRODUCTS // problem.reduction))  # to confirm it
     for _, spilt, one in sorted(ranked, key=lambda each: each[0]):
         if one.holds(many) >= _MOST:
@@ -138,11 +138,14 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
         text = f"transposed: {u} and {v} of {name} are stored in each other's place"
         if problem.form == "gemm":
             text = "transposed: c is stored column by column, c[n, m] in place of c[m, n]"
-        moved = whole.swapaxes(i, j).reshape(whole.shape)
-        yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
+        yield _of_output(1.5, text, whole.swapaxes(i, j).reshape(whole.shape))
     if isinstance(problem, Wgrad):
         text = "the filter is flipped: dfilt[.., t, r, s, ..] holds what T - 1 - t, R - 1 - r, S - 1 - s should"
-        yield Hypothesis(0.5, text, lambda e: np.flip(whole, (1, 2, 3))[e.positions])
+        yield _of_output(0.5, text, np.flip(whole, (1, 2, 3)))
+
+
+def _of_output(cost: float, text: str, moved: Array) -> Hypothesis:
+    return Hypothesis(cost, text, lambda e: moved[e.positions])
 
 
 # --- operands read otherwise ---
@@ -253,34 +256,29 @@ def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
 
 def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
     """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
-    end, one = _extent(problem, u) - 1, first == last
-    gemm, named = problem.form == "gemm", {"c": "channel", "k": "filter", "n": "image"}
-    if what == "missing" and gemm and one and first in (0, end):
-        return "the last term, k = K - 1, is left out" if first else "the first term, k = 0, is left out"
-    if what == "missing" and gemm and last == end:
-        return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
-    if what == "missing" and one and u in named and not gemm:
-        return f"{named[u]} {u} = {first} is left out"
-    if what == "missing" and one and u in "trs" and first in (0, end):
-        return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
-    text = f"{u} >= {first}" if last == end else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
-    if u == _ALL:
-        text = f"{u} from {first} to {last} (a part of the sum)"
+    end, one, alone = _extent(problem, u) - 1, first == last, what == "alone"
+    named = {"c": "channel", "k": "filter", "n": "image"}
+    text = f"{u} = {first}" if one else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
+    if last == end and not one:
+        text = f"{u} >= {first}"
     if u in letters.sides(problem):
-        place = f"{LAYOUTS[problem.form].names[0]} at {f'{u} = {first}' if one else text}"
-        counts = {
-            "missing": f"{place} counts as 0",
-            "twice": f"{place} counts twice",
-            "alone": f"only {place} counts",
-        }
-        return counts[what]
-    subject = f"the term {u} = {first}" if one else f"the terms {text}"
-    if what == "alone":
+        place = f"{LAYOUTS[problem.form].names[0]} at {text}"
+        return f"only {place} counts" if alone else f"{place} counts {'as 0' if what == 'missing' else 'twice'}"
+    if what == "missing" and problem.form == "gemm":
+        if one and first in (0, end):
+            return "the last term, k = K - 1, is left out" if first else "the first term, k = 0, is left out"
+        if last == end:
+            return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
+    elif what == "missing" and one and u in named:
+        return f"{named[u]} {u} = {first} is left out"
+    elif what == "missing" and one and u in "trs" and first in (0, end):
+        return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
+    if u == _ALL and not one:
+        text = f"{u} from {first} to {last} (a part of the sum)"
+    subject = f"the term {text}" if one else f"the terms {text}"
+    if alone:
         return f"only {subject} count{'s' if one else ''}"
     return f"{subject} {'is' if one else 'are'} {'missing' if what == 'missing' else 'counted twice'}"
-
-
-# --- an expression in the place of a letter ---
 
 
 def _read(operand: str, cost: float, text: str, **forms: str) -> Hypothesis:
@@ -341,7 +339,7 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
             text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
             yield _read(X, 1 + len(ignored) / 10, text, **dict.fromkeys(ignored, str(neutral)))
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
-        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        near = 1.4 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
             options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
             options += [(other, geometry[other], 2.0) for other in names]
