@@ -145,7 +145,8 @@ def _returned_nothing(found: re.Match[str], path: Path, _: int | None) -> _Said 
 
 
 def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
-    return _Said(found[1], line=at or _defined(path, found[1].partition("(")[0]))
+    said = found[1].replace("_function()", "this function")  # as the tracer calls it
+    return _Said(said, line=at or _defined(path, said.partition("(")[0]))
 
 
 def _no_module(found: re.Match[str], *_: object) -> _Said:

@@ -114,6 +114,10 @@ UNSOUND = {
     "dynamic-overlap": "shared arrays that overlap",
 }
 
+_RACE_OF_ENGINES = (
+    "who frees the tile before it is filled or written again: wgmma_wait() by all that multiply it, tma_wait_read() "
+    "by who stores it, and then an arrival at the mbarrier that is waited for here"
+)
 _FRAMES = 12  # of a crash that are told
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
@@ -259,6 +263,8 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
+    if kind == "race" and re.search(r" is filled |read by (wgmma|a bulk store)", what):
+        look_at = look_at or _RACE_OF_ENGINES
     return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
 
 

@@ -346,3 +346,13 @@ def test_operands_of_whole_numbers_lose_no_fraction(tmp_path):
     path.write_text("def kernel(a, b, c):\n    held = cuda.local.array(4, int8)\n    held[0] = a[0, 0]\n")
     assert [one.kind for one in faults.of_text(path, fractions=True)] == ["whole-numbers"]
     assert faults.of_text(path, fractions=False) == []
+
+
+def test_a_race_with_a_copy_engine_names_what_frees_the_tile(write):
+    path = write("hgemm_x.py", "x = 1\n")
+    filled = faults.Fault(
+        "race", "tiles[0] is filled by thread (0, 0, 0) in line 1 and read by wgmma of warpgroup 0", 1
+    )
+    found = faults.of_finding("unsound", "", [filled], path, ("a", "b", "c"))
+    assert "wgmma_wait()" in found.look_at
+    assert "mbarrier" in found.look_at
