@@ -8,9 +8,10 @@ convolution have its letters, and its shape.
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,18 +23,12 @@ SIXTEEN_BITS = FLOAT16, UINT16  # an output of these is the sum in float32, roun
 Extents = tuple[int, ...]
 
 
-class Geometry(NamedTuple):
-    """Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them."""
-
-    stride_d: int = 1
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_d: int = 0
-    pad_h: int = 0
-    pad_w: int = 0
-    dilation_d: int = 1
-    dilation_h: int = 1
-    dilation_w: int = 1
+# Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them.
+Geometry = namedtuple(
+    "Geometry",
+    "stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w",
+    defaults=(1, 1, 1, 0, 0, 0, 1, 1, 1),
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +143,8 @@ class Conv2d(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for extent, taps, most, count in (("H", "R", self.H, self.R), ("W", "S", self.W, self.S)):
+        for extent, taps in ("HR", "WS"):
+            most, count = self.extents(extent + taps)
             if count > most:
                 raise ValueError(f"{taps}={count}: the filter must not exceed the input, {extent}={most}")
 
@@ -216,18 +212,6 @@ class Convolution(Problem):
     @property
     def geometry(self) -> Geometry:
         return Geometry(*(getattr(self, name) for name in Geometry._fields))
-
-    @property
-    def x_shape(self) -> Extents:
-        return self.extents("NDHWC")
-
-    @property
-    def filt_shape(self) -> Extents:
-        return self.extents("KTRSC")
-
-    @property
-    def y_shape(self) -> Extents:
-        return self.extents("NOPQK")
 
     @property
     def flops(self) -> int:
@@ -307,12 +291,10 @@ def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     """Build the ladder's problem from extents; raises ValueError naming the key that is wrong, missing or unknown."""
     kind = LADDERS[ladder]
     allowed = [field.name for field in fields(kind)]
-    for key in shape:
-        if key not in allowed:
-            raise ValueError(f"shape key {key!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
-    for key in kind.required:
-        if key not in shape:
-            raise ValueError(f"shape key {key!r} is missing: {ladder} needs {' '.join(kind.required)}")
+    if unknown := [key for key in shape if key not in allowed]:
+        raise ValueError(f"shape key {unknown[0]!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
+    if missing := [key for key in kind.required if key not in shape]:
+        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
     return kind(**shape)
 
 
