@@ -31,9 +31,6 @@ PACKAGES = (
 T = TypeVar("T")
 
 
-# --- what a value depends on ---
-
-
 def files(roots: Iterable[Path]) -> list[Path]:
     """These files, and all that they import or name, directly or through each other, in order."""
     return sorted(sources.reached(path.resolve() for path in roots))
@@ -77,9 +74,6 @@ def key(
     known = sources.versions(PACKAGES if versions is None else versions)
     told = [parts, machine, known, digest([*files(roots), *data], text)]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
-
-
-# --- values ---
 
 
 def get(kind: str, key: str, type: type[T]) -> T | None:
