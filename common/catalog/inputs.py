@@ -150,19 +150,14 @@ def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tup
         x, weight = (rng.choice(np.array(values, np.int8), shape) for shape in problem.shapes[:2])
         return x, weight
 
-    x, weight = of(-1, 1)
-    all_x, all_weight = _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
+    (x, weight), (all_x, all_weight) = of(-1, 1), of(*range(-128, 0), *range(1, 128))
     if kind == "zeros":
         _set_zeros(rng, problem, all_x, all_weight)
-        return all_x, all_weight
-    if kind == "negative":
-        return np.maximum(all_x, 1), np.minimum(all_weight, -1)
-    if kind in ("large", "heavy"):
-        return (all_x, weight) if kind == "large" else (x, all_weight)
-    if kind == "apart":
-        far = np.where(rng.integers(0, 4, x.shape) == 0, 127, 1).astype(np.int8)
-        return x * far, weight * np.where(rng.integers(0, 4, weight.shape) == 0, 127, 1).astype(np.int8)
-    return {"sums": of(-128, -127), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
+    return {
+        "zeros": (all_x, all_weight), "negative": (np.maximum(all_x, 1), np.minimum(all_weight, -1)),
+        "large": (all_x, weight), "heavy": (x, all_weight), "sums": of(-128, -127), "tiny": of(-1, 0, 1),
+        "mixed": of(-128, -1, 1, 127), "apart": of(-127, -1, -1, -1, 1, 1, 1, 127),
+    }[kind]  # fmt: skip
 
 
 def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> None:

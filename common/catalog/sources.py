@@ -41,9 +41,6 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.source == now.source and self.helpers in (None, now.helpers)
 
 
-# --- hashes ---
-
-
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
     return _learnt(path)[0]
@@ -99,9 +96,6 @@ def _canonical(node: object) -> Any:
 
 def _is_string(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-# --- imports ---
 
 
 @store.kept_by_stamp
@@ -183,9 +177,6 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
-# --- packages ---
-
-
 def versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
     return {name: version for name in names if (version := _version(name))}
@@ -198,18 +189,16 @@ def _version(package: str) -> str:
     return ""
 
 
-# --- differences ---
-
-
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
     name do not count. Where ``new`` imports ``old``, definitions that it does not replace are still in use: they are
     left out, too."""
     before, after = (_without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
-        replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
-        kept = (lines for name, lines in _definitions(before).items() if name.replace(old.name, "STEP") not in replaced)
-        in_use = {number for lines in kept for number in lines}
+        replaced, in_use = {name.replace(new.name, "STEP") for name in _definitions(after)}, set[int]()
+        for name, lines in _definitions(before).items():
+            if name.replace(old.name, "STEP") not in replaced:
+                in_use.update(lines)
         before = [line for number, line in enumerate(before) if number not in in_use]
     plain = [
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))

@@ -28,7 +28,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_POLL_SECONDS = 0.02
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 Found = TypeVar("Found")
 
@@ -135,27 +134,16 @@ def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """While open, no other process or thread has this folder locked; not to be opened twice by one thread.
-
-    Raises StoreError if another has it for so long. A file system without locks is used so.
-    """
+def locked(folder: Path) -> Iterator[None]:
+    """While open, no other process or thread has this folder locked, which is waited for; not to be opened twice by
+    one thread. A file system without locks is used so."""
     with _named(folder, "cannot be locked"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY) if fcntl else None
-    deadline = time.monotonic() + seconds
     try:
-        while handle is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    why = f"another program has had it for {seconds:.0f} s"
-                    raise StoreError(folder, "cannot be locked", why) from None
-                time.sleep(_POLL_SECONDS)
-            except OSError:  # EBADF, ENOLCK, ENOTSUP: a network's file system
-                break
+        if handle is not None:
+            with contextlib.suppress(OSError):  # EBADF, ENOLCK, ENOTSUP: a network's file system
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         if handle is not None:

@@ -112,9 +112,6 @@ class Guarded:
         return found
 
 
-# --- the right answers ---
-
-
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
     """As :func:`common.catalog.reference.full`."""
     with stages.stage(stages.ORACLE):

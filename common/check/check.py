@@ -265,10 +265,8 @@ def _differs(
     bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
-    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong.
-
-    ``before``: the operands and the right output of the launch before.
-    """
+    """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
+    ``before``: the operands and the right output of the launch before."""
     if load:
         bench.load(x, weight)
     bench.y.blank()

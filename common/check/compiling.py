@@ -112,9 +112,6 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     )
 
 
-# --- in a child process ---
-
-
 def prepare_task(task: messages.Prepare) -> Result:
     """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
 

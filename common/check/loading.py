@@ -117,9 +117,6 @@ def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
     return at == 0 or (at > 0 and seconds * found[at - 1].flops / ran.flops > 0.8 * LAUNCH_SECONDS)
 
 
-# --- a task's file ---
-
-
 ASKS = "card"  # the helper by which a step asks what the card has
 Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
 
@@ -224,8 +221,6 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
 
     return [list(found) for _, found in itertools.groupby(sorted(architectures, key=size), size)]
 
-
-# --- operands at full size: those of one problem, for one step after another ---
 
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
 

@@ -190,9 +190,6 @@ def too_large(problem: Problem) -> str:
     return f"too large for this machine without a GPU: {said}"
 
 
-# --- shapes ---
-
-
 def ordinary(problem: Problem) -> bool:
     """Must every step take this shape? One that refuses it is not right.
 

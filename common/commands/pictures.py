@@ -19,7 +19,6 @@ from common.run import stages
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = cache.FOLDER / "book"  # what is unchanged
-_WAIT_SECONDS = 600.0  # for another that is being built
 _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
@@ -83,7 +82,7 @@ def build_book(_: argparse.Namespace) -> int:
         raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
     began = time.monotonic()
     try:
-        with store.locked(_WORK, _WAIT_SECONDS):
+        with store.locked(_WORK):
             built = book.build(BOOK, _WORK)
     except book.BookError as error:
         console.complain(f"[bold red]error:[/] {escape(str(error))}")

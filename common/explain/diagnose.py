@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import reference
-from common.catalog.problems import UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
+from common.catalog.problems import UINT16, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
 from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
 
@@ -26,6 +26,7 @@ _CHANCE = 1e-5  # a few small integers often agree: how rarely they may by chanc
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _LONGEST = 200  # the longest axis of terms of which every range is tried
 _CANDIDATES = 6  # sets of terms that are told of one axis, at most
+_FLIPPED = {u: f"{u.upper()} - 1 - {u}" for u in "trs"}
 _SWAPPED = "r and s are swapped: h pairs with r and w with s"
 
 
@@ -57,9 +58,8 @@ def _by_a_place(few: Evidence) -> str:
         return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
     if (np.abs(sums) % last == last / 2).all():
         return f"sums halfway between two numbers of {name} are not rounded to the even one"
-    if problem.output_dtype == UINT16 and np.array_equal(
-        few.got, reference.stored(problem, sums.astype(np.float16).astype(np.float64))
-    ):
+    twice = reference.stored(problem, sums.astype(np.float16).astype(np.float64))
+    if problem.output_dtype == UINT16 and np.array_equal(few.got, twice):
         return "the sums are rounded twice, to float16 first"
     return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
@@ -88,19 +88,14 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
 def kept(
     problem: Problem, old: tuple[Array, Array], new: tuple[Array, Array], first: Array, got: Array, expected: Array
 ) -> str:
-    """What of an earlier launch an output still shows; empty when nothing of it fits.
-
-    ``old`` and ``new`` are the operands of the first launch, whose right output was ``first``, and of the one that
-    gave ``got``, all of one shape.
-    """
+    """What of an earlier launch, on the ``old`` operands, with the right output ``first``, an output still shows;
+    empty when nothing of it fits."""
     wrong = got != expected
     if np.array_equal(got[wrong], first[wrong]):
         return "they still hold the first launch's output"
     if np.array_equal(got[wrong], (first + expected)[wrong]):
-        return (
-            "they hold the first launch's sums, too: what is added to is to be set to zero by each launch, a "
-            "workspace that is kept, too"
-        )
+        sums = "they hold the first launch's sums, too: what is added to is to be set to zero by each launch"
+        return f"{sums}, a workspace that is kept, too"
     a, b, _ = LAYOUTS[problem.form].names
     for name, x, weight in ((b, new[0], old[1]), (a, old[0], new[1])):
         if np.array_equal(reference.expected(problem, x, weight), got):
@@ -138,14 +133,11 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
         text = f"transposed: {u} and {v} of {name} are stored in each other's place"
         if problem.form == "gemm":
             text = "transposed: c is stored column by column, c[n, m] in place of c[m, n]"
-        yield _of_output(1.5, text, whole.swapaxes(i, j).reshape(whole.shape))
+        moved = whole.swapaxes(i, j).reshape(whole.shape)
+        yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
     if isinstance(problem, Wgrad):
         text = "the filter is flipped: dfilt[.., t, r, s, ..] holds what T - 1 - t, R - 1 - r, S - 1 - s should"
-        yield _of_output(0.5, text, np.flip(whole, (1, 2, 3)))
-
-
-def _of_output(cost: float, text: str, moved: Array) -> Hypothesis:
-    return Hypothesis(cost, text, lambda e: moved[e.positions])
+        yield _read(OUTPUT, 0.5, text, **_FLIPPED)
 
 
 # --- operands read otherwise ---
@@ -158,18 +150,18 @@ def _read_as(array: Array, order: tuple[int, ...]) -> Array:
 
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
     """Flipped filters, and layouts taken for others: two axes in each other's place, or the last in the second's."""
-    if problem.form in ("conv2d", "conv3d", "dgrad"):
+    layout = LAYOUTS[problem.form]
+    if "t" in layout.weight or "r" in layout.weight:
         text = "the filter is flipped: this is convolution, and cross-correlation is asked for"
         if isinstance(problem, Dgrad):
             text = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
-        axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
-        yield Hypothesis(1, text, lambda e: e.sums(weight=np.flip(e.weight, axes)))
-        swapped = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
-        yield _taken_as(WEIGHT, 1, _SWAPPED, swapped)
+        yield _read(WEIGHT, 1, text, **{u: form for u, form in _FLIPPED.items() if u in layout.weight})
+        r, s = layout.weight.index("r"), layout.weight.index("s")
+        order = tuple({r: s, s: r}.get(axis, axis) for axis in range(len(layout.weight)))
+        yield _taken_as(WEIGHT, 1, _SWAPPED, order)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
-    layout = LAYOUTS[problem.form]
     for operand, name, letters_of in ((X, layout.names[0], layout.x), (WEIGHT, layout.names[1], layout.weight)):
         stored, places = letters_of.upper(), range(len(letters_of))
         orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]

@@ -44,9 +44,6 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     return None
 
 
-# --- where ---
-
-
 def _raised_at(error: BaseException, path: Path) -> int | None:
     """The file's line that the error came from, or that Numba was working on."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -83,8 +80,6 @@ def _defined(path: Path, name: str) -> int | None:
     """The line that defines a function of this name."""
     return first_line(path, ast.FunctionDef, lambda node: node.name == name)
 
-
-# --- what ---
 
 _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
     name: f"from numba import {name}" for name in ("cuda", "float32", "float16", "int32", "uint32")

@@ -264,8 +264,6 @@ def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: st
     return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
 
 
-# --- questions to a step's file ---
-
 _Node = TypeVar("_Node", bound=ast.expr | ast.stmt)
 
 

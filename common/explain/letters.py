@@ -27,8 +27,6 @@ OUTPUT = "output"  # in place of an operand
 _TILES = (32, 16, 8)
 _STEPS = (2, 4, 8, 16, 32)
 
-# --- the definition in letters ---
-
 
 class Layout(NamedTuple):
     """A form's letters: of the output, summed over, and of either operand; and the three arrays' names."""
@@ -116,9 +114,6 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
         return np.broadcast_to(factors[0] * factors[1], shape)
 
 
-# --- what was stored ---
-
-
 @dataclass
 class Evidence:
     """What a kernel stored at some positions of the output, and on which operands: ``got`` has a value for each.
@@ -180,9 +175,6 @@ class Evidence:
         return np.asarray(products(problem, x, self.x, self.weight, weight).sum(axis=1))
 
 
-# --- where ---
-
-
 def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """The region of ``wrong`` (output's shape): a box, or slabs that cross; empty when it is neither."""
     if not wrong.any() or wrong.all():
@@ -226,9 +218,6 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         if whole and high - low + 1 == len(rests) < size:
             return f"{name} % {size} = {low}" if low == high else f"{low} <= {name} % {size} <= {high}"
     return ""
-
-
-# --- mistakes ---
 
 
 class Hypothesis(NamedTuple):
