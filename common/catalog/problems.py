@@ -7,6 +7,7 @@ convolution have its letters, and its shape.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import namedtuple
 from dataclasses import dataclass, fields
@@ -148,13 +149,8 @@ class Conv2d(Problem):
             if count > most:
                 raise ValueError(f"{taps}={count}: the filter must not exceed the input, {extent}={most}")
 
-    @property
-    def P(self) -> int:  # noqa: N802
-        return self.H - self.R + 1
-
-    @property
-    def Q(self) -> int:  # noqa: N802
-        return self.W - self.S + 1
+    P = property(lambda self: self.H - self.R + 1)
+    Q = property(lambda self: self.W - self.S + 1)
 
 
 @dataclass(frozen=True)
@@ -197,17 +193,9 @@ class Convolution(Problem):
         reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, name) + 2 * pad
         return reach, padded, (padded - reach) // stride + 1
 
-    @property
-    def O(self) -> int:  # noqa: N802, E743
-        return self._along("D", "T", "d")[2]
-
-    @property
-    def P(self) -> int:  # noqa: N802
-        return self._along("H", "R", "h")[2]
-
-    @property
-    def Q(self) -> int:  # noqa: N802
-        return self._along("W", "S", "w")[2]
+    O = property(lambda self: self._along("D", "T", "d")[2])
+    P = property(lambda self: self._along("H", "R", "h")[2])
+    Q = property(lambda self: self._along("W", "S", "w")[2])
 
     @property
     def geometry(self) -> Geometry:
@@ -246,33 +234,27 @@ class Wgrad(Convolution):
 # The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
 # e4m3 with sums in float32, and of bfloat16.
 class Hgemm(Gemm):
-    ladder = "hgemm"
-    input_dtype = output_dtype = FLOAT16
+    ladder, input_dtype, output_dtype = "hgemm", FLOAT16, FLOAT16
 
 
 class Hconv3d(Conv3d):
-    ladder = "hconv3d"
-    input_dtype = output_dtype = FLOAT16
+    ladder, input_dtype, output_dtype = "hconv3d", FLOAT16, FLOAT16
 
 
 class Igemm(Gemm):
-    ladder, operation = "igemm", "OP"
-    input_dtype, output_dtype = INT8, INT32
+    ladder, input_dtype, output_dtype, operation = "igemm", INT8, INT32, "OP"
 
 
 class Iconv3d(Conv3d):
-    ladder, operation = "iconv3d", "OP"
-    input_dtype, output_dtype = INT8, INT32
+    ladder, input_dtype, output_dtype, operation = "iconv3d", INT8, INT32, "OP"
 
 
 class Fp8gemm(Gemm):
-    ladder = "fp8gemm"
-    input_dtype = UINT8
+    ladder, input_dtype = "fp8gemm", UINT8
 
 
 class Bfgemm(Gemm):
-    ladder = "bfgemm"
-    input_dtype = output_dtype = UINT16
+    ladder, input_dtype, output_dtype = "bfgemm", UINT16, UINT16
 
 
 LADDERS: dict[str, type[Problem]] = {
@@ -307,10 +289,9 @@ def parse_shape(ladder: str, text: str) -> Problem:
             raise ValueError(f"{word!r} in the shape: must be KEY=INTEGER")
         if key in shape:
             raise ValueError(f"shape key {key!r} is given twice")
-        try:
+        shape[key] = value  # if it is no number, the problem's own check names the field
+        with contextlib.suppress(ValueError):
             shape[key] = int(value)
-        except ValueError:
-            shape[key] = value  # the problem's own check names the field
     return from_shape(ladder, shape)
 
 

@@ -212,7 +212,7 @@ def terms(problem: Problem) -> int:
     """Products in a sum of F(2x2,3x3): one for each channel, filter or patch."""
     assert isinstance(problem, Convolution)
     patches = problem.N * -(-problem.P // 2) * -(-problem.Q // 2)
-    return {"wgrad": patches, "dgrad": problem.K}.get(problem.form, problem.C)
+    return int({"wgrad": patches, "dgrad": problem.K}.get(problem.form, problem.C))
 
 
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
