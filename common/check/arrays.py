@@ -94,11 +94,8 @@ class Guarded:
         self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
-        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
-        piece = filled(min(self.size, 1 << 24), self.dtype)
-        for start in range(0, self.size, len(piece)):
-            stop = min(start + len(piece), self.size)
-            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
+        """Fill with the unwritten pattern."""
+        self._flat[self.margin : self.margin + self.size].copy_to_device(filled(self.size, self.dtype))
 
     def get(self) -> Array:
         return np.asarray(self.array.copy_to_host())
@@ -115,15 +112,11 @@ class Guarded:
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
     """As :func:`common.catalog.reference.full`."""
     with stages.stage(stages.ORACLE):
-        if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
-            from common.check import fullsize
+        if problem.flops < 2 * ON_GPU_FROM or not device.gpu_count():
+            return reference.full(problem, x, weight)
+        from common.check import fullsize
 
-            try:
-                return fullsize.at(problem, x, weight).reshape(problem.output_shape)
-            except Exception as error:
-                if not device.out_of_memory(error):
-                    raise
-        return reference.full(problem, x, weight)
+        return fullsize.at(problem, x, weight).reshape(problem.output_shape)
 
 
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:
