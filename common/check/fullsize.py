@@ -68,16 +68,18 @@ def convolve(
         (_, T, R, S, C), (weight_k, weight_t, weight_r, weight_s, weight_c) = weight_axes
         at = offsets[i]
         x_start, weight_start = at // of_n % N * x_n, at // of_k % K * weight_k
+        d_start = at // of_o % O * strides[0] + shifts[0]
+        h_start = at // of_p % P * strides[1] + shifts[1]
+        w_start = at // of_q % Q * strides[2] + shifts[2]
         total = np.float64(0.0)
         for row in range(part, T * R, cuda.gridsize(2)[1]):
             t, r = row // R, row % R
-            d = at // of_o % O * strides[0] + t * dilations[0] + shifts[0]
-            h = at // of_p % P * strides[1] + r * dilations[1] + shifts[1]
+            d, h = d_start + t * dilations[0], h_start + r * dilations[1]
             whole = d % divisors[0] == 0 and h % divisors[1] == 0
             d, h = d // divisors[0], h // divisors[1]
             if whole and d >= 0 and d < D and h >= 0 and h < H:
                 for s in range(S):
-                    w = at // of_q % Q * strides[2] + s * dilations[2] + shifts[2]
+                    w = w_start + s * dilations[2]
                     if w >= 0 and w % divisors[2] == 0 and w // divisors[2] < W:
                         x_at = x_start + d * x_d + h * x_h + w // divisors[2] * x_w
                         weight_at = weight_start + t * weight_t + r * weight_r + s * weight_s
