@@ -60,12 +60,9 @@ def _bytes(path: Path) -> str:
 
 
 def key(
-    roots: Iterable[Path],
-    *parts: object,
-    data: Iterable[Path] = (),
-    text: bool = False,
+    roots: Iterable[Path], *parts: object, data: Iterable[Path] = (), text: bool = False,
     versions: tuple[str, ...] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
 
     Python's version and PACKAGES' count, too; with ``versions`` only those do, for results used on many machines.

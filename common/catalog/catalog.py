@@ -232,19 +232,14 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
 
 
 def load(
-    path: Path,
-    ladder: str,
-    home: str | None = None,
-    helpers: dict[str, str] | None = None,
+    path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None,
     constants: Mapping[str, int] | None = None,
-) -> ModuleType:
+) -> ModuleType:  # fmt: skip
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
     ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
-
-    Raises CatalogError where the interface is another, or the file lacks one of ``constants``. What the file itself
-    raises on import passes through.
+    Raises CatalogError where the interface is another, or the file lacks one of ``constants``.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)

@@ -169,7 +169,12 @@ class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path, self._data = path, _used(path)
+        self.path, self._data = path, Used()
+        if path.exists():
+            try:
+                self._data = schema.read(store.read_json(path), Used, store.shown(path))
+            except (store.StoreError, schema.SchemaError) as error:
+                raise ExerciseError(f"{error}; delete it to start anew") from None
 
     def hint(self, exercise: Exercise) -> tuple[int, str]:
         """The next hint and its number from 1 on; the last one again when all are given."""
@@ -192,15 +197,6 @@ class State:
         if passed:
             self._data.passed[exercise.name] = _digest(exercise.path)
         store.write_json(self.path, to_builtins(self._data))
-
-
-def _used(path: Path) -> Used:
-    if not path.exists():
-        return Used()
-    try:
-        return schema.read(store.read_json(path), Used, store.shown(path))
-    except (store.StoreError, schema.SchemaError) as error:
-        raise ExerciseError(f"{error}; delete it to start anew") from None
 
 
 def _digest(path: Path) -> str:

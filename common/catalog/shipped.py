@@ -55,10 +55,8 @@ def text(path: Path) -> bytes | None:
         version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
         if version and wanted in (None, _code(version)):
             return version
-    for place in (_copy(path), path):
-        if place.is_file() and wanted is not None and _code(store.read_bytes(place)) == wanted:
-            return store.read_bytes(place)
-    return None
+    there = (store.read_bytes(place) for place in (_copy(path), path) if wanted and place.is_file())
+    return next((version for version in there if _code(version) == wanted), None)
 
 
 def edited(path: Path) -> bool:

@@ -1,8 +1,5 @@
-"""What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie.
-
-What a mistake would give can be worked out and compared, element by element. The simplest one that explains nearly
-all wrong elements is told.
-"""
+"""What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie. The
+simplest mistake that explains nearly all wrong elements is told."""
 
 from __future__ import annotations
 
@@ -175,9 +172,7 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
 
 
 def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
-    if operand == X:
-        return Hypothesis(cost, text, lambda e: e.sums(x=_read_as(e.x, order)))
-    return Hypothesis(cost, text, lambda e: e.sums(weight=_read_as(e.weight, order)))
+    return Hypothesis(cost, text, lambda e: e.sums(**{operand: _read_as(getattr(e, operand), order)}))
 
 
 # --- terms left out, counted twice, or alone ---
@@ -207,7 +202,7 @@ def _of_terms(problem: Problem, cost: float, u: str, first: int, last: int, what
 
     def predict(evidence: Evidence) -> Array:
         sums = _between(evidence, u, first, last)
-        return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
+        return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
 
     return Hypothesis(cost, _told_terms(problem, u, first, last, what), predict)
 
@@ -230,10 +225,8 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
 
 
 def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
-    """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges).
-
-    ``u`` is a letter summed over, an axis of x (where a term reads it), or all terms in their order.
-    """
+    """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges): along a letter summed over,
+    an axis of x (where a term reads it), or all terms in their order."""
     problem, table, extent = evidence.problem, evidence.table, _extent(evidence.problem, u)
     index: Any = np.arange(extent) if u == _ALL else evidence.env.get(u)
     if u in letters.sides(problem):

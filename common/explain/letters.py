@@ -97,9 +97,7 @@ def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
 
 def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: Env | None = None) -> Array:
     """The terms of each output element of ``env``, shape (elements, terms): what lies outside of x adds 0.
-
-    ``weight_env``: the letters by which ``weight`` is read, if they are others than those of ``x``.
-    """
+    ``weight_env``: the letters by which ``weight`` is read, if others."""
     factors = []
     for operand, array, letters in ((X, x, env), (WEIGHT, weight, weight_env or env)):
         offset: Any = 0
@@ -116,10 +114,8 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
 
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, and on which operands: ``got`` has a value for each.
-
-    ``whole`` is the right output in its own shape.
-    """
+    """What a kernel stored at some positions of the output, ``got``, and on which operands; ``whole`` is the right
+    output in its own shape."""
 
     problem: Problem
     x: Array
