@@ -142,18 +142,16 @@ def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, in
     if not isinstance(given, tuple):
         raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
     stream, dynamic = (*given[2:], 0, 0)[:2]
-    if isinstance(stream, int) and stream:
-        asked = f"{kernel}[grid, block, {stream}]: the third item is a stream, and {stream} is none"
-        raise LaunchFormError(f"{asked}; bytes of dynamic shared memory are the fourth")
+    bytes_first = isinstance(stream, int) and stream  # as the third item, where the stream belongs
+    if bytes_first or not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
+        wanted = f"{kernel}[grid, block], then perhaps a stream, and bytes of dynamic shared memory as the fourth"
+        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     try:
         default = stream is None or int(stream) in (0, 1)  # the driver has two names for it
     except TypeError:
         default = False
     if not default:
         refuse_stream()
-    if not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
-        wanted = f"{kernel}[grid, block], then perhaps a stream and bytes of dynamic shared memory"
-        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
 

@@ -1,9 +1,8 @@
 """Is a kernel right? One verdict per problem shape, each finding named for what it is, with the first few elements.
 
-Runs in the process that owns the GPU, or traces. Integers come first: their sums are exact in float32, so a
-right kernel equals the oracle bit for bit; an output of 16 bits is the exact sum, rounded once. Normals come second,
-within an elementwise bound. The output is filled with NaN and lies between canary margins; the operands lie between
-NaN margins, so a read beyond them shows in the result.
+Integers come first: their sums are exact in float32, so a right kernel equals the oracle bit for bit; an output of 16
+bits is the exact sum, rounded once. Normals come second, within an elementwise bound. The output is filled with NaN;
+all arrays lie between margins of NaN, so an access beyond them shows.
 """
 
 from __future__ import annotations
@@ -199,16 +198,23 @@ def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict
 def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the operands and the output."""
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
-    bench.load(x, weight)
+    y, expected, outside, wrong = _tried(bench, verdict, x, weight)
+    if wrong and not outside:
+        # at least twice more: the tracer runs the threads of every second launch in the opposite order
+        wrong = _disagreement(bench, y, expected, max(rules.repeats, 3)) + wrong
+    verdict.findings += outside + wrong
+    return x, weight, y
+
+
+def _tried(
+    bench: Bench, verdict: Verdict, x: Array, weight: Array, load: bool = True
+) -> tuple[Array, Array, list[Finding], list[Finding]]:
+    """Launch on these operands; returns the output, what it is to be, and what was written elsewhere or is wrong."""
+    if load:
+        bench.load(x, weight)
     bench.y.blank()
     y, expected = _launched(bench, verdict, x, weight)
-    verdict.findings += trespass(bench, x, weight)
-    wrong = _compare(bench, x, weight, y, expected)
-    if wrong and not verdict.findings:
-        # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        verdict.findings += _disagreement(bench, y, expected, max(rules.repeats, 3))
-    verdict.findings += wrong
-    return x, weight, y
+    return y, expected, trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
 
 
 def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
@@ -267,12 +273,8 @@ def _differs(
 ) -> bool:  # fmt: skip
     """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
     ``before``: the operands and the right output of the launch before."""
-    if load:
-        bench.load(x, weight)
-    bench.y.blank()
-    y, expected = _launched(bench, verdict, x, weight)
-    found = trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
-    why = ""
+    y, expected, outside, wrong = _tried(bench, verdict, x, weight, load)
+    found, why = outside + wrong, ""
     if before and [one.kind for one in found] == ["wrong"]:
         why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
     for one in found:
