@@ -36,7 +36,8 @@ BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 SAMPLES, LARGE_SAMPLES = 20_000, 300
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
-SHIFT = 63  # the highest bit is kept
+SHIFT = 61  # the three highest bits are kept
+_INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
 # --- the right answers ---
@@ -254,10 +255,15 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
 
 
 def numbers(problem: Problem) -> NDArray[np.float64]:
-    """The two numbers that elements are of. Hashes of evenly spaced offsets are not independent, so even all products
-    of one sign must not overflow: they are halves if sums have few bits."""
-    narrow = problem.output_dtype == FLOAT16 or problem.input_dtype == codes.E4M3
-    return np.array([-0.5, 0.5] if narrow else [-1.0, 1.0])
+    """The eight numbers that elements are of: integers from -4 to 4 without zero, nearer ones if sums have few bits.
+
+    Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
+    """
+    if problem.output_dtype != FLOAT16 and problem.input_dtype != codes.E4M3:
+        return _INTEGERS
+    limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
+    largest = math.isqrt(limit // problem.reduction) or 0.5
+    return np.asarray(np.clip(_INTEGERS, -largest, largest))
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
