@@ -31,9 +31,6 @@ PACKAGES = (
 T = TypeVar("T")
 
 
-# --- what a value depends on ---
-
-
 def files(roots: Iterable[Path]) -> list[Path]:
     """These files, and all that they import or name, directly or through each other, in order."""
     return sorted(sources.reached(path.resolve() for path in roots))
@@ -63,12 +60,9 @@ def _bytes(path: Path) -> str:
 
 
 def key(
-    roots: Iterable[Path],
-    *parts: object,
-    data: Iterable[Path] = (),
-    text: bool = False,
+    roots: Iterable[Path], *parts: object, data: Iterable[Path] = (), text: bool = False,
     versions: tuple[str, ...] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
 
     Python's version and PACKAGES' count, too; with ``versions`` only those do, for results used on many machines.
@@ -77,9 +71,6 @@ def key(
     known = sources.versions(PACKAGES if versions is None else versions)
     told = [parts, machine, known, digest([*files(roots), *data], text)]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
-
-
-# --- values ---
 
 
 def get(kind: str, key: str, type: type[T]) -> T | None:

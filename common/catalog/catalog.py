@@ -2,9 +2,9 @@
 
 A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
-says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
-steps import: ``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone
-uses; as its folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
+says ``Variant of: STEP``; it is measured beside its step. A helper is a module that steps import:
+``lessons/toolkit/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses; as its
+folder is no Python name, they are imported by ``importlib.import_module``, as are steps.
 """
 
 from __future__ import annotations
@@ -125,20 +125,17 @@ def everything(root: Path = LESSONS) -> list[Step]:
 
 def find(name: str, root: Path = LESSONS) -> Step:
     """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
-    known = everything(root)
-    for step in known:
-        if step.name == name:
-            return step
-    raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}")
+    known = {step.name: step for step in everything(root)}
+    if name not in known:
+        raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(known)}")
+    return known[name]
 
 
 def predecessors(step: Step) -> list[Step]:
     """The steps before ``step`` on its ladder, first to last; of an experiment, with the one that it varies."""
     rungs = [one for one in steps() if one.ladder == step.ladder]
-    names = [one.name for one in rungs]
-    if step.experiment:
-        return rungs[: names.index(str(step.predecessor)) + 1] if step.predecessor in names else rungs
-    return rungs[: names.index(step.name)] if step.name in names else rungs
+    names, last = [one.name for one in rungs], step.predecessor if step.experiment else step.name
+    return rungs[: names.index(str(last)) + step.experiment] if last in names else rungs
 
 
 def presets(step: Step) -> list[str]:
@@ -178,7 +175,6 @@ def _header(path: Path) -> Step:
     """Read a file's header without importing it, so that a broken file still has a name."""
     text, name, ladder = path.read_text(encoding="utf-8", errors="replace"), path.stem, path.stem.split("_")[0]
     experiment = path.parent.name == EXPERIMENTS
-    folder = path.parent.parent if experiment else path.parent
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
     key = "Variant of" if experiment else "Previous step"
@@ -191,7 +187,7 @@ def _header(path: Path) -> Step:
     previous = None if header[1] == "none" else header[1]
     grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
     return Step(
-        name, folder.name, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
+        name, path.parents[experiment].name, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
         builds_on=grown[1] if grown else previous, **said(path, text),
     )  # fmt: skip
 
@@ -236,19 +232,14 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
 
 
 def load(
-    path: Path,
-    ladder: str,
-    home: str | None = None,
-    helpers: dict[str, str] | None = None,
+    path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None,
     constants: Mapping[str, int] | None = None,
-) -> ModuleType:
+) -> ModuleType:  # fmt: skip
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
     ``helpers`` names files that stand in for the lessons' own, ``{"memory": path}``: for this import alone.
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
-
-    Raises CatalogError where the interface is another, or the file lacks one of ``constants``. What the file itself
-    raises on import passes through.
+    Raises CatalogError where the interface is another, or the file lacks one of ``constants``.
     """
     with _standing_in(helpers) if helpers else contextlib.nullcontext():
         module = load_file(path, home, constants)
@@ -323,9 +314,8 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
 
     def exec_module(self, module: ModuleType) -> None:
-        path = self._files[module.__name__]
-        module.__file__ = str(path)
-        _execute(path, module)
+        module.__file__ = str(self._files[module.__name__])
+        _execute(self._files[module.__name__], module)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ BFLOAT16_INFINITY = 0x7F80
 BFLOAT16_DIGITS = 8  # significant bits of a normal number
 BFLOAT16_LEAST_EXPONENT = -133  # every number is a multiple of 2 to this power
 
-
 _exponent, _fraction = np.arange(128) >> 3, np.arange(128) & 7
 _positive = np.where(_exponent > 0, np.ldexp(8.0 + _fraction, _exponent - 10), np.ldexp(1.0 * _fraction, -9))
 _positive[127] = np.nan
@@ -69,15 +68,12 @@ def _e4m3(numbers: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _bfloat16(numbers: NDArray[Any]) -> NDArray[np.uint16]:
-    """Numbers of float64 are rounded once."""
     exact = numbers
-    if exact.dtype.kind in "iu" and exact.dtype.itemsize <= 2:  # float32 holds all of these
-        exact = exact.astype(np.float32)
-    if exact.dtype != np.float32:  # to eight digits, which float32 holds
+    if exact.dtype != np.float32:  # first to eight digits, which float32 holds: numbers are rounded once
+        exact = exact.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            _, exponent = np.frexp(exact.astype(np.float64))
-            last = np.maximum(exponent - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
-            exact = np.ldexp(np.rint(np.ldexp(exact.astype(np.float64), -last)), last).astype(np.float32)
+            last = np.maximum(np.frexp(exact)[1] - BFLOAT16_DIGITS, BFLOAT16_LEAST_EXPONENT)
+            exact = np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32)
     bits = np.ascontiguousarray(exact).view(np.uint32)
     rounded = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
     found = np.where(np.isnan(exact), bits | np.uint32(1 << 22), rounded) >> np.uint32(16)

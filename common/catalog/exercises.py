@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
@@ -61,12 +60,13 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def solution(self) -> str:
         """The exercise as shipped, changed as its diff says; raises ExerciseError if that is not known."""
         lesson = catalog.LESSONS / self.lesson
-        given, diff = lesson / "exercises" / f"{self.name}.py", lesson / "solutions" / f"{self.name}.diff"
+        given = lesson / "exercises" / f"{self.name}.py"
+        diff = store.read_text(lesson / "solutions" / f"{self.name}.diff")
         if given.is_file() and not shipped.edited(given):
             with contextlib.suppress(ValueError):  # a comment is other than shipped
-                return patched(store.read_text(given), store.read_text(diff))
+                return patched(store.read_text(given), diff)
         try:
-            return patched((shipped.text(given) or b"").decode("utf-8"), store.read_text(diff))
+            return patched((shipped.text(given) or b"").decode("utf-8"), diff)
         except ValueError:
             raise ExerciseError(
                 f"{store.shown(given)} is edited, and neither git nor .workbook has it as shipped: move yours to "
@@ -94,20 +94,13 @@ class Exercise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return str(re.findall(r"^## (.+)$", before, re.MULTILINE)[-1])
         return ""
 
-    @property
-    def precision(self) -> str:
-        """As a :class:`common.catalog.catalog.Step` has it, and so are the next two: what the solution says."""
-        return str(catalog.said(self.path, self.solution)["precision"])
+    def _said(self, name: str) -> Any:
+        """As a :class:`common.catalog.catalog.Step` has it: what the solution says."""
+        return catalog.said(self.path, self.solution)[name]
 
-    @property
-    def algorithm(self) -> str | None:
-        found: str | None = catalog.said(self.path, self.solution)["algorithm"]
-        return found
-
-    @property
-    def requires(self) -> str | None:
-        found: str | None = catalog.said(self.path, self.solution)["requires"]
-        return found
+    precision = property(lambda self: self._said("precision"))
+    algorithm = property(lambda self: self._said("algorithm"))
+    requires = property(lambda self: self._said("requires"))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -138,10 +131,8 @@ def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
     for one in known:
         if text in (one.number, one.number.removeprefix("0"), one.name):
             return one
-    ends: dict[str, list[str]] = {}
-    for one in known:
-        ends[one.lesson] = [*ends.get(one.lesson, [])[:1], one.number]
-    numbers = ", ".join(" to ".join(both) for both in ends.values()) or "none yet"
+    lessons = [[one.number for one in known if one.lesson == lesson] for lesson in catalog.lessons(root)]
+    numbers = ", ".join(f"{each[0]} to {each[-1]}" for each in lessons if each)
     raise ExerciseError(f"exercise {text!r} is unknown: there are {numbers}")
 
 
@@ -161,17 +152,10 @@ def _read(folder: Path) -> list[Exercise]:
     found, place = [], f"{store.shown(source)} and {spoilers.name}"
     for number, entry in enumerate(_fields(source)["exercise"], 1):
         name, ladder = entry["name"], entry["name"].split("_")[0]
-        told = {
-            "number": f"{folder.name[:2]}.{number}", "lesson": folder.name, "path": source.with_name(f"{name}.py"),
-            **entry, **_fields(spoilers)[name],
-        }  # fmt: skip
-        if ladder in PRESETS:
-            told = {"shapes": problems.EXERCISED[ladder], "preset": PRESETS[ladder]} | told
-        found.append(schema.read(told, Exercise, place))
+        usual = {"shapes": problems.EXERCISED[ladder], "preset": PRESETS[ladder]} if ladder in PRESETS else {}
+        own = {"number": f"{folder.name[:2]}.{number}", "lesson": folder.name, "path": source.with_name(f"{name}.py")}
+        found.append(schema.read({**own, **usual, **entry, **_fields(spoilers)[name]}, Exercise, place))
     return found
-
-
-# --- what a student has done, on this machine ---
 
 
 class Used(Struct):
@@ -185,14 +169,18 @@ class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path = path
-        self._data = self._read()
+        self.path, self._data = path, Used()
+        if path.exists():
+            try:
+                self._data = schema.read(store.read_json(path), Used, store.shown(path))
+            except (store.StoreError, schema.SchemaError) as error:
+                raise ExerciseError(f"{error}; delete it to start anew") from None
 
     def hint(self, exercise: Exercise) -> tuple[int, str]:
         """The next hint and its number from 1 on; the last one again when all are given."""
-        with self._changed():
-            taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
-            self._data.hints[exercise.name] = taken + 1
+        taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
+        self._data.hints[exercise.name] = taken + 1
+        store.write_json(self.path, to_builtins(self._data))
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
@@ -205,26 +193,10 @@ class State:
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
-        with self._changed():
-            self._data.passed.pop(exercise.name, None)
-            if passed:
-                self._data.passed[exercise.name] = _digest(exercise.path)
-
-    def _read(self) -> Used:
-        if not self.path.exists():
-            return Used()
-        try:
-            return schema.read(store.read_json(self.path), Used, store.shown(self.path))
-        except (store.StoreError, schema.SchemaError) as error:
-            raise ExerciseError(f"{error}; delete it to start anew") from None
-
-    @contextlib.contextmanager
-    def _changed(self) -> Iterator[None]:
-        """Read what others wrote meanwhile, and write what is changed in the context."""
-        with store.locked(self.path.parent):
-            self._data = self._read()
-            yield
-            store.write_json(self.path, to_builtins(self._data))
+        self._data.passed.pop(exercise.name, None)
+        if passed:
+            self._data.passed[exercise.name] = _digest(exercise.path)
+        store.write_json(self.path, to_builtins(self._data))
 
 
 def _digest(path: Path) -> str:

@@ -1,10 +1,8 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, and normals.
 
 Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
-float16 themselves, so that how they are rounded shows. So it is with bfloat16, for integers up to 256. Where they are
-int8, operands are all that int8 holds.
-
-Infinity and NaN are not among them: no step promises anything for those.
+float16 themselves, so that how they are rounded shows. So it is with bfloat16, for integers up to 256. Infinity and
+NaN are not among them: no step promises anything for those.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ NORMALS = "normals"
 
 
 def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
-    """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too.
+    """Input and weight of non-zero integers whose every partial sum is exact, and what an algorithm sums, too: a
+    dropped term changes the sum, but for what is :func:`pruned`.
 
-    No element is zero, so a dropped term changes the sum, but for what is :func:`pruned`. For an output of float16
-    they are as large as it allows, and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
-    For one of bfloat16 they are as large: some sums lie halfway between two of its numbers.
+    For an output of 16 bits they are as large as it allows, and most terms of a sum have one sign: it has more than
+    float16's 11 bits, mostly, and some lie halfway between two numbers of bfloat16.
     """
     rng = np.random.default_rng(seed)
     if problem.output_dtype in SIXTEEN_BITS:
@@ -101,7 +99,7 @@ def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]
         return values
 
     x, weight = draw(problem.input_shape), draw(problem.weight_shape)
-    filters = np.moveaxis(weight, _output_axis(problem), -1)
+    filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), -1)
     filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
     return codes.held(x, problem.input_dtype), codes.held(weight, problem.input_dtype)
 
@@ -133,14 +131,13 @@ def special(
     elif kind == "tiny":
         x, weight = np.ldexp(x, least_input), np.ldexp(weight, least_weight)
     elif kind == "mixed":  # what one output sums has one power of two, so the sum stays exact
-        x_axis, weight_axis = _axes(problem, 0, 1)
-        rows, outputs = (
-            _powers(rng, array, axis, low, high)
-            for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem)))
+        row, column, term = (_common(problem, *pair) for pair in ((0, 2), (1, 2), (0, 1)))
+        rows, columns, terms = (
+            rng.integers(least, most + 1, getattr(problem, letter))
+            for letter, least, most in ((row, low, high), (column, low, high), (term, -reach, reach))
         )
-        terms = _powers(rng, x, x_axis, -reach, reach)
-        x = np.ldexp(x, rows + terms)
-        weight = np.ldexp(weight, outputs - _along(terms.ravel(), weight_axis, weight.ndim))
+        x = np.ldexp(x, _along(problem, 0, row, rows) + _along(problem, 0, term, terms))
+        weight = np.ldexp(weight, _along(problem, 1, column, columns) - _along(problem, 1, term, terms))
     else:
         x, weight = _apart(rng, problem, x, weight, limit)
     return codes.held(x, problem.input_dtype), pruned(codes.held(weight, problem.input_dtype), algorithm)
@@ -153,25 +150,20 @@ def _special_bytes(kind: str, problem: Problem, rng: np.random.Generator) -> tup
         x, weight = (rng.choice(np.array(values, np.int8), shape) for shape in problem.shapes[:2])
         return x, weight
 
-    x, weight = of(-1, 1)
-    all_x, all_weight = _bytes(rng, problem.input_shape), _bytes(rng, problem.weight_shape)
+    (x, weight), (all_x, all_weight) = of(-1, 1), of(*range(-128, 0), *range(1, 128))
     if kind == "zeros":
         _set_zeros(rng, problem, all_x, all_weight)
-        return all_x, all_weight
-    if kind == "negative":
-        return np.maximum(all_x, 1), np.minimum(all_weight, -1)
-    if kind in ("large", "heavy"):
-        return (all_x, weight) if kind == "large" else (x, all_weight)
-    if kind == "apart":
-        far = np.where(rng.integers(0, 4, x.shape) == 0, 127, 1).astype(np.int8)
-        return x * far, weight * np.where(rng.integers(0, 4, weight.shape) == 0, 127, 1).astype(np.int8)
-    return {"sums": of(-128, -127), "tiny": of(-1, 0, 1), "mixed": of(-128, -1, 1, 127)}[kind]
+    return {
+        "zeros": (all_x, all_weight), "negative": (np.maximum(all_x, 1), np.minimum(all_weight, -1)),
+        "large": (all_x, weight), "heavy": (x, all_weight), "sums": of(-128, -127), "tiny": of(-1, 0, 1),
+        "mixed": of(-128, -1, 1, 127), "apart": of(-127, -1, -1, -1, 1, 1, 1, 127),
+    }[kind]  # fmt: skip
 
 
 def _set_zeros(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> None:
-    for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem))):
+    for number, array in enumerate((x, weight)):
         array *= rng.integers(0, 2, array.shape, dtype=np.int8)
-        np.moveaxis(array, axis, 0)[3::4] = 0
+        np.moveaxis(array, problem.arrays[number].index(_common(problem, number, 2)), 0)[3::4] = 0
 
 
 def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
@@ -182,7 +174,7 @@ def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, 
     x, weight = np.sign(x), np.sign(weight)
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
     large = min(_FEW_FAR, -(-problem.reduction // 4))
-    filters = np.moveaxis(weight, _output_axis(problem), 0)
+    filters = np.moveaxis(weight, problem.arrays[1].index(_common(problem, 1, 2)), 0)
     row = np.where(np.arange(problem.reduction) < large, far, 1)
     filters *= rng.permuted(np.tile(row, (len(filters), 1)), axis=1).reshape(filters.shape)
     return x, weight
@@ -193,31 +185,15 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
     return (magnitudes * (2 * rng.integers(0, 2, shape) - 1)).astype(np.float32)
 
 
-def _powers(rng: np.random.Generator, array: Array, axis: int, low: int, high: int) -> Array:
-    """An exponent for each index along an axis of the array, to be broadcast with it."""
-    return _along(rng.integers(low, high + 1, size=(array.shape[axis],)), axis, array.ndim)
+def _common(problem: Problem, one: int, other: int) -> str:
+    """The letter of the first extent that two of the problem's arrays share: for input and output a row or an image,
+    for weight and output a column or a filter, for input and weight what the sum runs over; or a channel."""
+    return next(letter for letter in problem.arrays[one] if letter in problem.arrays[other])
 
 
-def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:
-    shape = [1] * ndim
-    shape[axis] = len(values)
-    return values.reshape(shape)
-
-
-def _axes(problem: Problem, one: int, other: int) -> tuple[int, int]:
-    """In two of the problem's arrays, where their first common extent is: for input and output a row, an image or a
-    channel; for weight and output a column, a filter or a channel; for input and weight what the sum runs over."""
-    first, second = problem.arrays[one], problem.arrays[other]
-    letter = next(letter for letter in first if letter in second)
-    return first.index(letter), second.index(letter)
-
-
-def _row_axis(problem: Problem) -> int:
-    return _axes(problem, 0, 2)[0]
-
-
-def _output_axis(problem: Problem) -> int:
-    return _axes(problem, 1, 2)[0]
+def _along(problem: Problem, number: int, letter: str, values: Array) -> Array:
+    """One value for each index of this letter, to be broadcast with that array."""
+    return values.reshape([-1 if one == letter else 1 for one in problem.arrays[number]])
 
 
 def normals(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:

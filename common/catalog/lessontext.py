@@ -62,15 +62,15 @@ class Lesson(Struct, frozen=True):
 def read(lessons: Path) -> Lesson:
     """What all lessons say, together. Raises StoreError or SchemaError naming the file, and the field."""
     found = [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
-    return Lesson(
-        timed_from={preset: step for one in found for preset, step in one.timed_from.items()},
-        usual={step: usual for one in found for step, usual in one.usual.items()},
-        remark=[remark for one in found for remark in one.remark],
-        accuracy=[step for one in found for step in one.accuracy],
-        epilogues=[entry for one in found for entry in one.epilogues],
-        measured_by={what: module for one in found for what, module in one.measured_by.items()},
-        photo="".join(one.photo for one in found),
-    )
+    whole = Lesson(photo="".join(one.photo for one in found))
+    for one in found:
+        whole.timed_from.update(one.timed_from)
+        whole.usual.update(one.usual)
+        whole.measured_by.update(one.measured_by)
+        whole.remark.extend(one.remark)
+        whole.accuracy.extend(one.accuracy)
+        whole.epilogues.extend(one.epilogues)
+    return whole
 
 
 def remarks(lessons: Path, step: str) -> dict[str, Remark]:

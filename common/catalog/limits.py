@@ -2,7 +2,7 @@
 
 A launch beyond the limits is refused, with the figures. Limits: CUDA C++ Programming Guide, "Technical Specifications
 per Compute Capability" (7.5 to 12.x). Allocation granularities and the order of the rounding: NVIDIA's occupancy
-calculator, ``cuda_occupancy.h`` of the CUDA toolkit. Occupancy is an upper bound: what fits, not what a grid fills.
+calculator, ``cuda_occupancy.h`` of the CUDA toolkit. Without a compute capability what some GPU takes is allowed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BLOCK, MAX_GRID = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
 MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
 MAX_CLUSTER = 8  # blocks: "Thread Block Clusters" there, the most that every GPU which has clusters takes
-CLUSTERS_FROM = (9, 0)  # compute capability
+CLUSTERS_FROM = 9  # the first figure of the compute capability
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ class LaunchFormError(LaunchLimitError):
 def require_launch(
     grid: Extents, block: Extents, dynamic_shared: int = 0, capability: str | None = None, cluster: int = 1
 ) -> None:
-    """Raise LaunchLimitError naming what is too large. Here and below, without a compute capability what some GPU
-    takes is allowed."""
+    """Raise LaunchLimitError naming what is too large."""
     threads = math.prod(block)
     if threads > MAX_THREADS_PER_BLOCK:
         raise LaunchLimitError(f"block {block} has {threads} threads: a block holds at most {MAX_THREADS_PER_BLOCK}")
@@ -93,13 +92,12 @@ def cluster_of(launch_bounds: Any) -> int:
 
 def require_cluster(grid: Extents, cluster: int, capability: str | None = None) -> None:
     """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x."""
-    if cluster == 1:
-        return
+    said = f"a cluster of {cluster} blocks"
     if not 1 <= cluster <= MAX_CLUSTER:
-        raise LaunchLimitError(f"a cluster of {cluster} blocks: must be of 1 to {MAX_CLUSTER}")
-    if capability and tuple(int(part) for part in capability.removesuffix("a").split(".")) < CLUSTERS_FROM:
-        lacks = f"compute capability {capability} has no clusters, {'.'.join(map(str, CLUSTERS_FROM))} and newer have"
-        raise LaunchLimitError(f"a cluster of {cluster} blocks: {lacks}")
+        raise LaunchLimitError(f"{said}: must be of 1 to {MAX_CLUSTER}")
+    if cluster > 1 and capability and int(capability.partition(".")[0]) < CLUSTERS_FROM:
+        lacks = f"compute capability {capability} has no clusters, {CLUSTERS_FROM}.0 and newer have"
+        raise LaunchLimitError(f"{said}: {lacks}")
     if grid[0] % cluster:
         raise LaunchLimitError(f"grid {grid} in clusters of {cluster} blocks: x must be a multiple of {cluster}")
 
@@ -114,12 +112,11 @@ def require_shared(static: int, dynamic: int, capability: str | None = None) -> 
     """Raise LaunchLimitError if a block has less shared memory than its arrays and the launch ask for, in bytes."""
     most = most_shared(capability) if dynamic and static <= MAX_SHARED else MAX_SHARED
     if static + dynamic > most:
-        of_arrays = f"the shared arrays take {static} bytes"
-        of_launch = f"the launch asks for {dynamic} bytes of dynamic shared memory"
-        said = " and ".join(text for text, size in ((of_arrays, static), (of_launch, dynamic)) if size)
-        together = f", {static + dynamic} together" if static and dynamic else ""
+        asked = [f"the shared arrays take {static} bytes"] if static else []
+        asked += [f"the launch asks for {dynamic} bytes of dynamic shared memory"] if dynamic else []
+        together = f", {static + dynamic} together" if len(asked) == 2 else ""
         where = f" on compute capability {capability}" if capability in LIMITS else ""
-        raise LaunchLimitError(f"{said}{together}: a block has at most {most}{where}")
+        raise LaunchLimitError(f"{' and '.join(asked)}{together}: a block has at most {most}{where}")
 
 
 def require_constant(size: int) -> None:
@@ -132,13 +129,9 @@ def require_constant(size: int) -> None:
 def require_registers(block: Extents, registers: int) -> None:
     """Raise LaunchLimitError when a block of threads with ``registers`` each does not fit a multiprocessor."""
     threads = math.prod(block)
-    taken = block_registers(threads, registers)
-    if taken > REGISTERS:
+    if (taken := block_registers(threads, registers)) > REGISTERS:
         said = f"{registers} registers for each of {threads} threads make {taken}"
         raise LaunchLimitError(f"{said}: a multiprocessor has {REGISTERS}")
-
-
-# --- how a kernel is called ---
 
 
 def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, int]:
@@ -149,20 +142,16 @@ def require_configuration(kernel: str, given: Any) -> tuple[Extents, Extents, in
     if not isinstance(given, tuple):
         raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {kernel}[grid, block]")
     stream, dynamic = (*given[2:], 0, 0)[:2]
-    if isinstance(stream, int) and stream:
-        fourth = "bytes of dynamic shared memory are the fourth"
-        raise LaunchFormError(
-            f"{kernel}[grid, block, {stream}]: the third item is a stream, and {stream} is none; {fourth}"
-        )
+    bytes_first = isinstance(stream, int) and stream  # as the third item, where the stream belongs
+    if bytes_first or not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
+        wanted = f"{kernel}[grid, block], then perhaps a stream, and bytes of dynamic shared memory as the fourth"
+        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     try:
         default = stream is None or int(stream) in (0, 1)  # the driver has two names for it
     except TypeError:
         default = False
     if not default:
         refuse_stream()
-    if not 2 <= len(given) <= 4 or not _whole(dynamic) or dynamic < 0:
-        wanted = f"{kernel}[grid, block], then perhaps a stream and bytes of dynamic shared memory"
-        raise LaunchFormError(f"{kernel}[{', '.join(map(_shown, given))}]: write {wanted}")
     return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
 
 
@@ -197,8 +186,7 @@ def _whole(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return repr(value)[:80]
 
 
 def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, Any]) -> None:
@@ -206,14 +194,12 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
     if device:
         raise LaunchFormError(f"{name} is a device function: only kernels may call it")
     if grid is None:
-        said = f"a kernel is started by {name}[grid, block](...)"
-        raise LaunchFormError(f"{name}(...) has no grid and no block: {said}")
+        raise LaunchFormError(
+            f"{name}(...) has no grid and no block: a kernel is started by {name}[grid, block](...)"
+        )
     if keywords:
         call = f"{name}[grid, block]({', '.join(f'{key}=...' for key in keywords)})"
         raise LaunchFormError(f"{call}: a kernel takes its arguments by their order, not by name")
-
-
-# --- occupancy ---
 
 
 class Occupancy(Struct, frozen=True, omit_defaults=True):
@@ -230,10 +216,10 @@ class Occupancy(Struct, frozen=True, omit_defaults=True):
 
 def limits(architecture: str) -> Limits:
     """Those of a compute capability such as ``"9.0"`` or ``"9.0a"``; raises ValueError listing the known ones."""
-    architecture = architecture.removesuffix("a")
-    if architecture not in LIMITS:
+    found = LIMITS.get(architecture.removesuffix("a"))
+    if found is None:
         raise ValueError(f"compute capability {architecture!r} is unknown: known are {', '.join(LIMITS)}")
-    return LIMITS[architecture]
+    return found
 
 
 def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -244,8 +230,7 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
     if registers > MAX_REGISTERS_PER_THREAD or block_registers(threads, registers) > REGISTERS:
         by_registers = 0
     elif registers:
-        per_warp = _multiple(registers * WARP, REGISTER_UNIT)
-        by_registers = REGISTERS // SCHEDULERS // per_warp * SCHEDULERS // warps
+        by_registers = REGISTERS // SCHEDULERS // _warp_registers(registers) * SCHEDULERS // warps
     shared = _multiple(shared_bytes + has.reserved_bytes, has.shared_unit)
     counts: dict[str, int | None] = {
         "threads": most_warps // warps if threads <= MAX_THREADS_PER_BLOCK else 0,
@@ -260,8 +245,11 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
 
 def block_registers(threads: int, registers: int) -> int:
     """Registers that a launch takes a block of ``threads`` to need: its warps spread evenly over the schedulers."""
-    warps = -(-threads // WARP)
-    return _multiple(registers * WARP, REGISTER_UNIT) * _multiple(warps, SCHEDULERS)
+    return _warp_registers(registers) * _multiple(-(-threads // WARP), SCHEDULERS)
+
+
+def _warp_registers(registers: int) -> int:
+    return _multiple(registers * WARP, REGISTER_UNIT)
 
 
 def _multiple(value: int, unit: int) -> int:

@@ -7,10 +7,12 @@ convolution have its letters, and its shape.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import namedtuple
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,18 +24,12 @@ SIXTEEN_BITS = FLOAT16, UINT16  # an output of these is the sum in float32, roun
 Extents = tuple[int, ...]
 
 
-class Geometry(NamedTuple):
-    """Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them."""
-
-    stride_d: int = 1
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_d: int = 0
-    pad_h: int = 0
-    pad_w: int = 0
-    dilation_d: int = 1
-    dilation_h: int = 1
-    dilation_w: int = 1
+# Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them.
+Geometry = namedtuple(
+    "Geometry",
+    "stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w",
+    defaults=(1, 1, 1, 0, 0, 0, 1, 1, 1),
+)
 
 
 @dataclass(frozen=True)
@@ -148,17 +144,13 @@ class Conv2d(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for extent, taps, most, count in (("H", "R", self.H, self.R), ("W", "S", self.W, self.S)):
+        for extent, taps in ("HR", "WS"):
+            most, count = self.extents(extent + taps)
             if count > most:
                 raise ValueError(f"{taps}={count}: the filter must not exceed the input, {extent}={most}")
 
-    @property
-    def P(self) -> int:  # noqa: N802
-        return self.H - self.R + 1
-
-    @property
-    def Q(self) -> int:  # noqa: N802
-        return self.W - self.S + 1
+    P = property(lambda self: self.H - self.R + 1)
+    Q = property(lambda self: self.W - self.S + 1)
 
 
 @dataclass(frozen=True)
@@ -201,33 +193,13 @@ class Convolution(Problem):
         reach, padded = (getattr(self, taps) - 1) * dilation + 1, getattr(self, name) + 2 * pad
         return reach, padded, (padded - reach) // stride + 1
 
-    @property
-    def O(self) -> int:  # noqa: N802, E743
-        return self._along("D", "T", "d")[2]
-
-    @property
-    def P(self) -> int:  # noqa: N802
-        return self._along("H", "R", "h")[2]
-
-    @property
-    def Q(self) -> int:  # noqa: N802
-        return self._along("W", "S", "w")[2]
+    O = property(lambda self: self._along("D", "T", "d")[2])
+    P = property(lambda self: self._along("H", "R", "h")[2])
+    Q = property(lambda self: self._along("W", "S", "w")[2])
 
     @property
     def geometry(self) -> Geometry:
         return Geometry(*(getattr(self, name) for name in Geometry._fields))
-
-    @property
-    def x_shape(self) -> Extents:
-        return self.extents("NDHWC")
-
-    @property
-    def filt_shape(self) -> Extents:
-        return self.extents("KTRSC")
-
-    @property
-    def y_shape(self) -> Extents:
-        return self.extents("NOPQK")
 
     @property
     def flops(self) -> int:
@@ -262,33 +234,27 @@ class Wgrad(Convolution):
 # The same on arrays that hold less: float16, int8 with exact sums in int32, codes (:mod:`common.catalog.codes`) of
 # e4m3 with sums in float32, and of bfloat16.
 class Hgemm(Gemm):
-    ladder = "hgemm"
-    input_dtype = output_dtype = FLOAT16
+    ladder, input_dtype, output_dtype = "hgemm", FLOAT16, FLOAT16
 
 
 class Hconv3d(Conv3d):
-    ladder = "hconv3d"
-    input_dtype = output_dtype = FLOAT16
+    ladder, input_dtype, output_dtype = "hconv3d", FLOAT16, FLOAT16
 
 
 class Igemm(Gemm):
-    ladder, operation = "igemm", "OP"
-    input_dtype, output_dtype = INT8, INT32
+    ladder, input_dtype, output_dtype, operation = "igemm", INT8, INT32, "OP"
 
 
 class Iconv3d(Conv3d):
-    ladder, operation = "iconv3d", "OP"
-    input_dtype, output_dtype = INT8, INT32
+    ladder, input_dtype, output_dtype, operation = "iconv3d", INT8, INT32, "OP"
 
 
 class Fp8gemm(Gemm):
-    ladder = "fp8gemm"
-    input_dtype = UINT8
+    ladder, input_dtype = "fp8gemm", UINT8
 
 
 class Bfgemm(Gemm):
-    ladder = "bfgemm"
-    input_dtype = output_dtype = UINT16
+    ladder, input_dtype, output_dtype = "bfgemm", UINT16, UINT16
 
 
 LADDERS: dict[str, type[Problem]] = {
@@ -307,12 +273,10 @@ def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     """Build the ladder's problem from extents; raises ValueError naming the key that is wrong, missing or unknown."""
     kind = LADDERS[ladder]
     allowed = [field.name for field in fields(kind)]
-    for key in shape:
-        if key not in allowed:
-            raise ValueError(f"shape key {key!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
-    for key in kind.required:
-        if key not in shape:
-            raise ValueError(f"shape key {key!r} is missing: {ladder} needs {' '.join(kind.required)}")
+    if unknown := [key for key in shape if key not in allowed]:
+        raise ValueError(f"shape key {unknown[0]!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
+    if missing := [key for key in kind.required if key not in shape]:
+        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
     return kind(**shape)
 
 
@@ -325,10 +289,9 @@ def parse_shape(ladder: str, text: str) -> Problem:
             raise ValueError(f"{word!r} in the shape: must be KEY=INTEGER")
         if key in shape:
             raise ValueError(f"shape key {key!r} is given twice")
-        try:
+        shape[key] = value  # if it is no number, the problem's own check names the field
+        with contextlib.suppress(ValueError):
             shape[key] = int(value)
-        except ValueError:
-            shape[key] = value  # the problem's own check names the field
     return from_shape(ladder, shape)
 
 

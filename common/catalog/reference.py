@@ -17,18 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from common.catalog import codes
-from common.catalog.problems import (
-    FLOAT16,
-    INT32,
-    SIXTEEN_BITS,
-    UINT8,
-    Conv2d,
-    Convolution,
-    Dgrad,
-    Gemm,
-    Problem,
-    Wgrad,
-)
+from common.catalog.problems import FLOAT16, INT32, SIXTEEN_BITS, UINT8, Conv2d, Convolution, Gemm, Problem
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -38,9 +27,11 @@ MINIMAL, PRUNED = "F(2x2,3x3)", "2:4"
 ALGORITHMS = (MINIMAL, PRUNED)
 """What a step may name as its ``ALGORITHM``."""
 
-OF_INPUTS = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]])  # B^T
-OF_TAPS = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2  # G
-OF_PRODUCTS = np.array([[1, 1, 1, 0], [0, 1, -1, 1]])  # A^T
+MATRICES = (
+    np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]]),  # B^T
+    np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2,  # G
+    np.array([[1, 1, 1, 0], [0, 1, -1, 1]]),  # A^T
+)
 # Taps become quarters, and an element is a sum of nine of the products' sums, each as large as the element may be.
 SMALLER = 4 * 9
 # Roundings between an operand and the result, but for those of the sums of products: along both axes, of inputs one,
@@ -66,16 +57,16 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
             y += (weight[:, :, r, s] @ read).reshape(y.shape)
         return y
     assert isinstance(problem, Convolution)
-    g, (_, D, H, W, C) = problem.geometry, problem.x_shape
+    g, (_, D, H, W, C) = problem.geometry, problem.extents("NDHWC")
     # the input with the padding of the forward convolution around it; of a gradient of the input, that gradient
     padded = np.zeros((problem.N, D + 2 * g.pad_d, H + 2 * g.pad_h, W + 2 * g.pad_w, C))
     inside = padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
-    if isinstance(problem, Dgrad):  # each tap gives back to the elements that it read its share of dy
+    if problem.form == "dgrad":  # each tap gives back to the elements that it read its share of dy
         for tap, met in _taps(problem):
             padded[met] += x @ weight[tap]
         return inside
     inside[:] = x
-    if isinstance(problem, Wgrad):  # each tap gets what it read times dy, summed over all images and pixels
+    if problem.form == "wgrad":  # each tap gets what it read times dy, summed over all images and pixels
         columns = weight.reshape(-1, problem.K).T
         for tap, met in _taps(problem):
             y[tap] = columns @ padded[met].reshape(-1, C)
@@ -88,16 +79,16 @@ def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
 def _taps(problem: Convolution) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
     """Each tap t, r, s of all filters, and the elements of the padded x that it meets: as many as there are of y."""
     g = problem.geometry
-    for tap in np.ndindex(*problem.filt_shape[1:4]):
+    for tap in np.ndindex(*problem.extents("TRS")):
         along = [
             slice(index * dilation, index * dilation + (count - 1) * stride + 1, stride)
-            for index, dilation, count, stride in zip(tap, g[6:], problem.y_shape[1:4], g[:3], strict=True)
+            for index, dilation, count, stride in zip(tap, g[6:], problem.extents("OPQ"), g[:3], strict=True)
         ]
         yield (slice(None), *tap), (slice(None), *along)
 
 
 def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
-    """What a right kernel leaves where every sum is exact: :func:`full`, as :func:`stored`."""
+    """What a right kernel leaves where every sum is exact."""
     return stored(problem, full(problem, x, weight))
 
 
@@ -108,27 +99,19 @@ def stored(problem: Problem, sums: Float64) -> Float64:
 
 
 def error_bound(
-    problem: Problem,
-    magnitude: Float64,
-    sums: Float64 | None = None,
-    precision: str = "fp32",
+    problem: Problem, magnitude: Float64, sums: Float64 | None = None, precision: str = "fp32",
     transformed: Float64 | None = None,
-) -> Float64:
+) -> Float64:  # fmt: skip
     """Largest |y - oracle| a kernel may show, given the oracle of the absolute values, in any summation order.
 
     ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24: the worst case (Higham 2002,
-    section 4.2), and the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312).
-
-    Tensor cores cut off where they add: u = 2**-23 (Fasi, Higham, Mikaitis and Pranesh 2021,
-    doi:10.7717/peerj-cs.330). A TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022,
-    doi:10.1177/10943420221090256), an output of 16 bits by half its last place, for which ``sums`` are the oracle's.
-
-    Minimal filtering is bounded by its ``transformed_magnitude``, with the roundings of its transforms (Barabasz,
-    Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380): a whole window meets a whole filter there.
-
-    Sums of int8 are exact. Of e4m3 an instruction takes 32 products and the sum so far, brings them to the exponent
-    of the largest and cuts off what 14 bits do not hold: u = 2**-13, a rounding for each instruction (DeepSeek-AI
-    2024, arXiv 2412.19437, section 3.3.2).
+    section 4.2), and the probabilistic bound with lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312). Tensor
+    cores cut off where they add: u = 2**-23 (Fasi, Higham, Mikaitis and Pranesh 2021, doi:10.7717/peerj-cs.330). A
+    TF32 input is rounded by 2**-11 of itself (Ootomo and Yokota 2022, doi:10.1177/10943420221090256), an output of 16
+    bits by half its last place, for which ``sums`` are the oracle's. Minimal filtering is bounded by its
+    ``transformed_magnitude``, with the roundings of its transforms (Barabasz, Anderson, Soodhalter and Gregg 2020,
+    doi:10.1145/3412380). Sums of int8 are exact. Of e4m3 an instruction adds 32 products to the sum so far, and cuts
+    off what 14 bits do not hold: u = 2**-13 for each (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
     """
     if problem.input_dtype == UINT8:
         return _summation(-(-problem.reduction // _FP8_DEPTH) + 1, _FP8_CUT) * magnitude
@@ -167,25 +150,19 @@ def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def typical_error(
-    problem: Problem,
-    x: NDArray[Any],
-    weight: NDArray[Any],
-    magnitude: Float64,
-    sums: Float64,
-    precision: str = "fp32",
-    transformed: Float64 | None = None,
-) -> float:
-    """Largest root mean square of the error, over all elements, that a kernel may show on normals.
+    problem: Problem, x: NDArray[Any], weight: NDArray[Any], magnitude: Float64, sums: Float64,
+    precision: str = "fp32", transformed: Float64 | None = None,
+) -> float:  # fmt: skip
+    """Largest root mean square of the error, over all elements, that a kernel may show on normals: a bound on one
+    element tells nothing of inputs that lost a few bits where sums are long.
 
-    A bound on one element tells nothing of inputs that lost a few bits where sums are long. TF32 inputs and an output
-    of 16 bits are compared with the error of these very operands, rounded to the nearest. Sums of float32 normals,
-    one after the other, err most: by 0.47 u of the magnitude for any n, as a partial sum of i terms has variance
-    i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970). Twice as much is allowed, and more
-    where elements are few. Transforms round each term by u / 6 of its magnitude.
-
-    Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
-    sqrt(n) / 4 of them; more than cuBLAS was seen to have. Sums in int32 have no error. Those of e4m3 have a third of
-    a unit of 14 bits of the magnitude, as cuBLAS on an H100 from K = 4,096 to 16,384; 2 are allowed.
+    TF32 inputs and an output of 16 bits are compared with the error of these very operands, rounded to the nearest.
+    Sums of float32 normals, one after the other, err most: by 0.47 u of the magnitude for any n, as a partial sum of
+    i terms has variance i s^2 and is rounded with u^2 i s^2 (1 - 2**-2) / (6 ln 2) (Hamming 1970). Twice as much is
+    allowed, and more where elements are few. Transforms round each term by u / 6 of its magnitude. Tensor cores cut
+    off where they add, and the errors of one sum have one sign: four roundings that agree, or sqrt(n) / 4 of them,
+    more than cuBLAS was seen to have. Sums of e4m3 have a third of a unit of 14 bits of the magnitude, as cuBLAS on
+    an H100 from K = 4,096 to 16,384; 2 are allowed.
     """
     if problem.input_dtype == UINT8:
         return 2 * _FP8_CUT * root_mean_square(magnitude)
@@ -213,9 +190,6 @@ def root_mean_square(values: Float64) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-# --- minimal filtering ---
-
-
 def applies(problem: Problem, algorithm: str | None) -> bool:
     """May a step compute the problem by this algorithm? F(2x2,3x3): flat filters, at a stride and dilation of 1."""
     if algorithm != MINIMAL or not isinstance(problem, Convolution):
@@ -237,32 +211,29 @@ def exact_below(problem: Problem, algorithm: str | None) -> int:
 def terms(problem: Problem) -> int:
     """Products in a sum of F(2x2,3x3): one for each channel, filter or patch."""
     assert isinstance(problem, Convolution)
-    if isinstance(problem, Wgrad):
-        return problem.N * -(-problem.P // 2) * -(-problem.Q // 2)
-    return problem.K if isinstance(problem, Dgrad) else problem.C
+    patches = problem.N * -(-problem.P // 2) * -(-problem.Q // 2)
+    return int({"wgrad": patches, "dgrad": problem.K}.get(problem.form, problem.C))
 
 
 def transformed_magnitude(problem: Problem, x: Array, weight: Array) -> Float64:
     """What F(2x2,3x3) sums for each element, all taken positive: all taps of a filter meet all inputs of a window."""
-    matrices = tuple(np.abs(matrix) for matrix in (OF_INPUTS, OF_TAPS, OF_PRODUCTS))
+    matrices = tuple(np.abs(matrix) for matrix in MATRICES)
     return minimal_filtering(problem, np.abs(x).astype(np.float64), np.abs(weight).astype(np.float64), matrices)
 
 
-def minimal_filtering(
-    problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = (OF_INPUTS, OF_TAPS, OF_PRODUCTS)
-) -> Array:
-    """The output by F(2x2,3x3), every operation rounded to the operands' dtype; ``matrices``: B^T, G and A^T."""
+def minimal_filtering(problem: Problem, x: Array, weight: Array, matrices: tuple[Array, ...] = MATRICES) -> Array:
+    """The output by F(2x2,3x3), every operation rounded to the operands' dtype."""
     assert isinstance(problem, Convolution)
     of_inputs, of_taps, of_products = matrices
     pad_h, pad_w = problem.pad_h, problem.pad_w
-    if isinstance(problem, Wgrad):  # the sum is over patches
+    if problem.form == "wgrad":  # the sum is over patches
         windows = _both(_patches(x[:, 0], 4, pad_h, pad_w, problem.P, problem.Q), of_inputs)
         doutputs = _both(_patches(weight[:, 0], 2, 0, 0, problem.P, problem.Q), of_products.T)
         # (4, 4, patches, C) and (4, 4, patches, K)
         windows, doutputs = (part.reshape(4, 4, -1, part.shape[-1]) for part in (windows, doutputs))
         return np.moveaxis(_both(_summed(doutputs.swapaxes(2, 3), windows), of_taps.T), 2, 0)[:, None]
     filters = np.transpose(weight[:, 0], (1, 2, 3, 0))
-    if isinstance(problem, Dgrad):
+    if problem.form == "dgrad":
         pad_h, pad_w = 2 - pad_h, 2 - pad_w
         filters = np.transpose(weight[:, 0, ::-1, ::-1], (1, 2, 0, 3))
     rows, columns = problem.output_shape[2:4]

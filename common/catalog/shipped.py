@@ -31,7 +31,7 @@ def everything() -> list[Path]:
 def files(lesson: str) -> list[Path]:
     """The files of a lesson's steps and experiments."""
     folder = catalog.LESSONS / lesson
-    return [path for path in everything() if path.parent in (folder, folder / "experiments")]
+    return [path for path in everything() if path.parent in (folder, folder / catalog.EXPERIMENTS)]
 
 
 def helpers() -> list[Path]:
@@ -41,11 +41,10 @@ def helpers() -> list[Path]:
 
 def find(name: str) -> Path:
     """A step's, experiment's, helper's or exercise's file, even a deleted or broken one; raises CatalogError."""
-    known = everything()
-    for path in known:
-        if path.stem == name:
-            return path
-    raise catalog.CatalogError(f"step {name!r} is unknown: files are {', '.join(path.stem for path in known)}")
+    known = {path.stem: path for path in reversed(everything())}
+    if name not in known:
+        raise catalog.CatalogError(f"step {name!r} is unknown: files are {', '.join(reversed(known))}")
+    return known[name]
 
 
 def text(path: Path) -> bytes | None:
@@ -56,10 +55,8 @@ def text(path: Path) -> bytes | None:
         version = _git("show", f"{commit.decode()}:./{path.relative_to(catalog.ROOT).as_posix()}")
         if version and wanted in (None, _code(version)):
             return version
-    for place in (_copy(path), path):
-        if place.is_file() and wanted is not None and _code(store.read_bytes(place)) == wanted:
-            return store.read_bytes(place)
-    return None
+    there = (store.read_bytes(place) for place in (_copy(path), path) if wanted and place.is_file())
+    return next((version for version in there if _code(version) == wanted), None)
 
 
 def edited(path: Path) -> bool:
@@ -95,7 +92,7 @@ def note() -> Path:
     there = [path for path in everything() if path.is_file()]
     hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
-    store.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
+    store.write(path, json.dumps(hashes, indent=1) + "\n")
     forget()
     return path
 
@@ -122,8 +119,7 @@ def _code(source: bytes) -> str | None:
 def _noted() -> dict[Path, str]:
     """The code hash of each file as shipped."""
     path = catalog.LESSONS / _NOTED
-    hashes = store.read_json(path) if path.exists() else {}
-    return {catalog.LESSONS / name: value for name, value in hashes.items()}
+    return {catalog.LESSONS / name: value for name, value in (store.read_json(path) if path.exists() else {}).items()}
 
 
 def _wanted(path: Path) -> str | None:

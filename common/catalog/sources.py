@@ -41,9 +41,6 @@ class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.source == now.source and self.helpers in (None, now.helpers)
 
 
-# --- hashes ---
-
-
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code without comments, docstrings and layout; raises one of NO_PYTHON."""
     return _learnt(path)[0]
@@ -85,7 +82,7 @@ def code_hash(text: str) -> str:
 
 
 def _canonical(node: object) -> Any:
-    """The syntax tree as nested tuples, the same under every Python version."""
+    """The syntax tree as nested tuples, the same under every Python version, without strings that stand alone."""
     if isinstance(node, ast.AST):
         values = dict(ast.iter_fields(node))
         if isinstance(body := values.get("body"), list):
@@ -101,9 +98,6 @@ def _is_string(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-# --- imports ---
-
-
 @store.kept_by_stamp
 def imports(path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports, or names in a string; none if it is not Python."""
@@ -117,9 +111,9 @@ def imports(path: Path) -> tuple[Path, ...]:
         if _DATA.fullmatch(name):
             places = [path.parent / name, catalog.ROOT / name]
         elif _MODULE.fullmatch(name):
-            top, _, rest = name.partition(".")
+            top, *rest = name.split(".")
             folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
-            places = [folder / f"{rest.replace('.', '/')}.py"]
+            places = [folder.joinpath(*rest).with_suffix(".py")]
         found += [place.resolve() for place in places if place.is_file()][:1]
     return tuple(found)
 
@@ -183,40 +177,33 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {path.stem: source_hash(path) for path in sorted(found)}
 
 
-# --- packages ---
-
-
 def versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
-    return {name: version for name in names if (version := _version(name)) is not None}
+    return {name: version for name in names if (version := _version(name))}
 
 
 @cache
-def _version(package: str) -> str | None:
+def _version(package: str) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
-    return None
-
-
-# --- differences ---
+    return ""
 
 
 def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     """What ``new`` changes against ``old``, as the lines of a unified diff; docstring, indentation and the step's own
     name do not count. Where ``new`` imports ``old``, definitions that it does not replace are still in use: they are
     left out, too."""
-    before, after = (without_docstring(step.path) for step in (old, new))
+    before, after = (_without_docstring(step.path) for step in (old, new))
     if old.path in imports(new.path):
-        replaced = {name.replace(new.name, "STEP") for name in _definitions(after)}
-        in_use: set[int] = set()
+        replaced, in_use = {name.replace(new.name, "STEP") for name in _definitions(after)}, set[int]()
         for name, lines in _definitions(before).items():
             if name.replace(old.name, "STEP") not in replaced:
                 in_use.update(lines)
         before = [line for number, line in enumerate(before) if number not in in_use]
-    old_plain, new_plain = (
+    plain = [
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
-    )
-    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
+    ]
+    for group in difflib.SequenceMatcher(None, plain[0], plain[1], autojunk=False).get_grouped_opcodes(context):
         first, last = group[0], group[-1]
         yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
         for tag, i1, i2, j1, j2 in group:
@@ -238,7 +225,7 @@ def _definitions(lines: list[str]) -> dict[str, range]:
     return found
 
 
-def without_docstring(path: Path) -> list[str]:
+def _without_docstring(path: Path) -> list[str]:
     """The lines of a file of Python from after its docstring on."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()

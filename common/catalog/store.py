@@ -28,7 +28,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_POLL_SECONDS = 0.02
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 Found = TypeVar("Found")
 
@@ -66,7 +65,7 @@ def _named(path: Path, what: str) -> Iterator[None]:
 def write(path: Path, data: bytes | str) -> None:
     """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched.
 
-    A link is replaced, not followed. The mode is the old file's, or that which the user's mask leaves a new one.
+    A link is replaced. The mode is the old file's, or that which the user's mask leaves a new one.
     """
     content = data.encode("utf-8") if isinstance(data, str) else data
     beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
@@ -127,38 +126,24 @@ def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
         except OSError:
             return read(path)
         stamp = state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
-        if path in kept and kept[path][0] == stamp:
-            return kept[path][1]
-        found = read(path)
-        if max(stamp[:2]) <= time.time_ns() - _CLOCK_NS:
-            kept[path] = stamp, found
-        return found
+        if kept.get(path, ((),))[0] != stamp:
+            kept[path] = stamp if max(stamp[:2]) <= time.time_ns() - _CLOCK_NS else (), read(path)
+        return kept[path][1]
 
     return asked
 
 
 @contextlib.contextmanager
-def locked(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """While open, no other process or thread has this folder locked; not to be opened twice by one thread.
-
-    Raises StoreError if it cannot be made, or another has it for so long. A file system without locks is used so.
-    """
+def locked(folder: Path) -> Iterator[None]:
+    """While open, no other process or thread has this folder locked, which is waited for; not to be opened twice by
+    one thread. A file system without locks is used so."""
     with _named(folder, "cannot be locked"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY) if fcntl else None
-    deadline = time.monotonic() + seconds
     try:
-        while handle is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    why = f"another program has had it for {seconds:.0f} s"
-                    raise StoreError(folder, "cannot be locked", why) from None
-                time.sleep(_POLL_SECONDS)
-            except OSError:  # EBADF, ENOLCK, ENOTSUP: a network's file system
-                break
+        if handle is not None:
+            with contextlib.suppress(OSError):  # EBADF, ENOLCK, ENOTSUP: a network's file system
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         if handle is not None:

@@ -37,21 +37,24 @@ def pattern(dtype: np.dtype[Any]) -> Any:
 
 def missing_bits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """A mask, and what it leaves of the bits of an element that is missing: unwritten, NaN or infinite."""
-    unwritten = _PATTERNS[dtype]
-    exponent = _EXPONENTS.get(dtype)
+    unwritten, exponent = _PATTERNS[dtype], _EXPONENTS.get(dtype)
     return (~type(unwritten)(0), unwritten) if exponent is None else (exponent, exponent)
 
 
 def missing(values: Array) -> NDArray[np.bool_]:
     """Which elements nobody has written, or are NaN or infinite."""
     mask, left = missing_bits(values.dtype)
-    found: NDArray[np.bool_] = (bits(values) & mask) == left
-    return found
+    return np.asarray((bits(values) & mask) == left)
 
 
-def bits(array: Array) -> Array:
-    """The array's elements as unsigned integers."""
-    return array.view(_PATTERNS[array.dtype].dtype)
+def bits(array: Any) -> Any:
+    """The elements of an array, or of a flat one on the device, as unsigned integers."""
+    return array.view(_PATTERNS[np.dtype(array.dtype)].dtype)
+
+
+def words(array: Any) -> Any:
+    """A device array as a flat one of its elements' bits."""
+    return bits(array.reshape(array.size))
 
 
 def numbers(array: Array) -> Array:
@@ -66,11 +69,6 @@ def numbers(array: Array) -> Array:
 def filled(count: int, dtype: np.dtype[Any]) -> Array:
     """``count`` elements that nobody has written."""
     return np.full(count, pattern(dtype)).view(dtype)
-
-
-def words(array: Any) -> Any:
-    """A device array as a flat one of its elements' bits."""
-    return array.reshape(array.size).view(_PATTERNS[np.dtype(array.dtype)].dtype)
 
 
 class Guarded:
@@ -96,40 +94,29 @@ class Guarded:
         self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(taken, self.dtype).reshape(-1))
 
     def blank(self) -> None:
-        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
-        piece = filled(min(self.size, 1 << 24), self.dtype)
-        for start in range(0, self.size, len(piece)):
-            stop = min(start + len(piece), self.size)
-            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
+        """Fill with the unwritten pattern."""
+        self._flat[self.margin : self.margin + self.size].copy_to_device(filled(self.size, self.dtype))
 
     def get(self) -> Array:
         return np.asarray(self.array.copy_to_host())
 
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        found = []
-        margins = (self._flat[: self.margin], -self.margin), (self._flat[self.margin + self.size :], self.size)
-        for margin, first in margins:
-            here = np.asarray(margin.copy_to_host())
-            found += [int(place) + first for place in np.flatnonzero(bits(here) != pattern(self.dtype))]
+        found, after = [], self.margin + self.size
+        for margin, first in ((self._flat[: self.margin], -self.margin), (self._flat[after:], self.size)):
+            here = bits(np.asarray(margin.copy_to_host()))
+            found += [int(place) + first for place in np.flatnonzero(here != pattern(self.dtype))]
         return found
-
-
-# --- the right answers ---
 
 
 def full(problem: Problem, x: Array, weight: Array) -> Float64:
     """As :func:`common.catalog.reference.full`."""
     with stages.stage(stages.ORACLE):
-        if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
-            from common.check import fullsize
+        if problem.flops < 2 * ON_GPU_FROM or not device.gpu_count():
+            return reference.full(problem, x, weight)
+        from common.check import fullsize
 
-            try:
-                return fullsize.at(problem, x, weight).reshape(problem.output_shape)
-            except Exception as error:
-                if not device.out_of_memory(error):
-                    raise
-        return reference.full(problem, x, weight)
+        return fullsize.at(problem, x, weight).reshape(problem.output_shape)
 
 
 def at(problem: Problem, x: Any, weight: Any, positions: reference.Indices) -> Float64:

@@ -1,9 +1,8 @@
 """Is a kernel right? One verdict per problem shape, each finding named for what it is, with the first few elements.
 
-Runs in the process that owns the GPU, or traces. Integers come first: their sums are exact in float32, so a
-right kernel equals the oracle bit for bit; an output of 16 bits is the exact sum, rounded once. Normals come second,
-within an elementwise bound. The output is filled with NaN and lies between canary margins; the operands lie between
-NaN margins, so a read beyond them shows in the result.
+Integers come first: their sums are exact in float32, so a right kernel equals the oracle bit for bit; an output of 16
+bits is the exact sum, rounded once. Normals come second, within an elementwise bound. The output is filled with NaN;
+all arrays lie between margins of NaN, so an access beyond them shows.
 """
 
 from __future__ import annotations
@@ -33,31 +32,15 @@ KINDS = (
     "refused",
 )  # fmt: skip
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it;
-# then whose error is typical, and what exceeds that.
+# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
 _BOUNDS = {
-    "fp32": (
-        "float32", "float16 or TF32 arithmetic",
-        "float32 sums", "inputs that lost some of their bits, or large terms that cancel",
-    ),
-    "tf32": (
-        "TF32", "float16 or bfloat16 arithmetic",
-        "inputs rounded to the nearest TF32 numbers", "inputs that are cut off",
-    ),
-    "tf32x3": (
-        "float32", "a product or a low half left out, or sums that are cut off",
-        "three products of TF32 numbers", "a product or a low half left out",
-    ),
-    "float16": (
-        "float16", "sums in float16, a sum rounded twice or cut off",
-        "sums rounded once to float16", "a sum rounded twice",
-    ),
-    "bfloat16": (
-        "bfloat16", "sums in bfloat16, a sum rounded twice or cut off",
-        "sums rounded once to bfloat16", "a sum rounded twice",
-    ),
-    "e4m3": ("e4m3", "sums in float16", "sums that keep 14 bits", "sums in float16"),
-}  # fmt: skip
+    "fp32": ("float32", "float16 or TF32 arithmetic, inputs that lost some of their bits"),
+    "tf32": ("TF32", "inputs that are cut off, float16 or bfloat16 arithmetic"),
+    "tf32x3": ("float32", "a product or a low half left out, sums that are cut off"),
+    "float16": ("float16", "sums in float16, a sum rounded twice or cut off"),
+    "bfloat16": ("bfloat16", "sums in bfloat16, a sum rounded twice or cut off"),
+    "e4m3": ("e4m3", "sums in float16"),
+}
 _ADDED = (
     "each launch adds to the sums of the one before: launch is to set them to zero, in the output or in a workspace"
 )
@@ -66,11 +49,8 @@ _FILL = 0.5  # no sum of integers: an output filled with it shows whether the ke
 
 
 class Rules(NamedTuple):
-    """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree.
-
-    ``precision``, one of :data:`common.catalog.catalog.PRECISIONS`: what the step may compute with. ``algorithm``:
-    one of :data:`common.catalog.reference.ALGORITHMS`: how, if not as the definition does.
-    """
+    """How a step is checked: the ``seed`` of operands; ``repeats``, launches on equal inputs that must agree; and the
+    ``precision`` and ``algorithm`` of a :class:`common.catalog.catalog.Step`."""
 
     seed: int = 0
     repeats: int = REPEATS
@@ -97,8 +77,8 @@ class Verdict:
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
-    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin``: see
-    :class:`Guarded`. With ``beside``, the operands are that bench's.
+    ``tile``: as of a :class:`BoundStep`; ``margin``: of each :class:`Guarded`. With ``beside``, the operands are that
+    bench's.
     """
 
     def __init__(
@@ -144,28 +124,26 @@ class Bench:
 
 def check_bench(bench: Bench, rules: Rules = RULES) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    problem = bench.problem
-    verdict = Verdict(problem)
-    first, x, weight = _first(bench, verdict, rules)
+    verdict, seed = Verdict(bench.problem), rules.seed
+    before = _first(bench, verdict, rules)
     if verdict.findings:
         return verdict
-
     # new operands over the old output: nothing of the first launch may survive
-    x2, weight2 = inputs.integers(problem, rules.seed + 1, rules.algorithm)
-    bench.load(x2, weight2)
-    second, expected2 = _launched(bench, verdict, x2, weight2)
-    wrong = int(np.count_nonzero(second != expected2))
+    new = inputs.integers(bench.problem, seed + 1, rules.algorithm)
+    bench.load(*new)
+    got, expected = _launched(bench, verdict, *new)
+    wrong = int(np.count_nonzero(got != expected))
     # a race would show in a second launch, too, and differently
     verdict.findings += _disagreement(
-        bench, second, expected2, 3 if wrong else rules.repeats, first if wrong else None
+        bench, got, expected, 3 if wrong else rules.repeats, before[2] if wrong else None
     )
     if wrong and not verdict.findings:
-        text = f"{wrong} of {second.size} elements are wrong on the second launch, with new inputs"
-        why = diagnose.kept(problem, (x, weight), (x2, weight2), first, second, expected2)
+        why = diagnose.kept(bench.problem, before[:2], new, before[2], got, expected)
+        text = f"{wrong} of {got.size} elements are wrong on the second launch, with new inputs"
         unknown = ", and the first was right: something is kept between launches"
         verdict.findings.append(Finding("stale", text + (f": {why}" if why else unknown)))
     if not verdict.findings:
-        _on_normals(bench, verdict, rules._replace(seed=rules.seed + 2), exact=True)
+        _on_normals(bench, verdict, rules._replace(seed=seed + 2), exact=True)
     return verdict
 
 
@@ -210,27 +188,33 @@ def check_once(bench: Bench, rules: Rules = RULES, special: str = "") -> Verdict
             _first(bench, plain, rules)
             verdict.findings = plain.findings or verdict.findings
         return verdict
-    y, first_x, first_weight = _first(bench, verdict, rules)
+    before = _first(bench, verdict, rules)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, rules.seed + 1, rules.precision, rules.algorithm)
-        said, before = f"with {inputs.SPECIAL[special]}", (first_x, first_weight, y)
-        _differs(bench, verdict, x, weight, said, before=before)
+        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}", before=before)
     return verdict
 
 
 def _first(bench: Bench, verdict: Verdict, rules: Rules) -> tuple[Array, Array, Array]:
-    """Launch on integers and compare; returns the output and the operands."""
+    """Launch on integers and compare; returns the operands and the output."""
     x, weight = inputs.integers(bench.problem, rules.seed, rules.algorithm)
-    bench.load(x, weight)
+    y, expected, outside, wrong = _tried(bench, verdict, x, weight)
+    if wrong and not outside:
+        # at least twice more: the tracer runs the threads of every second launch in the opposite order
+        wrong = _disagreement(bench, y, expected, max(rules.repeats, 3)) + wrong
+    verdict.findings += outside + wrong
+    return x, weight, y
+
+
+def _tried(
+    bench: Bench, verdict: Verdict, x: Array, weight: Array, load: bool = True
+) -> tuple[Array, Array, list[Finding], list[Finding]]:
+    """Launch on these operands; returns the output, what it is to be, and what was written elsewhere or is wrong."""
+    if load:
+        bench.load(x, weight)
     bench.y.blank()
     y, expected = _launched(bench, verdict, x, weight)
-    verdict.findings += trespass(bench, x, weight)
-    wrong = _compare(bench, x, weight, y, expected)
-    if wrong and not verdict.findings:
-        # at least twice more: the tracer runs the threads of every second launch in the opposite order
-        verdict.findings += _disagreement(bench, y, expected, max(rules.repeats, 3))
-    verdict.findings += wrong
-    return y, x, weight
+    return y, expected, trespass(bench, x, weight), _compare(bench, x, weight, y, expected)
 
 
 def _launched(bench: Bench, verdict: Verdict, x: Array, weight: Array) -> tuple[Array, Array]:
@@ -257,13 +241,15 @@ def _changes(x: Array, weight: Array, seed: int, algorithm: str | None) -> Itera
     changed = weight
     for changed in _one_by_one(weight, seed):
         yield x, changed, "after one element of the weights was changed"
-    mirrored = inputs.pruned(changed.reshape(-1)[::-1].reshape(weight.shape).copy(), algorithm)
-    yield x, mirrored, "after the weights were put in another order"
-    changed = x
+    weight = inputs.pruned(_reversed(changed), algorithm)
+    yield x, weight, "after the weights were put in another order"
     for changed in _one_by_one(x, seed):
-        yield changed, mirrored, "after one element of the input was changed"
-    turned = changed.reshape(-1)[::-1].reshape(x.shape).copy()  # of the same sum
-    yield turned, mirrored, "after the input was put in another order"
+        yield changed, weight, "after one element of the input was changed"
+    yield _reversed(changed), weight, "after the input was put in another order"  # of the same sum
+
+
+def _reversed(values: Array) -> Array:
+    return values.reshape(-1)[::-1].reshape(values.shape).copy()
 
 
 def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
@@ -273,34 +259,22 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
     """
     half, last = values.size // 2, values.size - 1
     drawn = int(np.random.default_rng(seed).integers(values.size))
-    for place in dict.fromkeys((0, half, min(half | 1, last), last)):
-        values = values.copy()
-        values.flat[place] = codes.held(-codes.values(values.flat[place : place + 1]), values.dtype)[0]
+    # of the drawn one the magnitude changes, which may be all that is looked at
+    for place in (*dict.fromkeys((0, half, min(half | 1, last), last)), None):
+        values, at = values.copy(), drawn if place is None else place
+        number = codes.values(values.flat[at : at + 1])
+        values.flat[at] = codes.held(number + np.sign(number) if place is None else -number, values.dtype)[0]
         yield values
-    values = values.copy()
-    # as its magnitude may be all that is looked at
-    if values.dtype == codes.BFLOAT16:  # the next code's number has bits far below the others'
-        number = codes.values(values.flat[drawn : drawn + 1])
-        values.flat[drawn] = codes.held(number + np.sign(number), values.dtype)[0]
-    else:
-        values.flat[drawn] += np.sign(values.flat[drawn])
-    yield values
 
 
 def _differs(
     bench: Bench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
     before: tuple[Array, Array, Array] | None = None,
 ) -> bool:  # fmt: skip
-    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong.
-
-    ``before``: the operands and the right output of the launch before.
-    """
-    if load:
-        bench.load(x, weight)
-    bench.y.blank()
-    y, expected = _launched(bench, verdict, x, weight)
-    found = trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
-    why = ""
+    """Launch on these operands; adds findings that open with ``said``, of ``kind`` if the output is wrong.
+    ``before``: the operands and the right output of the launch before."""
+    y, expected, outside, wrong = _tried(bench, verdict, x, weight, load)
+    found, why = outside + wrong, ""
     if before and [one.kind for one in found] == ["wrong"]:
         why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
     for one in found:
@@ -339,9 +313,9 @@ def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
             first = (
                 f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
             )
-            shown = ", ".join(first)
-            findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
-    for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
+            text = f"{len(offsets)} elements written outside {name}: {', '.join(first)}"
+            findings.append(Finding("wrote_outside", text))
+    for name, guarded, sent in zip(names, (bench.x, bench.weight), (x, weight), strict=False):
         changed = np.argwhere(guarded.get() != sent)
         if len(changed):
             text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
@@ -352,12 +326,12 @@ def trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
 def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
     """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held
     before, if it does."""
-    name, missing = _output(problem), arrays.missing(y)
+    name, missing = problem.names[2], arrays.missing(y)
     # a sum may keep the payload of the NaN it started from
     unwritten = missing & (arrays.bits(y) == arrays.pattern(y.dtype)) & (not read)
-    cause = "as from a read beyond an input's end or of uninitialised memory"
-    if read:
-        cause = f"because the kernel {read.format(name)}"
+    cause = (
+        f"because the kernel {read}" if read else "as from a read beyond an input's end or of uninitialised memory"
+    )
     findings = []
     for kind, mask, text in (
         ("unwritten", unwritten, "were never written"),
@@ -367,15 +341,15 @@ def holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
             region = letters.where(problem, mask)
             if kind == "unwritten" and mask.all():
                 region = "nothing was: does launch start the kernel, and does the kernel store?"
-            first = _at(name, np.argwhere(mask)[0])
-            message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first {first}"
-            findings.append(Finding(kind, message + (f" ({region})" if region else "")))
+            message = f"{int(mask.sum())} of {y.size} elements of {name} {text}, the first "
+            message += _at(name, np.argwhere(mask)[0]) + (f" ({region})" if region else "")
+            findings.append(Finding(kind, message))
     return findings
 
 
 def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
     """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
-    missing = np.isnan(got)
+    missing, name = np.isnan(got), bench.problem.names[2]
     if not missing.any():
         return ""
     bench.y.set(np.full(got.shape, _FILL))
@@ -384,9 +358,11 @@ def _reads(bench: Bench, x: Array, weight: Array, got: Array) -> str:
         return ""
     sums = arrays.full(bench.problem, x, weight)[missing]
     if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
-        return "adds to what {0} held before: it must assign"
+        return f"adds to what {name} held before: it must assign"
     if (again != _FILL).all():
-        return "reads {0}, which holds nothing yet: it must assign, without a term of {0}, as 0 times NaN is NaN"
+        return (
+            f"reads {name}, which holds nothing yet: it must assign, without a term of {name}, as 0 times NaN is NaN"
+        )
     return ""
 
 
@@ -405,30 +381,27 @@ def precision(
     problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool, algorithm: str | None = None
 ) -> list[Finding]:
     """What is not precise in an output ``got`` on normals; ``exact``: integers were right."""
-    missing = holes(problem, got)
-    if missing:
+    if missing := holes(problem, got):
         return missing
     expected = arrays.full(problem, x, weight)
     magnitude = arrays.full(problem, codes.magnitudes(x), codes.magnitudes(weight))
-    transformed = (
-        reference.transformed_magnitude(problem, x, weight) if reference.applies(problem, algorithm) else None
-    )
+    minimal = reference.applies(problem, algorithm)
+    transformed = reference.transformed_magnitude(problem, x, weight) if minimal else None
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound
-    bounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
-    name, usual, typical, cause = _BOUNDS[bounded]
+    rounded = {FLOAT16: "float16", UINT16: "bfloat16", UINT8: "e4m3"}.get(problem.input_dtype, precision)
+    whose, usual = _BOUNDS[rounded]
     if not beyond.any():
         allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
         found = reference.root_mean_square(error)
         if found <= allowed:
             return []
         text = f"the elements are {'right on integers, but ' if exact else ''}off by {found:.3g} (root mean square)"
-        why = f"{found / allowed:.2f} times what {typical} may give, as from {cause}"
+        why = f"{found / allowed:.2f} times what {whose} arithmetic may give, as from {usual}"
         return [Finding("imprecise", f"{text} on normals ({why})")]
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
-    whose = name if transformed is None else algorithm
-    hint = f"up to {worst:.3g} times the {whose} bound, as from {usual} or a dropped term"
+    hint = f"up to {worst:.3g} times the {algorithm if minimal else whose} bound, as from {usual} or a dropped term"
     text = f"elements are {'right on integers but ' if exact else ''}not precise"
     said = tally(problem, np.argwhere(beyond), got[beyond], expected[beyond], got.size, text, hint)
     return [Finding("imprecise", said)]
@@ -436,14 +409,10 @@ def precision(
 
 def tally(problem: Problem, places: Array, got: Array, expected: Array, total: int, text: str, hint: str = "") -> str:
     """How many of ``total`` elements something is true of, those at ``places``, with the first three."""
-    first, name = zip(places[:3], got, expected, strict=False), _output(problem)
+    first, name = zip(places[:3], got, expected, strict=False), problem.names[2]
     shown = "; ".join(f"{_at(name, place)} = {value:.9g}, expected {right:.9g}" for place, value, right in first)
     return f"{len(places)} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
 
 
 def _at(name: str, index: Iterable[Any]) -> str:
     return f"{name}[{', '.join(map(str, index))}]"
-
-
-def _output(problem: Problem) -> str:
-    return problem.names[2]

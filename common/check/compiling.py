@@ -40,22 +40,22 @@ def compile_steps(
     steps: list[Step], architectures: tuple[str, ...], machine_code: bool, every_preset: bool = False
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for its ladder's preset; or for all that are timed."""
-    presets = [problems.DEFAULT_PRESET[step.ladder] for step in steps]
     tasks = []
-    for step, name in zip(steps, presets, strict=True):
-        others = [other for other in problems.timed_presets(step.ladder) if other != name]
+    for step in steps:
+        usual = problems.DEFAULT_PRESET[step.ladder]
         # a bench times an experiment on its ladder's default only
-        others = others if every_preset and not step.experiment else []
+        others = problems.timed_presets(step.ladder) if every_preset and not step.experiment else []
         task = messages.Compile(
-            **at(step, problems.preset(name)),
+            **at(step, problems.preset(usual)),
             architectures=catalog.targets(step.requires, architectures),
             machine_code=machine_code,
-            others={other: problems.preset(other).shape() for other in others},
+            others={name: problems.preset(name).shape() for name in others if name != usual},
         )
         tasks.append(task)
     results = isolate.run_groups([[task] for task in tasks], False, run.COMPILE_SECONDS, device.workers())
-    for step, name, (_, result) in zip(steps, presets, results, strict=False):
-        yield Outcome.of(step, problems.preset(name), name, result)
+    for step, (_, result) in zip(steps, results, strict=False):
+        usual = problems.DEFAULT_PRESET[step.ladder]
+        yield Outcome.of(step, problems.preset(usual), usual, result)
 
 
 def summary_architecture() -> str:
@@ -65,10 +65,7 @@ def summary_architecture() -> str:
 
 
 def summaries(
-    pairs: list[tuple[Step, str]],
-    architecture: str,
-    file: Path | None = None,
-    show: Show | None = None,
+    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: Show | None = None
 ) -> Iterator[Outcome]:
     """``cards``: a summary of every kernel of each (step, preset), without a GPU; kept ones are not remade.
 
@@ -76,9 +73,7 @@ def summaries(
     alone. Raises ToolError when machine code cannot be had.
     """
     with isolate.Pool() as pool:
-        waiting = [
-            pool.submit(_summaries, step, preset, architecture, file, show, pool.stop) for step, preset in pairs
-        ]
+        waiting = [pool.submit(_summaries, *pair, architecture, file, show, pool.stop) for pair in pairs]
         for (step, preset), future in zip(pairs, waiting, strict=True):
             result = future.result()
             if result.missing_tool:
@@ -117,9 +112,6 @@ def summary_key(path: Path, problem: Problem, architecture: str) -> str:
     )
 
 
-# --- in a child process ---
-
-
 def prepare_task(task: messages.Prepare) -> Result:
     """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
 
@@ -129,12 +121,12 @@ def prepare_task(task: messages.Prepare) -> Result:
 
     from common.machine_code import codegen, kernelcache
 
-    gpu = task.device
+    gpu, usual = task.device, device.USUAL_CARD
     major, minor = map(int, gpu.compute_capability.split("."))
     capability = major, minor
     told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
     limited = device.bounds(gpu.compute_capability)
-    ask = device.as_card(limited if limited in limits.LIMITS else device.USUAL_CARD, **told)
+    ask = device.as_card(limited if limited in limits.LIMITS else usual, **told)
     seen: set[tuple[int, str]] = set()
     with replaced(cuda, get_current_device=ask):
         module = loading.load(task)
@@ -156,8 +148,7 @@ def compile_task(task: messages.Compile) -> StepResult:
     ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond the
     limits of an architecture raises LaunchLimitError.
     """
-    path = Path(task.path)
-    shapes = {"": task.shape, **task.others}
+    path, shapes = Path(task.path), {"": task.shape, **task.others}
     found: dict[str, list[Summary]] = {name: [] for name in shapes}
     told: list[object] = []  # of each launch
     for architectures in loading.by_card(path, task.architectures):
@@ -168,8 +159,7 @@ def compile_task(task: messages.Compile) -> StepResult:
                 found[name] += _kernels(task, module, shape, architectures, built, told)
     for entries in found.values():
         entries.sort(key=lambda entry: task.architectures.index(entry["architecture"]))
-    first = found.pop("")
-    now = sources.provenance(path)
+    first, now = found.pop(""), sources.provenance(path)
     return StepResult(
         status="right",
         kernels=first,
@@ -205,9 +195,8 @@ def _kernels(
 
     launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
     for launch, name in itertools.product(launched, architectures):
-        limits.require_launch(
-            launch.grid, launch.block, launch.dynamic_shared_bytes, name.removesuffix("a"), launch.cluster
-        )
+        asked = launch.grid, launch.block, launch.dynamic_shared_bytes
+        limits.require_launch(*asked, name.removesuffix("a"), launch.cluster)
     for launch in launched:
         key = id(launch.kernel), str(launch.signature)
         if key not in built:
@@ -222,8 +211,8 @@ def _kernels(
                 built[key][name] = codegen.shared_arrays(text), codegen.float64_arithmetic(text), code
         for name, (own, _, code) in built[key].items():
             limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
-            asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
-            told.append([shape, name, code and code.digest, *asked])
+            asked = launch.grid, launch.block, launch.dynamic_shared_bytes
+            told.append([shape, name, code and code.digest, *asked, launch.cluster])
     entries: list[Summary] = []
     for launch in codegen.distinct(launched):
         for name, (_, float64, code) in built[id(launch.kernel), str(launch.signature)].items():
@@ -247,11 +236,10 @@ def summarise_task(task: messages.Summarise) -> StepResult:
         launches = codegen.distinct(codegen.launches(module, task.problem))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
-    architecture, show = task.architecture, task.show
-    found: list[Summary] = []
+    architecture, found = task.architecture, []
     for launch in launches:
-        text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
-        if show == "ptx":
+        text = codegen.ptx(launch, [architecture], lines=task.show != "ptx")[architecture]
+        if task.show == "ptx":
             shown = codegen.readable(text, launch)
             found.append({"kernel": launch.name, "architecture": architecture, "text": shown})
             continue
@@ -259,7 +247,5 @@ def summarise_task(task: messages.Summarise) -> StepResult:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
             return StepResult(status="unusable", missing_tool=True, message=str(error))
-        found.append(made.summary(launch, code))
-        if show == "sass":
-            found[-1]["text"] = made.whole(code)
+        found.append(made.summary(launch, code) | ({"text": made.whole(code)} if task.show == "sass" else {}))
     return StepResult(status="right", cards=found)

@@ -1,14 +1,11 @@
-"""Checks that stay on the GPU: the right answers by plain kernels, and large problems whose arrays stay there.
+"""Checks that stay on the GPU: the right answers by a plain kernel, and large problems whose arrays stay there.
 
-The kernels of the right answers have a thread for each, and sum in float64. Operands are integers, powers of two
-times such, or float32 numbers: float64 holds each product exactly, and each sum of the kinds that are compared
-exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
+The right answers have a thread for each, and are summed in float64, which holds each product exactly, and each sum of
+the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
 
 Operands of large problems are drawn once for all steps, and the output, perhaps gigabytes, is looked at by small
-kernels. Only if something is amiss does the host look, to say what.
-
-Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset, which the
-GPU writes (:func:`check_large`).
+kernels. Arrays of more than 2^31 elements take the host too long to draw, so each element is a hash of its offset,
+which the GPU writes (:func:`check_large`).
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from numba import cuda, uint64
 from numpy.typing import NDArray
 
 from common.catalog import codes, inputs, reference
-from common.catalog.problems import FLOAT16, Convolution, Problem
+from common.catalog.problems import FLOAT16, Convolution, Geometry, Problem
 from common.check import arrays, check
 from common.check.arrays import Guarded
 from common.check.check import Bench, Verdict
@@ -45,120 +42,65 @@ _INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those b
 
 # --- the right answers ---
 
-
-@cuda.jit
-def gemm(a: Any, b: Any, sums: Any, offsets: Any) -> None:
-    """``sums``: the elements of C at these offsets in row-major order, as in all of these."""
-    i = cuda.grid(1)
-    if i < sums.size:
-        m, n = offsets[i] // b.shape[1], offsets[i] % b.shape[1]
-        total = np.float64(0.0)
-        for k in range(a.shape[1]):
-            total += np.float64(a[m, k]) * np.float64(b[k, n])
-        sums[i] = total
-
-
-@cuda.jit
-def conv2d(x: Any, filt: Any, sums: Any, offsets: Any) -> None:
-    """y of a 2D convolution, channels first."""
-    i = cuda.grid(1)
-    if i < sums.size:
-        K, C, R, S = filt.shape
-        P, Q = x.shape[2] - R + 1, x.shape[3] - S + 1
-        at = offsets[i]
-        q, at = at % Q, at // Q
-        p, at = at % P, at // P
-        k, n = at % K, at // K
-        total = np.float64(0.0)
-        for c in range(C):
-            for r in range(R):
-                for s in range(S):
-                    total += np.float64(x[n, c, p + r, q + s]) * np.float64(filt[k, c, r, s])
-        sums[i] = total
+# Every form as a convolution: the letters of image, d, h, w and channel of x; of filter, t, r, s and channel of the
+# weight; of image, o, p, q and filter of the output.
+_ROLES = {
+    "gemm": ("M---K", "N---K", "M---N"),
+    "conv2d": ("N-HWC", "K-RSC", "N-PQK"),
+    "conv3d": ("NDHWC", "KTRSC", "NOPQK"),
+    "dgrad": ("NOPQK", "CTRSK", "NDHWC"),
+    "wgrad": ("CDHWN", "KOPQN", "CTRSK"),
+}
+_ROWS = 64  # of threads that share an element of dfilt, a long sum
 
 
 @cuda.jit
-def conv3d(x: Any, filt: Any, sums: Any, offsets: Any, y_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
-    """y of a 3D convolution."""
-    i = cuda.grid(1)
-    if i < sums.size:
-        K, T, R, S, C = filt.shape
-        O, P, Q = y_shape
-        at = offsets[i]
-        k, at = at % K, at // K
-        q, at = at % Q, at // Q
-        p, at = at % P, at // P
-        o, n = at % O, at // O
-        total = np.float64(0.0)
-        for t in range(T):
-            d = o * stride[0] - pad[0] + t * dilation[0]
-            for r in range(R):
-                h = p * stride[1] - pad[1] + r * dilation[1]
-                for s in range(S):
-                    w = q * stride[2] - pad[2] + s * dilation[2]
-                    inside = d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2] and w >= 0 and w < x.shape[3]
-                    if inside:
-                        for c in range(C):
-                            total += np.float64(x[n, d, h, w, c]) * np.float64(filt[k, t, r, s, c])
-        sums[i] = total
-
-
-@cuda.jit
-def dgrad(dy: Any, filt: Any, sums: Any, offsets: Any, x_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
-    """dx: what each tap that read the element gives back to it."""
-    i = cuda.grid(1)
-    if i < sums.size:
-        K, T, R, S, C = filt.shape
-        D, H, W = x_shape
-        at = offsets[i]
-        c, at = at % C, at // C
-        w, at = at % W, at // W
-        h, at = at % H, at // H
-        d, n = at % D, at // D
-        total = np.float64(0.0)
-        for t in range(T):
-            o = d + pad[0] - t * dilation[0]
-            for r in range(R):
-                p = h + pad[1] - r * dilation[1]
-                for s in range(S):
-                    q = w + pad[2] - s * dilation[2]
-                    if o >= 0 and p >= 0 and q >= 0:
-                        whole = o % stride[0] == 0 and p % stride[1] == 0 and q % stride[2] == 0
-                        oo, pp, qq = o // stride[0], p // stride[1], q // stride[2]
-                        if whole and oo < dy.shape[1] and pp < dy.shape[2] and qq < dy.shape[3]:
-                            for k in range(K):
-                                total += np.float64(dy[n, oo, pp, qq, k]) * np.float64(filt[k, t, r, s, c])
-        sums[i] = total
-
-
-@cuda.jit
-def wgrad(x: Any, dy: Any, sums: Any, offsets: Any, taps: Any, stride: Any, pad: Any, dilation: Any) -> None:
-    """dfilt: a row of threads, along y of the grid, shares an element's images and planes."""
+def convolve(
+    x: Any, weight: Any, sums: Any, offsets: Any, x_axes: Any, weight_axes: Any, y_axes: Any, strides: Any,
+    dilations: Any, shifts: Any, divisors: Any,
+) -> None:  # fmt: skip
+    """``sums``: the output's elements at these offsets. All arrays are flat; the axes are five extents, and how far
+    apart their elements lie. Along d, h and w a tap meets (output * stride + tap * dilation + shift) / divisor, if
+    that leaves no rest. Threads along y of the grid share a sum."""
     i, part = cuda.grid(2)
     if i < sums.size:
-        T, R, S = taps
-        C = x.shape[4]
-        N, O, P, Q, K = dy.shape
+        (N, O, P, Q, K), (of_n, of_o, of_p, of_q, of_k) = y_axes
+        (_, D, H, W, _), (x_n, x_d, x_h, x_w, x_c) = x_axes
+        (_, T, R, S, C), (weight_k, weight_t, weight_r, weight_s, weight_c) = weight_axes
         at = offsets[i]
-        c, at = at % C, at // C
-        s, at = at % S, at // S
-        r, at = at % R, at // R
-        t, k = at % T, at // T
+        x_start, weight_start = at // of_n % N * x_n, at // of_k % K * weight_k
+        d_start = at // of_o % O * strides[0] + shifts[0]
+        h_start = at // of_p % P * strides[1] + shifts[1]
+        w_start = at // of_q % Q * strides[2] + shifts[2]
         total = np.float64(0.0)
-        for row in range(part, N * O * P, cuda.gridsize(2)[1]):
-            p, o, n = row % P, row // P % O, row // (P * O)
-            d = o * stride[0] - pad[0] + t * dilation[0]
-            h = p * stride[1] - pad[1] + r * dilation[1]
-            if d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2]:
-                for q in range(Q):
-                    w = q * stride[2] - pad[2] + s * dilation[2]
-                    if w >= 0 and w < x.shape[3]:
-                        total += np.float64(x[n, d, h, w, c]) * np.float64(dy[n, o, p, q, k])
+        for row in range(part, T * R, cuda.gridsize(2)[1]):
+            t, r = row // R, row % R
+            d, h = d_start + t * dilations[0], h_start + r * dilations[1]
+            whole = d % divisors[0] == 0 and h % divisors[1] == 0
+            d, h = d // divisors[0], h // divisors[1]
+            if whole and d >= 0 and d < D and h >= 0 and h < H:
+                for s in range(S):
+                    w = w_start + s * dilations[2]
+                    if w >= 0 and w % divisors[2] == 0 and w // divisors[2] < W:
+                        x_at = x_start + d * x_d + h * x_h + w // divisors[2] * x_w
+                        weight_at = weight_start + t * weight_t + r * weight_r + s * weight_s
+                        for c in range(C):
+                            total += np.float64(x[x_at + c * x_c]) * np.float64(weight[weight_at + c * weight_c])
         cuda.atomic.add(sums, i, total)
 
 
-_KERNELS = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
-_ROWS = 64  # of threads that share an element of dfilt
+def _axes(problem: Problem) -> tuple[Any, ...]:
+    """What :func:`convolve` is told of the three arrays, and of the geometry."""
+    axes = []
+    for letters, roles in zip(problem.arrays, _ROLES[problem.form], strict=True):
+        extents = tuple(getattr(problem, role, 1) for role in roles)
+        axes.append((extents, tuple(math.prod(problem.extents(letters.partition(role)[2])) for role in roles)))
+    g = problem.geometry if isinstance(problem, Convolution) else Geometry()
+    stride, pad, dilation, ones = g[:3], g[3:6], g[6:], (1, 1, 1)
+    if problem.form == "dgrad":
+        return *axes, ones, tuple(-each for each in dilation), pad, stride
+    less = tuple(-each for each in pad)
+    return *axes, *((dilation, stride) if problem.form == "wgrad" else (stride, dilation)), less, ones
 
 
 def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
@@ -167,20 +109,17 @@ def at(problem: Problem, x: Any, weight: Any, offsets: NDArray[np.int64] | None 
 
     Raises the driver's error where the GPU has no room for the operands.
     """
-    kernel = _KERNELS[problem.form]
     operands = [_on_device(array) for array in (x, weight)]
     size = math.prod(problem.output_shape) if offsets is None else offsets.size
     result = np.empty(size)
     each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
+    rows = _ROWS if problem.form == "wgrad" else 1
     for first in range(0, size, each):
         last = min(first + each, size)
         part = np.arange(first, last) if offsets is None else offsets[first:last]
-        sums, places = cuda.to_device(np.zeros(last - first)), cuda.to_device(part)
-        grid, block = -(-(last - first) // THREADS), THREADS
-        if problem.form == "wgrad":
-            kernel[(grid, _ROWS), (block, 1)](*operands, sums, places, *_geometry(problem))
-        else:
-            kernel[grid, block](*operands, sums, places, *_geometry(problem))
+        sums = cuda.to_device(np.zeros(last - first))
+        blocks = -(-(last - first) // THREADS)
+        convolve[(blocks, rows), (THREADS, 1)](*operands, sums, cuda.to_device(part), *_axes(problem))
         result[first:last] = sums.copy_to_host()
     return result
 
@@ -193,26 +132,17 @@ def decode(codes: Any, numbers: Any, decoded: Any) -> None:
 
 
 def _on_device(array: Any) -> Any:
-    """An operand of the right answers on the device, as numbers."""
+    """An operand of the right answers on the device, flat, as numbers."""
     if isinstance(array, np.ndarray):
-        return cuda.to_device(codes.values(array).astype(np.float32) if codes.are(array.dtype) else array)
-    kind = np.dtype(array.dtype)
+        numbers = codes.values(array).astype(np.float32) if codes.are(array.dtype) else array
+        return cuda.to_device(np.ascontiguousarray(numbers).reshape(-1))
+    kind, flat = np.dtype(array.dtype), array.reshape(array.size)
     if not codes.are(kind):
-        return array
+        return flat
     decoded = cuda.device_array(array.size, np.float32)
     every = np.arange(1 << 8 * kind.itemsize).astype(kind)
-    numbers = cuda.to_device(codes.values(every).astype(np.float32))
-    decode[grid(array.size)](array.reshape(array.size), numbers, decoded)
-    return decoded.reshape(array.shape)
-
-
-def _geometry(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Of a 3D convolution: the extents that its operands do not show, strides, padding and dilation along d, h, w."""
-    if not isinstance(problem, Convolution):
-        return ()
-    shown = {"conv3d": problem.y_shape, "dgrad": problem.x_shape, "wgrad": problem.filt_shape}[problem.form]
-    g = problem.geometry
-    return tuple(tuple(map(int, part)) for part in (shown[1:4], g[:3], g[3:6], g[6:]))
+    decode[grid(array.size)](flat, cuda.to_device(codes.values(every).astype(np.float32)), decoded)
+    return decoded
 
 
 # --- large arrays where they are ---
@@ -261,32 +191,6 @@ def prune(weight: Any) -> None:
             weight[k, n] = 0
 
 
-def blank(array: Guarded) -> None:
-    """Fill with the unwritten pattern."""
-    fill[grid(array.size)](arrays.words(array.array), arrays.pattern(array.dtype))
-
-
-def any_missing(array: Guarded) -> bool:
-    """Has nobody written some element, or is one infinite or NaN?"""
-    found = cuda.to_device(np.zeros(1, np.int32))
-    mark_missing[grid(array.size)](arrays.words(array.array), *arrays.missing_bits(array.dtype), found)
-    return bool(found.copy_to_host()[0])
-
-
-def elements(array: Guarded, offsets: Any) -> NDArray[np.float64]:
-    """The elements at these offsets, an array of int64 on the device."""
-    taken = cuda.device_array(offsets.size, arrays.pattern(array.dtype).dtype)
-    gather[grid(offsets.size)](arrays.words(array.array), offsets, taken)
-    return codes.values(taken.copy_to_host().view(array.dtype))
-
-
-def draw_hashed(array: Guarded, numbers: NDArray[Any], seed: int) -> None:
-    """Each element becomes one of ``numbers``, by the hash of its offset (:func:`check_large`)."""
-    table = cuda.to_device(arrays.bits(codes.held(numbers, array.dtype)))
-    words = arrays.words(array.array)
-    hash_offsets[grid(array.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
-
-
 # --- problems at full size ---
 
 
@@ -303,7 +207,6 @@ class Operands:
         self.positions = arrays.sample_positions(problem, samples, seed)
         self.expected = reference.stored(problem, arrays.at(problem, *self.integers, self.positions))
         self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
-        self.offsets = cuda.to_device(np.ravel_multi_index(self.positions, problem.output_shape))
 
     def put(self, pair: tuple[Array, Array]) -> None:
         """Copy operands, ``integers`` or ``normals``, to the GPU."""
@@ -311,29 +214,40 @@ class Operands:
             guarded.array.copy_to_device(values)
 
 
-def _compared(problem: Problem, positions: reference.Indices, got: Array, expected: Array) -> list[Finding]:
-    """Sampled elements that are wrong: nothing, or one finding."""
+def _elements(array: Guarded, positions: reference.Indices) -> NDArray[np.float64]:
+    """The output's elements at these positions."""
+    offsets = cuda.to_device(np.ravel_multi_index(positions, array.array.shape))
+    taken = cuda.device_array(offsets.size, arrays.pattern(array.dtype).dtype)
+    gather[grid(offsets.size)](arrays.words(array.array), offsets, taken)
+    return codes.values(taken.copy_to_host().view(array.dtype))
+
+
+def _launched(bench: Bench, positions: reference.Indices, expected: Array) -> tuple[Verdict, bool]:
+    """Launch, compare the elements at these positions; and is any element missing: unwritten, infinite or NaN?"""
+    bench.prepare()
+    words, dtype = arrays.words(bench.y.array), bench.y.dtype
+    fill[grid(words.size)](words, arrays.pattern(dtype))
+    bench.run()
+    missing = cuda.to_device(np.zeros(1, np.int32))
+    mark_missing[grid(words.size)](words, *arrays.missing_bits(dtype), missing)
+    got = _elements(bench.y, positions)
     wrong = np.flatnonzero(got != expected)
-    if not len(wrong):
-        return []
-    at, text = np.transpose(positions)[wrong], "sampled elements are wrong"
-    return [Finding("wrong", check.tally(problem, at, got[wrong], expected[wrong], len(expected), text))]
+    verdict = Verdict(bench.problem, elements_compared=len(expected))
+    if len(wrong):
+        at, text = np.transpose(positions)[wrong], "sampled elements are wrong"
+        said = check.tally(bench.problem, at, got[wrong], expected[wrong], len(expected), text)
+        verdict.findings.append(Finding("wrong", said))
+    return verdict, bool(missing.copy_to_host()[0])
 
 
 def verify(bench: Bench, operands: Operands) -> Verdict:
     """Check a bench on these operands: every element of the output written and finite, sampled elements and the
     corners exact, inputs and margins as they were."""
-    problem = operands.problem
     operands.put(operands.integers)
-    bench.prepare()
-    blank(bench.y)
-    bench.run()
-    verdict = Verdict(problem, check.trespass(bench, *operands.integers), len(operands.expected))
-    if any_missing(bench.y):
-        verdict.findings += check.holes(problem, bench.y.get())
-        return verdict
-    got = elements(bench.y, operands.offsets)
-    verdict.findings += _compared(problem, operands.positions, got, operands.expected)
+    verdict, missing = _launched(bench, operands.positions, operands.expected)
+    if missing:  # which says more than samples
+        verdict.findings = check.holes(operands.problem, bench.y.get())
+    verdict.findings = check.trespass(bench, *operands.integers) + verdict.findings
     return verdict
 
 
@@ -349,25 +263,22 @@ def numbers(problem: Problem) -> NDArray[np.float64]:
         return _INTEGERS
     limit = inputs.FLOAT16_LIMIT if problem.output_dtype == FLOAT16 else reference.exact_below(problem, None)
     largest = math.isqrt(limit // problem.reduction) or 0.5
-    nearer: NDArray[np.float64] = np.clip(_INTEGERS, -largest, largest)
-    return nearer
+    return np.asarray(np.clip(_INTEGERS, -largest, largest))
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = LARGE_SAMPLES) -> Verdict:
     """Every element of the output written and finite, sampled ones and the corners exact."""
     bench = Bench(module, problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
-        draw_hashed(guarded, numbers(problem), seed)
+        table = cuda.to_device(arrays.bits(codes.held(numbers(problem), guarded.dtype)))
+        words = arrays.words(guarded.array)
+        hash_offsets[grid(guarded.size)](words, table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT))
     if getattr(module, "ALGORITHM", None) == reference.PRUNED:
         prune[grid(bench.weight.size)](bench.weight.array)
     positions = arrays.sample_positions(problem, samples, 0)
     # before the launch, which may change its inputs
     wanted = reference.stored(problem, arrays.at(problem, bench.x.array, bench.weight.array, positions))
-    bench.prepare()
-    blank(bench.y)
-    bench.run()
-    got = elements(bench.y, cuda.to_device(np.ravel_multi_index(positions, problem.output_shape)))
-    verdict = Verdict(problem, _compared(problem, positions, got, wanted), len(wanted))
-    if any_missing(bench.y):
+    verdict, missing = _launched(bench, positions, wanted)
+    if missing:
         verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
     return verdict

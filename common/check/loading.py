@@ -1,25 +1,23 @@
 """What tasks need of a step's file: its module, its problem as this card holds it, operands.
 
 A preset whose arrays or whose launch would be too large runs smaller: the batch is halved, or all extents of a matrix
-product, until it fits the bytes that one command may use and the seconds that one launch may last. Nothing else
-decides sizes by what a card has.
+product, until it fits the bytes that one command may use and the seconds that one launch may last.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.catalog import catalog, device, limits, sources
+from common.catalog import catalog, device, inputs, limits, sources
 from common.catalog.problems import Gemm, Problem
 from common.machine_code import capture, successor
 from common.run import stages
@@ -35,8 +33,7 @@ WORKSPACE = 0.75  # of a problem's own bytes, as much again for a step's workspa
 LARGE_WORKSPACE = 0.3  # the same of a shape of billions of elements, which no library computes
 LAUNCH_SECONDS = 0.5  # a display's watchdog resets the card after two
 QUICK_FLOPS = 2e9  # no launch of so few operations lasts that long
-PROBED = 64  # times fewer operations has the launch that is timed first
-_PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
+PROBED, _PROBES = 64, 3  # the launch that is timed first has so many times fewer operations; how often it is timed
 
 
 class NoRoomError(MemoryError):
@@ -83,21 +80,18 @@ def sizes(problem: Problem) -> Iterator[Problem]:
 def within_time(problem: Problem, launch_seconds: Callable[[Problem], float]) -> Problem:
     """The largest size whose launch is predicted to take at most LAUNCH_SECONDS.
 
-    ``launch_seconds`` times one launch: at a PROBED-th of the operations first, at a larger size only if the time so
-    far says that it is safe. A time at one size predicts another's in proportion to the operations; of a launch that
-    leaves most of the GPU idle that is too much, so the size that it allows is timed, too, before a larger is ruled
-    out.
+    ``launch_seconds`` times one launch: at a PROBED-th of the operations first. That predicts too much of others if
+    it leaves most of the GPU idle, so the size that it allows is timed, too, before a larger is ruled out.
     """
     found = list(sizes(problem))
-    for first in probed(problem):
-        at = found.index(first)
-        while True:
-            seconds = launch_seconds(found[at])
-            lasting = [seconds * size.flops / found[at].flops for size in found]
-            allowed = next((n for n, expected in enumerate(lasting) if expected <= LAUNCH_SECONDS), len(found) - 1)
-            if allowed == 0 or allowed >= at:
-                return found[allowed]
-            at = allowed
+    first = probed(problem)
+    at = found.index(first[0]) if first else 0
+    while at:
+        rate = launch_seconds(found[at]) / found[at].flops
+        allowed = next((n for n, size in enumerate(found) if rate * size.flops <= LAUNCH_SECONDS), len(found) - 1)
+        if allowed == 0 or allowed >= at:
+            return found[allowed]
+        at = allowed
     return problem
 
 
@@ -108,26 +102,19 @@ def probed(problem: Problem) -> list[Problem]:
 
 def fitted(problem: Problem, room: int) -> Problem:
     """The largest size of the problem that fits so many bytes; raises NoRoomError without any."""
-    found = list(sizes(problem))
-    for size in found:
+    size = problem
+    for size in sizes(problem):
         if needed(size) <= room:
             return size
-    raise NoRoomError(needed(found[-1]), room)
+    raise NoRoomError(needed(size), room)
 
 
 def runs_at(problem: Problem, ran: Problem, seconds: float, room: int) -> bool:
-    """Is ``ran``, a launch of which took so many seconds, the size at which the problem would run with this room?
-
-    Where a launch that is twice as large would last nearly too long, either size may be chosen.
-    """
+    """Is ``ran``, a launch of which took so many seconds, the size at which the problem would run with this room: is
+    none larger, or would a launch of the next last nearly too long?"""
     found = [size for size in sizes(problem) if needed(size) <= room]
-    if ran not in found:
-        return False
-    at = found.index(ran)
-    return at == 0 or seconds * found[at - 1].flops / ran.flops > 0.8 * LAUNCH_SECONDS
-
-
-# --- a task's file ---
+    at = found.index(ran) if ran in found else -1
+    return at == 0 or (at > 0 and seconds * found[at - 1].flops / ran.flops > 0.8 * LAUNCH_SECONDS)
 
 
 ASKS = "card"  # the helper by which a step asks what the card has
@@ -143,19 +130,18 @@ def spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
         try:
             return do(task)
         except NoRoomError as error:
-            wanted, free = error.needed, error.free
+            short = error
         except Exception as error:
             if not device.gpu_count() or not device.out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)  # which hold the arrays
-            wanted, free = needed(task.problem), 0
+            short = NoRoomError(needed(task.problem), 0)
             with suppress(Exception):  # there may not even be a context
                 let_go()
-                free = device.free_bytes()
-            if free >= wanted + LIBRARIES:
+                short = NoRoomError(short.needed, device.free_bytes())
+            if short.free >= short.needed + LIBRARIES:
                 raise
-        message = str(NoRoomError(wanted, free))
-        return StepResult(status="unjudged", message=message, needed_bytes=wanted, free_bytes=free)
+        return StepResult(status="unjudged", message=str(short), needed_bytes=short.needed, free_bytes=short.free)
 
     return spared
 
@@ -210,28 +196,17 @@ def sized(task: ShapeTask[Any], module: Any, tile: Tile | None = None) -> Proble
 
     def launch_seconds(size: Problem) -> float:
         bench = check.Bench(module, size, tile)
-        bench.load(*_integers(size))
+        bench.load(*inputs.integers(size, 0))
         bench.run()  # compiles
-        began, least = time.perf_counter(), math.inf
-        for _ in range(_PROBES):  # more than one if it may be too slow: a clock takes its time to rise
+        times = []
+        for _ in range(_PROBES):  # a clock takes its time to rise
             start = time.perf_counter()
             bench.run()
-            end = time.perf_counter()
-            least = min(least, end - start)
-            if least * whole.flops / size.flops <= LAUNCH_SECONDS / 2 or end - began > _PROBE_SECONDS:
-                break
-        return least
+            times.append(time.perf_counter() - start)
+        return min(times)
 
     whole = fitted(task.problem, room())
     return within_time(whole, launch_seconds) if device.gpu_count() else whole
-
-
-@lru_cache(maxsize=2)
-def _integers(problem: Problem) -> Any:
-    """Operands for one step after the other that is timed first on this problem."""
-    from common.catalog import inputs
-
-    return inputs.integers(problem, 0)
 
 
 def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
@@ -240,11 +215,12 @@ def by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     files = (path, *(one for one in sources.imports(path) if one.suffix == ".py"))
     if not any(ASKS in {helper.stem for helper in sources.imported_helpers(one)} for one in files):
         return [architectures]
-    by_size = sorted(architectures, key=lambda name: limits.limits(name).shared_bytes)
-    return [list(found) for _, found in itertools.groupby(by_size, lambda name: limits.limits(name).shared_bytes)]
 
+    def size(name: str) -> int:
+        return limits.limits(name).shared_bytes
 
-# --- operands at full size: those of one problem, for one step after another ---
+    return [list(found) for _, found in itertools.groupby(sorted(architectures, key=size), size)]
+
 
 _held: dict[tuple[Problem, int, str | None], fullsize.Operands] = {}
 

@@ -1,15 +1,12 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
 Which shapes, is data: ``shapes.toml``, chosen so that every wrong kernel that is known fails at one, and that each
-extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
-
-All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
-one shape, or one set of arrays, to the next shows. Two engines judge:
+extent, stride, padding and dilation is far out at one; ``full.toml`` has those of ``check --full``. A few are drawn
+anew each time. All cases of an engine run in one process on one imported module: what a step keeps from one shape, or
+one set of arrays, to the next shows. Two engines judge:
 
 - ``traced``: the tracer runs every block in lockstep; it alone sees what is unsound.
 - ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
-
-Where there is no GPU, the kernels are also compiled for a real architecture.
 """
 
 from __future__ import annotations
@@ -22,44 +19,29 @@ from pathlib import Path
 from typing import Any, get_args
 
 from common.catalog import inputs, problems, store
-from common.catalog.problems import (
-    LADDERS,
-    SIXTEEN_BITS,
-    Conv2d,
-    Conv3d,
-    Convolution,
-    Gemm,
-    Problem,
-    on_ladder,
-    parse_shape,
-)
+from common.catalog.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem
 from common.run.messages import Depth, Engine
 
-_DEPTHS: tuple[Depth, ...] = get_args(Depth)
-SHAPES = Path(__file__).with_name("shapes.toml")
-DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
-MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape on a GPU, and terms of a sum
+SHAPES, _LISTS = (Path(__file__).with_name(name) for name in ("shapes.toml", "full.toml"))
 
-THOROUGH_SECONDS = LARGE_SECONDS = 150.0  # of such a case on a GPU
-TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
-SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
-SPECIAL_TERMS = 256  # of a sum of such a shape
-LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape of the pairwise plan
+LONG_SECONDS = 150.0  # the limit of a case that may take long
+TRACED_FROM = 5_000_000  # multiply-adds from which on a trace may
 ASKED_SECONDS = 20.0  # of a core that the tracer would take at least for a launch at a shape that is still tried
 TRACED_AT_BEST = 2e9  # operations a second, more than the tracer was seen to do of any step
 
-MAX_GRID_YZ = 65535  # blocks of a grid along y and z
-REFUSABLE_WEIGHT_BYTES = 64 << 10  # of constant memory
-LARGEST_DRAWN = 1 << 17  # multiply-adds of a shape of `check --full` that is run without a GPU
-FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
-
-MOST = 1 << 16  # multiply-adds of a drawn shape without a GPU
-MOST_TERMS = 1 << 10  # of a sum without a GPU: a term comes after the one before
+DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
+# Multiply-adds of a drawn shape, and terms of a sum, where one comes after the other: without a GPU, and on one; then
+# multiply-adds in `check --full`, whose sums may have a 256th as many terms.
+MOST, MOST_TERMS, MOST_ON_GPU, TERMS_ON_GPU = 1 << 16, 1 << 10, 1 << 24, 1 << 13
+LARGEST_DRAWN, LARGEST_ON_GPU = 1 << 17, 1 << 27
+SPECIAL_UP_TO, SPECIAL_TERMS = 1 << 15, 256  # the same of a shape that special operands are tried at without a GPU
 _FAR = 4096  # the longest extent
 _ROUND = sorted({2**a * 3**b for a in range(13) for b in range(8) if 2**a * 3**b <= _FAR})
 _MOST_WEIGHTS = 1 << 14  # what constant memory holds, beyond which a step may refuse; gathering them takes long
 
-_LISTS = Path(__file__).with_name("full.toml")
+MAX_GRID_YZ = 65535  # blocks of a grid along y and z
+REFUSABLE_WEIGHT_BYTES = 64 << 10  # of constant memory
+FEW = 4  # multiprocessors of the small GPU that ``small_card`` is for
 
 
 @dataclass(frozen=True)
@@ -81,14 +63,10 @@ class Case:
 
     def fields(self) -> dict[str, Any]:
         """What a check's task says of it beside the file and the shape; ``seconds`` is its limit, if no usual one."""
-        seconds = None
-        if (self.engine, self.depth) == ("gpu", "thorough"):
-            seconds = THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
-        elif self.depth == "large":
-            seconds = LARGE_SECONDS
-        elif self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM:
-            seconds = TRACED_SECONDS
-        told = {**vars(self), "seconds": seconds}
+        # a step whose weights are compiled in compiles for each change of them
+        long = self.depth == "large" or (self.engine, self.depth) == ("gpu", "thorough")
+        long = long or (self.engine == "traced" and multiply_adds(self.problem) > TRACED_FROM)
+        told = {**vars(self), "seconds": LONG_SECONDS if long else None}
         del told["problem"]
         return told
 
@@ -108,20 +86,18 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
     line that cannot be read.
     """
     data = store.read_toml(SHAPES)
-    operands = (*inputs.SPECIAL, inputs.NORMALS)
     found: list[tuple[Case, bool]] = []
-    for line in data.get(ladder) or data[problems.LADDERS[ladder].form]:
+    for line in data.get(ladder) or data[LADDERS[ladder].form]:
         texts, _, marked = line.partition("|")
         marks = marked.split()
-        depth: Depth = next((one for one in _DEPTHS if one in marks), "once")
-        special = next((mark for mark in marks if mark in operands), "")
+        depth: Depth = next((one for one in get_args(Depth) if one in marks), "once")
+        special = next((mark for mark in marks if mark in (*inputs.SPECIAL, inputs.NORMALS)), "")
         if set(marks) - {depth, special, "small", "wide", "gpu"}:
             allowed = "marks must be a depth, operands, small, wide or gpu"
             raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
-        first = problems.FIRST[ladder]
-        made = Case(first, "traced", depth, 0, special, wide="wide" in marks, small="small" in marks)
-        shaped = [problems.parse_shape(ladder, text) for text in texts.split(" then ")]
-        found += [(replace(made, problem=problem), "gpu" in marks) for problem in shaped]
+        for text in texts.split(" then "):
+            problem, small = problems.parse_shape(ladder, text), "small" in marks
+            found.append((Case(problem, "traced", depth, 0, special, "wide" in marks, small), "gpu" in marks))
     return tuple(found)
 
 
@@ -131,19 +107,21 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     """
     if full:
         return _pairwise(ladder, gpu, seed)
-    planned = [case for case, _ in chosen(ladder)]
-    planned += [Case(problem, "traced") for problem in drawn(ladder, seed, DRAWN)]
-    found = _operands(planned, seed)
+    found = [case for case, _ in chosen(ladder)]
+    found = _operands(found + [Case(problem, "traced") for problem in drawn(ladder, seed, DRAWN)], seed)
     if gpu:
         # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
-        compiled = problems.LADDERS[ladder].form == "conv2d"
+        compiled = LADDERS[ladder].form == "conv2d"
         on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
         count = DRAWN_COMPILED if compiled else DRAWN
         on_gpu += [Case(problem, "gpu") for problem in drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
-        found += _operands(on_gpu, seed)
-        found += [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
+        found += _operands(on_gpu, seed) + _large(ladder)
     return found
+
+
+def _large(ladder: str) -> list[Case]:
+    return [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
@@ -167,14 +145,14 @@ def _operands(planned: list[Case], seed: int, terms: float = SPECIAL_TERMS) -> l
 
 def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     """Shapes among which every pair of conditions occurs, and all others that are listed; a GPU runs them, too."""
-    first, form = problems.FIRST[ladder], LADDERS[ladder].form
+    first = problems.FIRST[ladder]
     found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual", seed) for problem in problems.RAGGED[ladder]]
     # a path of its own may round what no other does: normals; where outputs are rounded, integers show that
     rounded = {one for one in listed("rounded", ladder) if multiply_adds(one) > SPECIAL_UP_TO}
     rounded |= {*listed("long_sums", ladder)}
-    rounded |= set() if first.output_dtype in SIXTEEN_BITS else {*listed("familiar", ladder)}
-    shapes = [one for name in ("covering", "twins") for one in listed(name, ladder)]
+    rounded |= set() if first.output_dtype in problems.SIXTEEN_BITS else {*listed("familiar", ladder)}
+    shapes = [*listed("covering", ladder), *listed("twins", ladder)]
     shapes += [*drawn(ladder, seed, DRAWN, LARGEST_DRAWN, LARGEST_DRAWN >> 8), *tiled(ladder)]
     shapes += [one for name in ("long_sums", "layers", "familiar") for one in listed(name, ladder)]
     planned = [Case(one, "traced", special=inputs.NORMALS if one in rounded else "") for one in shapes]
@@ -182,11 +160,10 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += [Case(problem, "traced", wide=True) for problem in listed("wide", ladder)]
     found.append(Case(first, "traced"))
     if gpu:
-        compiled = form == "conv2d"  # for each shape
+        compiled = LADDERS[ladder].form == "conv2d"  # for each shape
         found += [replace(case, engine="gpu") for case in found[:: 10 if compiled else 1]]
         large = drawn(ladder, seed, 2 if compiled else 60, LARGEST_ON_GPU, LARGEST_ON_GPU >> 8)
-        found += _operands([Case(problem, "gpu") for problem in large], seed)
-        found += [Case(problem, "gpu", "large") for problem in listed("large", ladder)]
+        found += _operands([Case(problem, "gpu") for problem in large], seed) + _large(ladder)
     return found + [Case(problem, "traced", "usual", seed, small=True) for problem in listed("small_card", ladder)]
 
 
@@ -195,10 +172,8 @@ def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
 
     A trace makes several launches where one is quick, and one beside a GPU, whose verdict it holds up.
     """
-    found = []
-    if gpu:
-        found.append(Case(problem, "gpu", "usual", seed))
-    if problem.flops <= TRACED_AT_BEST * ASKED_SECONDS:
+    found = [Case(problem, "gpu", "usual", seed)] if gpu else []
+    if not too_large(problem):
         quick = not gpu and multiply_adds(problem) <= TRACED_FROM
         found.append(Case(problem, "traced", "usual" if quick else "once", seed))
         if problem in listed("small_card", problem.ladder):
@@ -211,12 +186,8 @@ def too_large(problem: Problem) -> str:
     seconds = problem.flops / TRACED_AT_BEST
     if seconds <= ASKED_SECONDS:
         return ""
-    took = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
-    said = f"one launch takes the tracer at least {took}, more than {ASKED_SECONDS:g} s"
+    said = f"one launch takes the tracer at least {seconds:,.0f} s, more than {ASKED_SECONDS:g} s"
     return f"too large for this machine without a GPU: {said}"
-
-
-# --- shapes ---
 
 
 def ordinary(problem: Problem) -> bool:
@@ -235,9 +206,6 @@ def multiply_adds(problem: Problem) -> int:
     return problem.flops // 2
 
 
-# --- drawn ---
-
-
 def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOST_TERMS) -> tuple[Problem, ...]:
     """``count`` shapes of at most ``most`` multiply-adds each, and ``terms`` of a sum; the same for the same seed.
 
@@ -245,16 +213,14 @@ def drawn(ladder: str, seed: int, count: int, most: int = MOST, terms: int = MOS
     are then made products of 2 and 3, or such a product and one more or less, as tiles and vectors are; now and then
     two are made equal.
     """
-    rng, form = random.Random(seed), LADDERS[ladder].form
+    rng = random.Random(seed)
     found: list[Problem] = []
     while len(found) < count:
-        problem = _draw(form, rng, most)
-        if problem is None:
-            continue
-        problem = on_ladder(ladder, problem)
-        weights = math.prod(problem.weight_shape)
-        if problem.flops <= 2 * most and problem.reduction <= terms and weights <= _MOST_WEIGHTS:
-            found.append(problem)
+        if shape := _draw(LADDERS[ladder].form, rng, most):
+            problem = problems.on_ladder(ladder, shape)
+            small = problem.flops <= 2 * most and math.prod(problem.weight_shape) <= _MOST_WEIGHTS
+            if small and problem.reduction <= terms:
+                found.append(problem)
     return tuple(found)
 
 
@@ -312,17 +278,15 @@ def _draw(form: str, rng: random.Random, most: int) -> Problem | None:
     return Conv3d(N=n, C=c, K=k, **options)
 
 
-# --- the lists of full.toml ---
-
-
 @lru_cache
 def listed(name: str, ladder: str) -> tuple[Problem, ...]:
     """The shapes that ``full.toml`` has under this name for a ladder; none if it has no list for it."""
-    form, lists = LADDERS[ladder].form, store.read_toml(_LISTS)[name]
-    gradients = ("gradients",) if form in ("dgrad", "wgrad") else ()
-    convolutions = ("convolutions",) if issubclass(LADDERS[ladder], Convolution) else ()
-    texts: list[str] = next((lists[key] for key in (ladder, form, *gradients, *convolutions) if key in lists), [])
-    return tuple(parse_shape(ladder, text) for text in texts)
+    lists, kind = store.read_toml(_LISTS)[name], LADDERS[ladder]
+    keys = [ladder, kind.form]
+    keys += ["gradients"] if kind.form in ("dgrad", "wgrad") else []
+    keys += ["convolutions"] if issubclass(kind, Convolution) else []
+    texts: list[str] = next((lists[key] for key in keys if key in lists), [])
+    return tuple(problems.parse_shape(ladder, text) for text in texts)
 
 
 def tiled(ladder: str) -> tuple[Problem, ...]:

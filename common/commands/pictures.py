@@ -18,7 +18,6 @@ from common.report.tasks import Draw, DrawResult
 
 BOOK = catalog.ROOT / ".workbook" / "book"
 _WORK = cache.FOLDER / "book"  # what is unchanged
-_WAIT_SECONDS = 600.0  # for another that is being built
 _PHOTO = "figures/photo.py"  # of the lesson whose step convolves the photograph
 
 
@@ -80,7 +79,7 @@ def build_book(_: argparse.Namespace) -> int:
         raise ValueError(f"the book needs {name}, which is not installed: make book brings it") from None
     began = time.monotonic()
     try:
-        with store.locked(_WORK, _WAIT_SECONDS):
+        with store.locked(_WORK):
             built = book.build(BOOK, _WORK)
     except book.BookError as error:
         console.blame(str(error))

@@ -1,8 +1,5 @@
-"""What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie.
-
-Each output element is a sum of products of integers, so what a mistake would give can be worked out and compared,
-element by element. The simplest mistake that explains nearly all wrong elements is told.
-"""
+"""What wrong values say: whose value each element holds, which terms are missing, where the wrong elements lie. The
+simplest mistake that explains nearly all wrong elements is told."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from common.catalog import reference
-from common.catalog.problems import UINT16, Conv2d, Convolution, Dgrad, Problem, Wgrad
+from common.catalog.problems import UINT16, Convolution, Dgrad, Problem, Wgrad
 from common.explain import letters
 from common.explain.letters import LAYOUTS, OUTPUT, ROUNDS, WEIGHT, Array, Evidence, Hypothesis, X, extents
 
@@ -21,11 +18,12 @@ _ALL = "gemm_k"  # in place of a letter
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.9  # share of the wrong elements that a mistake must explain
-_SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
+_SPILT, _UNTRUE = 2.5, 5.0  # how much odder a mistake is that would spoil right elements, too, or leaves wrong ones
 _CHANCE = 1e-5  # a few small integers often agree: how rarely they may by chance
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _LONGEST = 200  # the longest axis of terms of which every range is tried
 _CANDIDATES = 6  # sets of terms that are told of one axis, at most
+_FLIPPED = {u: f"{u.upper()} - 1 - {u}" for u in "trs"}
 _SWAPPED = "r and s are swapped: h pairs with r and w with s"
 
 
@@ -57,9 +55,8 @@ def _by_a_place(few: Evidence) -> str:
         return f"by a unit in {name}'s last place: the sums are cut off, not rounded"
     if (np.abs(sums) % last == last / 2).all():
         return f"sums halfway between two numbers of {name} are not rounded to the even one"
-    if problem.output_dtype == UINT16 and np.array_equal(
-        few.got, reference.stored(problem, sums.astype(np.float16).astype(np.float64))
-    ):
+    twice = reference.stored(problem, sums.astype(np.float16).astype(np.float64))
+    if problem.output_dtype == UINT16 and np.array_equal(few.got, twice):
         return "the sums are rounded twice, to float16 first"
     return f"most by a unit in {name}'s last place: the sums are cut off, or kept in {name}"
 
@@ -75,9 +72,9 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
     ranked = []
     tried = _values(few), _stored(few), _operands(problem), _terms(few), _letters(problem), _geometry(problem)
     for one in chain(*tried):
-        if one.holds(few) >= _MOST:
+        if (held := one.holds(few)) >= _MOST:
             spilt = 1 - one.holds(right) if right else 1.0
-            ranked.append((one.cost + _SPILT * spilt, spilt, one))
+            ranked.append((one.cost + _SPILT * spilt + _UNTRUE * (1 - held), spilt, one))
     many = evidence.some(max(_FEW, _PRODUCTS // problem.reduction))  # to confirm it
     for _, spilt, one in sorted(ranked, key=lambda each: each[0]):
         if one.holds(many) >= _MOST:
@@ -88,19 +85,14 @@ def _simplest(evidence: Evidence, right: Evidence | None) -> tuple[str, float]:
 def kept(
     problem: Problem, old: tuple[Array, Array], new: tuple[Array, Array], first: Array, got: Array, expected: Array
 ) -> str:
-    """What of an earlier launch an output still shows; empty when nothing of it fits.
-
-    ``old`` and ``new`` are the operands of the first launch, whose right output was ``first``, and of the one that
-    gave ``got``, all of one shape.
-    """
+    """What of an earlier launch, on the ``old`` operands, with the right output ``first``, an output still shows;
+    empty when nothing of it fits."""
     wrong = got != expected
     if np.array_equal(got[wrong], first[wrong]):
         return "they still hold the first launch's output"
     if np.array_equal(got[wrong], (first + expected)[wrong]):
-        return (
-            "they hold the first launch's sums, too: what is added to is to be set to zero by each launch, a "
-            "workspace that is kept, too"
-        )
+        sums = "they hold the first launch's sums, too: what is added to is to be set to zero by each launch"
+        return f"{sums}, a workspace that is kept, too"
     a, b, _ = LAYOUTS[problem.form].names
     for name, x, weight in ((b, new[0], old[1]), (a, old[0], new[1])):
         if np.array_equal(reference.expected(problem, x, weight), got):
@@ -142,7 +134,7 @@ def _stored(evidence: Evidence) -> Iterator[Hypothesis]:
         yield Hypothesis(1.5, text, lambda e, moved=moved: moved[e.positions])  # type: ignore[misc]
     if isinstance(problem, Wgrad):
         text = "the filter is flipped: dfilt[.., t, r, s, ..] holds what T - 1 - t, R - 1 - r, S - 1 - s should"
-        yield Hypothesis(0.5, text, lambda e: np.flip(whole, (1, 2, 3))[e.positions])
+        yield _read(OUTPUT, 0.5, text, **_FLIPPED)
 
 
 # --- operands read otherwise ---
@@ -155,18 +147,18 @@ def _read_as(array: Array, order: tuple[int, ...]) -> Array:
 
 def _operands(problem: Problem) -> Iterator[Hypothesis]:
     """Flipped filters, and layouts taken for others: two axes in each other's place, or the last in the second's."""
-    if problem.form in ("conv2d", "conv3d", "dgrad"):
+    layout = LAYOUTS[problem.form]
+    if "t" in layout.weight or "r" in layout.weight:
         text = "the filter is flipped: this is convolution, and cross-correlation is asked for"
         if isinstance(problem, Dgrad):
             text = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
-        axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
-        yield Hypothesis(1, text, lambda e: e.sums(weight=np.flip(e.weight, axes)))
-        swapped = tuple({2: 3, 3: 2}.get(axis, axis) for axis in range(len(problem.weight_shape)))
-        yield _taken_as(WEIGHT, 1, _SWAPPED, swapped)
+        yield _read(WEIGHT, 1, text, **{u: form for u, form in _FLIPPED.items() if u in layout.weight})
+        r, s = layout.weight.index("r"), layout.weight.index("s")
+        order = tuple({r: s, s: r}.get(axis, axis) for axis in range(len(layout.weight)))
+        yield _taken_as(WEIGHT, 1, _SWAPPED, order)
     if problem.input_dtype == UINT16:
         text = "codes of bfloat16 are multiplied as if they were float16"
         yield Hypothesis(0.5, text, lambda e: e.sums(e.x.view(np.float16), e.weight.view(np.float16)))
-    layout = LAYOUTS[problem.form]
     for operand, name, letters_of in ((X, layout.names[0], layout.x), (WEIGHT, layout.names[1], layout.weight)):
         stored, places = letters_of.upper(), range(len(letters_of))
         orders = [tuple({i: j, j: i}.get(axis, axis) for axis in places) for i, j in combinations(places, 2)]
@@ -180,9 +172,7 @@ def _operands(problem: Problem) -> Iterator[Hypothesis]:
 
 
 def _taken_as(operand: str, cost: float, text: str, order: tuple[int, ...]) -> Hypothesis:
-    if operand == X:
-        return Hypothesis(cost, text, lambda e: e.sums(x=_read_as(e.x, order)))
-    return Hypothesis(cost, text, lambda e: e.sums(weight=_read_as(e.weight, order)))
+    return Hypothesis(cost, text, lambda e: e.sums(**{operand: _read_as(getattr(e, operand), order)}))
 
 
 # --- terms left out, counted twice, or alone ---
@@ -212,7 +202,7 @@ def _of_terms(problem: Problem, cost: float, u: str, first: int, last: int, what
 
     def predict(evidence: Evidence) -> Array:
         sums = _between(evidence, u, first, last)
-        return sums if what == "alone" else evidence.expected + (sums if what == "twice" else -sums)
+        return {"alone": sums, "twice": evidence.expected + sums}.get(what, evidence.expected - sums)
 
     return Hypothesis(cost, _told_terms(problem, u, first, last, what), predict)
 
@@ -235,10 +225,8 @@ def _ranges(n: int) -> tuple[Array, Array, Array]:
 
 
 def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
-    """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges).
-
-    ``u`` is a letter summed over, an axis of x (where a term reads it), or all terms in their order.
-    """
+    """The sums of the terms from ``first`` to ``last`` along ``u``, (positions, ranges): along a letter summed over,
+    an axis of x (where a term reads it), or all terms in their order."""
     problem, table, extent = evidence.problem, evidence.table, _extent(evidence.problem, u)
     index: Any = np.arange(extent) if u == _ALL else evidence.env.get(u)
     if u in letters.sides(problem):
@@ -253,34 +241,29 @@ def _between(evidence: Evidence, u: str, first: Any, last: Any) -> Array:
 
 def _told_terms(problem: Problem, u: str, first: int, last: int, what: str) -> str:
     """A sentence on terms that are missing, counted twice or alone; in a loop's words if usual."""
-    end, one = _extent(problem, u) - 1, first == last
-    gemm, named = problem.form == "gemm", {"c": "channel", "k": "filter", "n": "image"}
-    if what == "missing" and gemm and one and first in (0, end):
-        return "the last term, k = K - 1, is left out" if first else "the first term, k = 0, is left out"
-    if what == "missing" and gemm and last == end:
-        return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
-    if what == "missing" and one and u in named and not gemm:
-        return f"{named[u]} {u} = {first} is left out"
-    if what == "missing" and one and u in "trs" and first in (0, end):
-        return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
-    text = f"{u} >= {first}" if last == end else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
-    if u == _ALL:
-        text = f"{u} from {first} to {last} (a part of the sum)"
+    end, one, alone = _extent(problem, u) - 1, first == last, what == "alone"
+    named = {"c": "channel", "k": "filter", "n": "image"}
+    text = f"{u} = {first}" if one else f"{u} < {last + 1}" if first == 0 else f"{first} <= {u} <= {last}"
+    if last == end and not one:
+        text = f"{u} >= {first}"
     if u in letters.sides(problem):
-        place = f"{LAYOUTS[problem.form].names[0]} at {f'{u} = {first}' if one else text}"
-        counts = {
-            "missing": f"{place} counts as 0",
-            "twice": f"{place} counts twice",
-            "alone": f"only {place} counts",
-        }
-        return counts[what]
-    subject = f"the term {u} = {first}" if one else f"the terms {text}"
-    if what == "alone":
+        place = f"{LAYOUTS[problem.form].names[0]} at {text}"
+        return f"only {place} counts" if alone else f"{place} counts {'as 0' if what == 'missing' else 'twice'}"
+    if what == "missing" and problem.form == "gemm":
+        if one and first in (0, end):
+            return "the last term, k = K - 1, is left out" if first else "the first term, k = 0, is left out"
+        if last == end:
+            return f"the sum stops at k = {first}: the last {end + 1 - first} terms are left out"
+    elif what == "missing" and one and u in named:
+        return f"{named[u]} {u} = {first} is left out"
+    elif what == "missing" and one and u in "trs" and first in (0, end):
+        return f"the {'last' if first else 'first'} filter tap, {u} = {first}, is left out"
+    if u == _ALL and not one:
+        text = f"{u} from {first} to {last} (a part of the sum)"
+    subject = f"the term {text}" if one else f"the terms {text}"
+    if alone:
         return f"only {subject} count{'s' if one else ''}"
     return f"{subject} {'is' if one else 'are'} {'missing' if what == 'missing' else 'counted twice'}"
-
-
-# --- an expression in the place of a letter ---
 
 
 def _read(operand: str, cost: float, text: str, **forms: str) -> Hypothesis:
@@ -341,10 +324,12 @@ def _geometry(problem: Problem) -> Iterator[Hypothesis]:
             text = f"{' and '.join(ignored)} {'are' if len(ignored) > 1 else 'is'} taken as {neutral}"
             yield _read(X, 1 + len(ignored) / 10, text, **dict.fromkeys(ignored, str(neutral)))
         # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
-        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        near = 1.4 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
         for name in names:
+            dilated = kind == "pad" and geometry[f"dilation_{name[-1]}"] > 1
             options = [(f"{name} + 1", geometry[name] + 1, near), (f"{name} - 1", geometry[name] - 1, near)]
             options += [(other, geometry[other], 2.0) for other in names]
             for form, value, cost in options:
                 if value != geometry[name] and value >= neutral:
-                    yield _read(X, cost, f"{form} stands in place of {name}", **{name: form})
+                    perhaps = ", or the dilation is left out of an offset" if dilated and form.endswith(" 1") else ""
+                    yield _read(X, cost, f"{form} stands in place of {name}{perhaps}", **{name: form})

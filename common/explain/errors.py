@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-import importlib.util
 import pkgutil
 import re
 import traceback
@@ -45,9 +44,6 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     return None
 
 
-# --- where ---
-
-
 def _raised_at(error: BaseException, path: Path) -> int | None:
     """The file's line that the error came from, or that Numba was working on."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -71,23 +67,19 @@ def kernel_line(frame: FrameType, path: Path) -> int | None:
 
 def _usual_line(kind: str, path: Path) -> int | None:
     """The line that an error of this kind is mostly of, where the error names none."""
-    if kind in ("argument-count", "registers", "launch-limits", "grid-barrier"):
+    if kind in ("argument-count", "registers", "launch-limits"):
         return first_line(path, ast.Call, lambda node: isinstance(node.func, ast.Subscript))
-    if kind == "launch":
-        return _defined(path, "launch")
-    if kind == "endless":
-        return first_line(path, ast.While, lambda _: True)
     if kind == "shared-memory":
         return first_line(path, ast.Call, lambda node: called(node) in ("array", "shared_array"))
-    return None
+    if kind == "endless":
+        return first_line(path, ast.While, lambda _: True)
+    return _defined(path, "launch") if kind == "launch" else None
 
 
 def _defined(path: Path, name: str) -> int | None:
     """The line that defines a function of this name."""
     return first_line(path, ast.FunctionDef, lambda node: node.name == name)
 
-
-# --- what ---
 
 _IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
     name: f"from numba import {name}" for name in ("cuda", "float32", "float16", "int32", "uint32")
@@ -145,16 +137,16 @@ def _returned_nothing(found: re.Match[str], path: Path, _: int | None) -> _Said 
 
 
 def _arguments(found: re.Match[str], path: Path, at: int | None) -> _Said:
-    return _Said(found[1], line=at or _defined(path, found[1].partition("(")[0]))
+    said = found[1].replace("_function()", "this function")  # as the tracer calls it
+    return _Said(said, line=at or _defined(path, said.partition("(")[0]))
 
 
 def _no_module(found: re.Match[str], *_: object) -> _Said:
     parent, _dot, last = found[1].rpartition(".")
-    spec = None
+    folders: list[str] | None = None
     with suppress(ImportError):
-        spec = importlib.util.find_spec(parent) if parent else None
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    known = [module.name for module in pkgutil.iter_modules(folders or None)]
+        folders = list(importlib.import_module(parent).__path__) if parent else None
+    known = [module.name for module in pkgutil.iter_modules(folders)]
     return _Said(f"there is no module {found[1]}" + _did_you_mean(last, known, f"{parent}." if parent else ""))
 
 
@@ -195,8 +187,8 @@ def _no_such_function(found: re.Match[str], *_: object) -> _Said:
     for word, what in (("DictType", "a dictionary"), ("unicode", "text"), ("list(", "a list"), ("set(", "a set")):
         if word in arguments:
             return _Said(f"{what} is used here, and a kernel has none")
-    name = found[1].rpartition(".")[2]
-    return _Said(f"Numba has no {name} for a kernel with these arguments: {_plain_type(arguments)}")
+    name, types = found[1].rpartition(".")[2], _plain_type(arguments)
+    return _Said(f"Numba has no {name} for a kernel with these arguments: {types}")
 
 
 def _plain_type(text: str) -> str:
@@ -213,9 +205,7 @@ _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function that
 # returns it with what to look at (or "" for the kind's own). The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
-    ("ends-process", r"^SystemExit: (?:None)?$", "the file ends its process with exit code 0"),
-    ("ends-process", r"^SystemExit: (.*)", r"the file ends its process with exit code \1"),
-    ("ends-process", r"^(KeyboardInterrupt|GeneratorExit)", r"the file raises \1, as if its reader had ended it"),
+    ("ends-process", r"^(SystemExit|KeyboardInterrupt|GeneratorExit)", r"the file raises \1, which ends its process"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
     ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
@@ -232,8 +222,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("returns-nothing", r"'NoneType' object|NoneType|\(none, |TypeError: launch\(\) missing \d+ required",
      _returned_nothing),
     ("raises", r"^ValueError: *$", "a shape is refused without a reason"),
-    ("recursion", r"^RecursionError(?!.* during compilation)|runaway recursion",
-     "a function calls itself without end"),
     ("array-for-number", r"setting an array element with a sequence|a real number, not .View|"
      r"only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
@@ -279,19 +267,11 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("constant-memory", r"LaunchLimitError: (?:.*?: )?(the host arrays .*)", r"\1"),
     ("constant-memory", r"too much global constant data \((\d+) bytes, (\d+) max\)",
      r"the host arrays that the kernel names take \1 bytes of constant memory: it holds \2"),
-    ("grid-barrier", r"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-     "a barrier of the whole grid needs all its blocks resident at once, and this grid has more than the card holds"),
-    ("grid-barrier", r"LaunchLimitError: (?:.*: )?(a barrier of the whole grid .*)", r"\1"),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
     ("registers", r"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "a block of this size needs more registers than there are"),
     ("outside", r"IndexError: (.*index \d+.* is out of bounds.*)", r"\1"),
     ("illegal-address", r"CUDA_ERROR_ILLEGAL_ADDRESS", "the kernel read or wrote an address that it does not own"),
     ("misaligned", r"CUDA_ERROR_MISALIGNED_ADDRESS", "the kernel accessed an address that its width does not divide"),
-    ("watchdog", r"CUDA_ERROR_LAUNCH_TIMEOUT", "the driver stopped the kernel: it ran too long"),
-    ("launch-failed", r"CUDA_ERROR_LAUNCH_FAILED", "the kernel was stopped by an error of the hardware"),
-    ("memory", r"CUDA_ERROR_OUT_OF_MEMORY", "the GPU has less free memory than was asked for"),
-    ("memory", r"MemoryError: (Unable to allocate .*)", r"more memory than there is: \1"),
-    ("memory", r"^MemoryError: ", "more memory than its process may take"),
-    ("not-compiled", r"CudaSupportError: Error at driver init", "this line cannot be compiled without a GPU"),
+    ("memory", r"CUDA_ERROR_OUT_OF_MEMORY|MemoryError: ", "more memory than there is, or than its process may take"),
 )  # fmt: skip

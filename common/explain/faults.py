@@ -38,13 +38,11 @@ LOOK_AT = {
     "constant-written": "the array: what a kernel takes from its module is constant, arguments can be written",
     "raises": "this line: launch, prepare and workspace may refuse a shape; what a kernel raises, no GPU hears",
     "in-kernel": "the values that this line computes with, for this thread",
-    "recursion": "what ends the recursion: it must be reached",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
     "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads of a block, x times y times z, and dynamic shared memory",
     "constant-memory": "pass the array as an argument, or refuse large filters: what a kernel names is compiled in",
-    "grid-barrier": "the grid in launch: as many blocks as are resident at once, each in a loop over its tiles",
     "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
     "not-called": "the brackets: without () the line does nothing",
     "whole-numbers": "the array's dtype: float32 holds what is stored in it",
@@ -55,9 +53,7 @@ LOOK_AT = {
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
     "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, or of 8 if they are float16",
-    "launch-failed": "the accesses to shared and global memory: one of them hit an address that nothing owns",
     "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
-    "watchdog": "a smaller problem: a GPU that draws the screen stops kernels after a few seconds",
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
@@ -114,6 +110,10 @@ UNSOUND = {
     "dynamic-overlap": "shared arrays that overlap",
 }
 
+_RACE_OF_ENGINES = (
+    "who frees the tile before it is filled or written again: wgmma_wait() by all that multiply it, tma_wait_read() "
+    "by who stores it, and then an arrival at the mbarrier that is waited for here"
+)
 _FRAMES = 12  # of a crash that are told
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
@@ -259,10 +259,10 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
+    if kind == "race" and re.search(r" is filled |read by (wgmma|a bulk store)", what):
+        look_at = look_at or _RACE_OF_ENGINES
     return Fault(kind, cut(what, 600), line, cut(line_of(path, line)), look_at or LOOK_AT[kind])
 
-
-# --- questions to a step's file ---
 
 _Node = TypeVar("_Node", bound=ast.expr | ast.stmt)
 

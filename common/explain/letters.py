@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.catalog import codes, reference
-from common.catalog.problems import SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
+from common.catalog.problems import LADDERS, SIXTEEN_BITS, Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -27,8 +27,6 @@ OUTPUT = "output"  # in place of an operand
 _TILES = (32, 16, 8)
 _STEPS = (2, 4, 8, 16, 32)
 
-# --- the definition in letters ---
-
 
 class Layout(NamedTuple):
     """A form's letters: of the output, summed over, and of either operand; and the three arrays' names."""
@@ -37,16 +35,15 @@ class Layout(NamedTuple):
     summed: str
     x: str
     weight: str
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
 
 
-LAYOUTS = {
-    "gemm": Layout("mn", "k", "mk", "kn", ("a", "b", "c")),
-    "conv2d": Layout("nkpq", "crs", "nchw", "kcrs", ("x", "filt", "y")),
-    "conv3d": Layout("nopqk", "trsc", "ndhwc", "ktrsc", ("x", "filt", "y")),
-    "dgrad": Layout("ndhwc", "trsk", "nopqk", "ktrsc", ("dy", "filt", "dx")),
-    "wgrad": Layout("ktrsc", "nopq", "ndhwc", "nopqk", ("x", "dy", "dfilt")),
-}
+def _layout(kind: type[Problem]) -> Layout:
+    x, weight, output = (letters.lower() for letters in kind.arrays)
+    return Layout(output, kind.summed.lower(), x, weight, kind.names[:3])
+
+
+LAYOUTS = {kind.form: _layout(kind) for kind in LADDERS.values()}
 # h = p * stride_h - pad_h + r * dilation_h
 _FORWARD = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
 # p = (h + pad_h - r * dilation_h) / stride_h, if that leaves no rest
@@ -56,9 +53,7 @@ ROUNDS = "rounds"  # in an environment: such a rest is not looked at
 
 def extents(problem: Problem) -> dict[str, int]:
     """The extent of each index letter."""
-    layout = LAYOUTS[problem.form]
-    parts = zip((layout.x, layout.weight, layout.output), problem.shapes, strict=True)
-    return {u: n for letters, shape in parts for u, n in zip(letters, shape, strict=True)}
+    return {u.lower(): getattr(problem, u) for u in "".join(problem.arrays)}
 
 
 def environment(problem: Problem, positions: Positions) -> Env:
@@ -102,9 +97,7 @@ def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
 
 def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: Env | None = None) -> Array:
     """The terms of each output element of ``env``, shape (elements, terms): what lies outside of x adds 0.
-
-    ``weight_env``: the letters by which ``weight`` is read, if they are others than those of ``x``.
-    """
+    ``weight_env``: the letters by which ``weight`` is read, if others."""
     factors = []
     for operand, array, letters in ((X, x, env), (WEIGHT, weight, weight_env or env)):
         offset: Any = 0
@@ -119,15 +112,10 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, weight_env: En
         return np.broadcast_to(factors[0] * factors[1], shape)
 
 
-# --- what was stored ---
-
-
 @dataclass
 class Evidence:
-    """What a kernel stored at some positions of the output, and on which operands: ``got`` has a value for each.
-
-    ``whole`` is the right output in its own shape.
-    """
+    """What a kernel stored at some positions of the output, ``got``, and on which operands; ``whole`` is the right
+    output in its own shape."""
 
     problem: Problem
     x: Array
@@ -183,27 +171,23 @@ class Evidence:
         return np.asarray(products(problem, x, self.x, self.weight, weight).sum(axis=1))
 
 
-# --- where ---
-
-
 def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """The region of ``wrong`` (output's shape): a box, or slabs that cross; empty when it is neither."""
     if not wrong.any() or wrong.all():
         return ""
-    box, slabs = [], []
-    covered = np.zeros_like(wrong)
-    for axis, name in enumerate(LAYOUTS[problem.form].output):
-        others = tuple(i for i in range(wrong.ndim) if i != axis)
-        box.append(_range(name, np.asarray(wrong.any(axis=others))))
-        whole = np.asarray(wrong.all(axis=others))
-        slabs.append(_range(name, whole))
-        if slabs[-1]:
-            np.moveaxis(covered, axis, 0)[whole] = True
+    names, axes = LAYOUTS[problem.form].output, range(wrong.ndim)
+    others = [tuple(i for i in axes if i != axis) for axis in axes]
+    box = [_range(names[axis], np.asarray(wrong.any(axis=others[axis]))) for axis in axes]
     if any(box):
         return "only " + " and ".join(filter(None, box))
     # the last tile of several axes is no box but slabs that cross
-    crossing = any(slabs) and np.array_equal(covered, wrong)
-    return "only " + " or ".join(filter(None, slabs)) if crossing else ""
+    covered, slabs = np.zeros_like(wrong), []
+    for axis in axes:
+        whole = np.asarray(wrong.all(axis=others[axis]))
+        slabs.append(_range(names[axis], whole))
+        if slabs[-1]:
+            np.moveaxis(covered, axis, 0)[whole] = True
+    return "only " + " or ".join(filter(None, slabs)) if np.array_equal(covered, wrong) else ""
 
 
 def _range(name: str, inside: NDArray[np.bool_]) -> str:
@@ -214,17 +198,15 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         return ""
     first, last = int(hit[0]), int(hit[-1])
     contiguous = len(hit) == last - first + 1
-    tile = next((size for size in _TILES if first % size == 0 and extent - first <= size), None)
-    if contiguous and last == extent - 1 and first > 0:
-        if first == last:
-            return f"{name} = {first}, the last"
-        return f"{name} >= {first}" + (f", the last tile of {tile}" if tile else "")
     if first == last:
-        return f"{name} = {first}"
-    if np.array_equal(hit, [0, extent - 1]):
-        return f"the two borders of {name}"
+        return f"{name} = {first}" + (", the last" if first == extent - 1 > 0 else "")
+    if contiguous and last == extent - 1:
+        tile = next((size for size in _TILES if first % size == 0 and extent - first <= size), None)
+        return f"{name} >= {first}" + (f", the last tile of {tile}" if tile else "")
     if contiguous:
         return f"{first} <= {name} <= {last}"
+    if np.array_equal(hit, [0, extent - 1]):
+        return f"the two borders of {name}"
     for size in (step for step in _STEPS if step < extent):
         rests = np.unique(hit % size)
         low, high = int(rests[0]), int(rests[-1])
@@ -232,9 +214,6 @@ def _range(name: str, inside: NDArray[np.bool_]) -> str:
         if whole and high - low + 1 == len(rests) < size:
             return f"{name} % {size} = {low}" if low == high else f"{low} <= {name} % {size} <= {high}"
     return ""
-
-
-# --- mistakes ---
 
 
 class Hypothesis(NamedTuple):

@@ -355,7 +355,8 @@ def spread_taint(state: State) -> None:
 
 def note_unwritten(state: State) -> None:
     """Note what was read and came to nothing."""
+    told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
     for source in state.sources:
-        if source.view is not None:
+        if source.view is not None and source.view.name not in told:
             text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
             state.ledger.notes[f"{text}; no such value is stored"] += 1

@@ -47,8 +47,8 @@ def loops(problem, x, weight):
 def given_back(problem, first, second):
     """Both gradients from the chain rule: each product of the forward sum gives its share back to its two factors."""
     result = np.zeros(problem.output_shape)
-    for n, o, p, q, k in itertools.product(*map(range, problem.y_shape)):
-        for t, r, s in itertools.product(*map(range, problem.filt_shape[1:4])):
+    for n, o, p, q, k in itertools.product(*map(range, problem.extents("NOPQK"))):
+        for t, r, s in itertools.product(*map(range, problem.extents("TRS"))):
             d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
             h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
             w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
