@@ -33,7 +33,7 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", 
 _SHARE, _MEMORY_SHARE = Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/memory.max")
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _LEAST_CAPABILITY = 7, 5
-_CAPABILITY = 75, 76  # attributes of cuda.h: major and minor
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _COMPUTE_MODE, _MPS_ENABLED = 75, 76, 20, 133  # attributes, of cuda.h
 
 
 class NoGpuError(RuntimeError):
@@ -55,11 +55,9 @@ def _asked(function: Any, *arguments: Any) -> int:
     return value.value
 
 
-def _capability_of(driver: Any) -> tuple[int, int]:
-    """That of the first GPU."""
-    first = _asked(driver.cuDeviceGet, 0)
-    major, minor = (_asked(driver.cuDeviceGetAttribute, one, first) for one in _CAPABILITY)
-    return major, minor
+def _attribute(driver: Any, attribute: int) -> int:
+    """Of the first GPU."""
+    return _asked(driver.cuDeviceGetAttribute, attribute, _asked(driver.cuDeviceGet, 0))
 
 
 def gpu_count() -> int:
@@ -70,13 +68,15 @@ def gpu_count() -> int:
 
 def silent() -> str:
     """One line on why the installed driver offers no GPU, and what to do; empty without a driver, or if it does."""
-    driver = loaded()
+    driver, text = loaded(), ctypes.c_char_p(None)
     code = 0 if driver is None else driver.cuInit(0)
     if code == 0:
         return ""
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    why = (text.value or b"").decode(errors="replace")
     return (
-        f"the CUDA driver offers no GPU (error {code}): does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES unset? "
-        "After an update of the driver, restart the machine"
+        f"the CUDA driver offers no GPU (error {code}, {why}): does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES "
+        "unset? After an update of the driver, restart the machine"
     )
 
 
@@ -101,10 +101,14 @@ def unusable(driver: Any, cuda_major: int) -> str:
         other = "`make all CUDA=12` installs those for it, or " if version >= 12000 else ""
         has = f"the driver is for CUDA {_dotted(version)}, the packages for CUDA {cuda_major}"
         return f"{has}: {other}update the driver"
-    capability = _capability_of(driver)
+    capability = _attribute(driver, _CAPABILITY_MAJOR), _attribute(driver, _CAPABILITY_MINOR)
     if capability < _LEAST_CAPABILITY:
         has, least = (".".join(map(str, one)) for one in (capability, _LEAST_CAPABILITY))
         return f"the GPU's compute capability is {has}, and {least} is the least that works"
+    # a server of MPS holds the one context of an exclusive card and shares it
+    if _attribute(driver, _COMPUTE_MODE) and not _attribute(driver, _MPS_ENABLED):
+        takes = "the GPU's compute mode takes one process at a time, and several work here"
+        return f"{takes}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that"
     return ""
 
 
@@ -208,7 +212,9 @@ def compute_capability() -> str | None:
 
 def _capability() -> str | None:
     """The first GPU's compute capability, from the driver."""
-    return ".".join(map(str, _capability_of(loaded()))) if gpu_count() else None
+    if gpu_count() == 0:
+        return None
+    return ".".join(str(_attribute(loaded(), one)) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
 
 
 def require_gpu(what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -169,18 +170,30 @@ class State:
     """Hints taken and exercises passed, in a file that git ignores; raises ExerciseError or StoreError."""
 
     def __init__(self, path: Path = STATE) -> None:
-        self.path, self._data = path, Used()
-        if path.exists():
+        self.path = path
+        self._read()
+
+    def _read(self) -> None:
+        self._data = Used()
+        if self.path.exists():
             try:
-                self._data = schema.read(store.read_json(path), Used, store.shown(path))
+                self._data = schema.read(store.read_json(self.path), Used, store.shown(self.path))
             except (store.StoreError, schema.SchemaError) as error:
                 raise ExerciseError(f"{error}; delete it to start anew") from None
 
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Read what others wrote meanwhile, and write what is changed in the context."""
+        with store.locked(self.path.parent):
+            self._read()
+            yield
+            store.write_json(self.path, to_builtins(self._data))
+
     def hint(self, exercise: Exercise) -> tuple[int, str]:
         """The next hint and its number from 1 on; the last one again when all are given."""
-        taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
-        self._data.hints[exercise.name] = taken + 1
-        store.write_json(self.path, to_builtins(self._data))
+        with self._changed():
+            taken = min(self._data.hints.get(exercise.name, 0), len(exercise.hints) - 1)
+            self._data.hints[exercise.name] = taken + 1
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
@@ -193,10 +206,10 @@ class State:
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file."""
-        self._data.passed.pop(exercise.name, None)
-        if passed:
-            self._data.passed[exercise.name] = _digest(exercise.path)
-        store.write_json(self.path, to_builtins(self._data))
+        with self._changed():
+            self._data.passed.pop(exercise.name, None)
+            if passed:
+                self._data.passed[exercise.name] = _digest(exercise.path)
 
 
 def _digest(path: Path) -> str:

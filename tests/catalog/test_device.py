@@ -55,7 +55,7 @@ class Driver:
     """What libcuda answers: attributes by number, an error by the name of the function that gives it."""
 
     def __init__(self, attributes=(), version=13000, **errors):
-        self.attributes = {75: 8, 76: 6, **dict(attributes)}
+        self.attributes = {75: 8, 76: 6, 20: 0, 133: 0, **dict(attributes)}
         self.version, self.errors = version, errors
 
     def __getattr__(self, name):
@@ -69,12 +69,14 @@ class Driver:
                     words[0]._obj.value = 1
                 case "cuDeviceGetAttribute":
                     words[0]._obj.value = self.attributes[words[1]]
+                case "cuGetErrorString":
+                    words[1]._obj.value = b"in its words"
             return 0
 
         return call
 
 
-@pytest.mark.parametrize("driver", [Driver({75: 7, 76: 5}), Driver(version=14000)])
+@pytest.mark.parametrize("driver", [Driver({75: 7, 76: 5}), Driver(version=14000), Driver({20: 3, 133: 1})])
 def test_a_gpu_that_can_be_used(driver):
     assert device.unusable(driver, 13) == ""
 
@@ -88,6 +90,7 @@ def test_a_gpu_that_can_be_used(driver):
         ),
         (Driver(version=11080), r"driver is for CUDA 11\.8, the packages for CUDA 13: update the driver"),
         (Driver({75: 7, 76: 0}), r"compute capability is 7\.0, and 7\.5 is the least"),
+        (Driver({20: 3}), r"compute mode takes one process at a time.*`nvidia-smi -c DEFAULT`"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, told, monkeypatch):
@@ -103,7 +106,7 @@ def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, t
 
 @pytest.mark.parametrize(("driver", "told"), [
     (None, r"^$"), (Driver(), r"^$"),
-    (Driver(cuInit=100), r"^the CUDA driver offers no GPU \(error 100\): .*CUDA_VISIBLE_DEVICES"),
+    (Driver(cuInit=100), r"^the CUDA driver offers no GPU \(error 100, in its words\): .*CUDA_VISIBLE_DEVICES"),
 ])  # fmt: skip
 def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
     monkeypatch.setattr(device, "loaded", lambda: driver)
@@ -112,11 +115,11 @@ def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
 
 @pytest.mark.parametrize("words", [["check", "gemm_naive"], ["all"], ["bench"], ["grade", "01"]])
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
-    monkeypatch.setattr(device, "loaded", lambda: Driver({75: 7, 76: 0}))
+    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
     monkeypatch.setattr(isolate, "run", None)
     assert cli.main(words) == 2
     said = capsys.readouterr()
-    assert "compute capability is 7.0" in said.err
+    assert "nvidia-smi -c DEFAULT" in said.err
     assert len(said.err.splitlines()) == 1
 
 
