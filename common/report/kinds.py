@@ -181,7 +181,8 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{name}`", *[UNCOMPILED] * 7])
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
-            cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
+            loads = [loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)]
+            cells = [str(count) for count in (loop.total, loop.multiply_adds, *loads)]
             cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
