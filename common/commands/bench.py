@@ -23,9 +23,8 @@ from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
-from common.run import messages
 from common.run.messages import Outcome, StepResult, Tile
-from common.timing import ceilings, measuring, peers, timing
+from common.timing import measuring, peers, timing
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 
@@ -86,10 +85,7 @@ def measure_rows(
         return outcomes, failed
     key = record.start_run()
     say.print("[dim]compiling kernels ahead[/]")
-    known = ceilings.kernels_of(gpu.compute_capability) if with_ceilings else []
-    run.compile_ahead(
-        pairs, [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
-    )
+    run.compile_ahead(pairs)
     with closing(measuring.measure(pairs, None, presets, with_ceilings, quick)) as found:
         for kind, one in console.progress("time", found, expected, _line):
             if kind == "step":

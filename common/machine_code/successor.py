@@ -1,8 +1,7 @@
 """Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
-``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
-that a step's own imports find it; for a GPU it does so while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
-What helpers ask of LLVM is there too (``llvm_in_mlir``).
+The package stands in the place of ``numba``, so that a step's own imports find it: in the process that
+``python -m common.machine_code.successor`` is, or while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ class CompilerError(catalog.CatalogError):
 
 
 class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none.
-
-    ``seconds`` of the processor: numba-cuda's, and this compiler's.
-    """
+    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none; ``seconds`` of the
+    processor, numba-cuda's and this compiler's."""
 
     preset: str
     kernels: list[summaries.Kernel] = []
@@ -94,30 +91,25 @@ def version() -> str:
 
 
 def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
-    """A summary of each kernel that the step launches for a preset.
-
-    Raises CompilerError, and codegen.ToolMissingError without NVIDIA's assembler.
-    """
-    return [summaries.summary(*each) for each, _ in _assembled(step, preset, file)]
+    """A summary of each kernel that the step launches for a preset. Raises CompilerError, and
+    codegen.ToolMissingError without NVIDIA's assembler."""
+    return [summaries.summary(launch, code) for launch, code, _ in _assembled(step, preset, file)]
 
 
 def recorded(step: Step, preset: str) -> Compiled:
-    """The kernels as the record of machine code has them; both compilers in turn, on this machine.
-
-    Raises as :func:`compiled`.
-    """
+    """The kernels as the record of machine code has them; both compilers in turn. Raises as :func:`compiled`."""
     found = _assembled(step, preset, None)
-    kernels = {each[0].name: msgspec.convert(summaries.recorded(*each), summaries.Kernel) for each, _ in found}
+    kernels = {one[0].name: msgspec.convert(summaries.recorded(*one[:2]), summaries.Kernel) for one in found}
     mine = codegen.distinct(codegen.launches(catalog.load(step.path, step.ladder), problems.preset(preset)))
     codegen.ptx(mine[0], [ARCHITECTURE])  # the compiler's start is no step's time
     start = time.process_time()
     for launch in mine:
         codegen.ptx(launch, [ARCHITECTURE], lines=True)
-    took = time.process_time() - start, sum(seconds for _, seconds in found)
+    took = time.process_time() - start, sum(seconds for *_, seconds in found)
     return Compiled(preset=preset, kernels=list(kernels.values()), seconds=[round(each, 2) for each in took])
 
 
-def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[tuple[Launch, MachineCode], float]]:
+def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode, float]]:
     """Each kernel that the step launches, assembled, and the processor seconds of its compilation."""
     version()
     words = [sys.executable, "-m", __name__, str(file or step.path), step.ladder, preset]
@@ -131,16 +123,14 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[tuple[L
     for one in told["kernels"]:
         launch = Launch(one["name"], None, tuple(one["grid"]), tuple(one["block"]), None, one["dynamic_bytes"])
         code = codegen.assemble(one["ptx"], launch.name, ARCHITECTURE, one["registers"])
-        found.append(((launch, code), one["seconds"]))
+        found.append((launch, code, one["seconds"]))
     return found
 
 
 @contextmanager
 def on_gpu() -> Iterator[None]:
-    """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays.
-
-    Both use the GPU's one context; what steps call on the host stays numba-cuda's. Raises CompilerError.
-    """
+    """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays: both
+    use the GPU's one context. What steps call on the host stays numba-cuda's. Raises CompilerError."""
     version()
     host = import_module("numba.cuda")
     cuda = _taking_arrays(host)
@@ -171,7 +161,7 @@ def _taking_arrays(host: Any) -> Any:
     return cuda
 
 
-# --- in the process of its own ---
+# --- in a process of its own ---
 
 
 def _main(path: str, ladder: str, preset: str) -> dict[str, Any]:
