@@ -112,7 +112,7 @@ def collect_pairs(
 class Stopwatch:
     """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
 
-    Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch. If the GPU gets
+    Before each launch the L2 cache is overwritten, which also gives the host time to queue it. If the GPU gets
     there first all the same, the samples are dropped, and the cache is overwritten more often from then on.
     """
 
