@@ -75,7 +75,7 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
     seen: list[Launch] = []
     with _recording(seen):
-        BoundStep(module, problem).run(*_host_arrays(problem))
+        BoundStep(module, problem).run(*host_arrays(problem))
     return seen
 
 
@@ -85,17 +85,22 @@ def tried(module: ModuleType, problem: Problem) -> list[Launch]:
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):
         with _recording(seen):
-            x, weight, y = _host_arrays(problem)
+            x, weight, y = host_arrays(problem)
             for candidate in module.candidates(problem):
                 module.bind(candidate, weight, problem)(x, y)
     return seen
 
 
-def _host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
+def host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
     """Input, weights and output; the weights are ones, the others whatever the memory holds."""
-    x, weight, y = (np.empty(shape, dtype).view(capture.HostArray) for shape, dtype in problem.operands)
+    x, weight, y = (allocate("", *operand) for operand in problem.operands)
     weight.fill(1)
     return x, weight, y
+
+
+def allocate(_: str, shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
+    """What :func:`capture.arrays` calls."""
+    return (np.empty(shape, dtype) if values is None else np.asarray(values)).view(capture.HostArray)
 
 
 def distinct(found: list[Launch]) -> list[Launch]:
@@ -295,10 +300,6 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
         name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
         seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
-
-    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> capture.HostArray:
-        made = np.empty(shape, dtype) if values is None else np.asarray(values)
-        return made.view(capture.HostArray)
 
     with (
         replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),

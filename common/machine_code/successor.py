@@ -121,26 +121,21 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
         if (kernel, signature) not in found:
             found[kernel, signature] = _compile(cuda, kernel, given, signature)
 
-    def host(shape: Any, dtype: Any, values: Any = None) -> Any:
-        made = np.ones(shape, dtype) if values is None else np.array(values)
-        return made.view(capture.HostArray)
-
     problem = problems.preset(preset)
     card = SimpleNamespace(
         MULTIPROCESSOR_COUNT=capture.MULTIPROCESSORS, compute_capability=_CC,
         MAX_SHARED_MEMORY_PER_BLOCK=limits.MAX_SHARED,
     )  # fmt: skip
-    arrays = capture.arrays(lambda _, *made: host(*made))
     with (
         replaced(tools, _cached_cc=_CC),  # else it asks a driver, whatever it compiles for
         replaced(MLIRDispatcher, __getitem__=lambda self, given: lambda *arguments: launch(self, given, arguments)),
         _in_place_of_numba(cuda),
-        replaced(cuda, **arrays, get_current_device=lambda: card),
+        replaced(cuda, **capture.arrays(codegen.allocate), get_current_device=lambda: card),
     ):
         cuda.compile(lambda: None, (), cc=_CC, device=False, abi="numba")  # its start is no step's time
         try:
             module = catalog.load(file or step.path, step.ladder)
-            capture.BoundStep(module, problem).run(*(host(*operand) for operand in problem.operands))
+            capture.BoundStep(module, problem).run(*codegen.host_arrays(problem))
         except codegen.ToolMissingError:
             raise
         except Exception as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -160,7 +159,7 @@ class Outcome(StepResult, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
+        """Right, or refused by the step, or left for a GPU to judge."""
         return self.status in ("right", "refused", "unjudged")
 
     @property
@@ -250,22 +249,17 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]
 
 
 def typed(task: Task[Found], result: object) -> Found:
-    """What came of the task, of the type that its struct names: from JSON, or of a :class:`Result` that no child
-    gave. JSON of another type is a crash."""
-    kind: type[Found] = _found(type(task))
+    """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
+    it is of another type, or of a :class:`Result` that no child gave."""
+    named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
+    kinds: list[type] = [part for part in named if isinstance(part, type)]
+    kind: type[Found] = (kinds or [Result])[0]
     if isinstance(result, Result):
         return kind(**result.told())
     try:
         return schema.read(result, kind)
     except schema.SchemaError as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
-
-
-@cache
-def _found(struct: type[object]) -> type:
-    """The type of a task's results: what stands in ``class Check(ShapeTask[StepResult])``."""
-    named = [part for base in getattr(struct, "__orig_bases__", ()) for part in get_args(base)]
-    return next((part for part in named if isinstance(part, type)), Result)
 
 
 # --- tasks on steps ---

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -67,8 +66,7 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
 
 
 def _toolkit(name: str) -> Any:
-    """A module of the lessons' helpers; they import Numba, which is late."""
-    return import_module(f"lessons.toolkit.{name}")
+    return import_module(f"lessons.toolkit.{name}")  # late, as Numba's import takes long
 
 
 def kernels() -> tuple[Any, Any]:
@@ -181,8 +179,7 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
 # --- tensor cores ---
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of multiplication; ``depth`` is along k of one of its ``instructions``."""
 
     name: str
@@ -210,19 +207,18 @@ def kernel(instruction: str, kind: Kind) -> Any:
     return _mma(kind) if instruction == "mma" else _wgmma(kind)
 
 
-def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
-    """Floating-point operations of a launch on :func:`grid`."""
-    if instruction == "mma":
-        warps = multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR * MMA_THREADS // 32
-        return 2 * 16 * 8 * kind.depth * ROWS * COLUMNS * MMA_ROUNDS * warps
-    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * MMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
-
-
 def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
     """Blocks, and threads in each."""
     if instruction == "mma":
         return multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR, MMA_THREADS
     return multiprocessors, WGMMA_THREADS
+
+
+def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
+    """Floating-point operations of a launch on :func:`grid`; a warp multiplies, or four."""
+    threads = math.prod(grid(instruction, multiprocessors))
+    multiplied = 16 * 8 * ROWS * COLUMNS if instruction == "mma" else 64 * 256 * WGMMA_STEPS
+    return 2 * multiplied * kind.depth * MMA_ROUNDS * threads // (32 if instruction == "mma" else 128)
 
 
 def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
