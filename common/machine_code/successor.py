@@ -10,7 +10,6 @@ import functools
 import json
 import re
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, metadata
@@ -41,12 +40,10 @@ class CompilerError(catalog.CatalogError):
 
 
 class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none; ``seconds`` of the
-    processor, numba-cuda's and this compiler's."""
+    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none."""
 
     preset: str
     kernels: list[summaries.Kernel] = []
-    seconds: list[float] = []
     reason: str = ""
 
 
@@ -92,29 +89,23 @@ def version() -> str:
 def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
     """A summary of each kernel that the step launches for a preset. Raises CompilerError, and
     codegen.ToolMissingError without NVIDIA's assembler."""
-    return [summaries.summary(launch, code) for launch, code, _ in _assembled(step, preset, file)]
+    return [summaries.summary(*each) for each in _assembled(step, preset, file)]
 
 
 def recorded(step: Step, preset: str) -> Compiled:
-    """The kernels as the record of machine code has them; both compilers in turn. Raises as :func:`compiled`."""
-    found = _assembled(step, preset, None)
-    kernels = {one[0].name: msgspec.convert(summaries.recorded(*one[:2]), summaries.Kernel) for one in found}
-    mine = codegen.distinct(codegen.launches(catalog.load(step.path, step.ladder), problems.preset(preset)))
-    codegen.ptx(mine[0], [ARCHITECTURE])  # the compiler's start is no step's time
-    start = time.process_time()
-    for launch in mine:
-        codegen.ptx(launch, [ARCHITECTURE], lines=True)
-    took = time.process_time() - start, sum(seconds for *_, seconds in found)
-    return Compiled(preset=preset, kernels=list(kernels.values()), seconds=[round(each, 2) for each in took])
+    """The kernels as the record of machine code has them. Raises as :func:`compiled`."""
+    found = [summaries.recorded(*each) for each in _assembled(step, preset, None)]
+    kernels = {one["kernel"]: msgspec.convert(one, summaries.Kernel) for one in found}
+    return Compiled(preset=preset, kernels=list(kernels.values()))
 
 
-def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode, float]]:
-    """Each kernel that the step launches, assembled, and the processor seconds of its compilation."""
+def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode]]:
+    """Each kernel that the step launches."""
     version()
     from numba_cuda_mlir import cuda, tools
     from numba_cuda_mlir.descriptor import MLIRDispatcher
 
-    found: dict[tuple[Any, ...], tuple[Launch, MachineCode, float]] = {}
+    found: dict[tuple[Any, ...], tuple[Launch, MachineCode]] = {}
 
     def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
         signature = tuple(map(_type, arguments))
@@ -132,7 +123,6 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
         _in_place_of_numba(cuda),
         replaced(cuda, **capture.arrays(codegen.allocate), get_current_device=lambda: card),
     ):
-        cuda.compile(lambda: None, (), cc=_CC, device=False, abi="numba")  # its start is no step's time
         try:
             module = catalog.load(file or step.path, step.ladder)
             capture.BoundStep(module, problem).run(*codegen.host_arrays(problem))
@@ -143,17 +133,15 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
     return list(found.values())
 
 
-def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> tuple[Launch, MachineCode, float]:
+def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> tuple[Launch, MachineCode]:
     told, name = kernel.targetoptions, kernel.py_func.__name__
     options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
-    start = time.process_time()
     text, _ = cuda.compile(
         kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
     )
-    seconds = time.process_time() - start
     grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
     launch = Launch(name, None, grid, block, None, given[3] if len(given) > 3 else 0)
-    return launch, codegen.assemble(text, name, ARCHITECTURE, told.get("max_registers")), seconds
+    return launch, codegen.assemble(text, name, ARCHITECTURE, told.get("max_registers"))
 
 
 def _type(value: Any) -> Any:

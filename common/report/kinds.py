@@ -214,7 +214,6 @@ def compilers(code: MachineCode) -> Table:
             [str(kernel.registers) for kernel in both],
             [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
             *(["–" if one is None else summaries.shown(one) for one in two] for two in zip(*each, strict=True)),
-            [f"{seconds:.2f}" for seconds in other.seconds],
         )
         times = []
         for card in cards:
@@ -224,7 +223,6 @@ def compilers(code: MachineCode) -> Table:
             times.append(aged(" → ".join(ms), current.older(found, name)))
         rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += ["seconds to compile"]
     header += [f"ms on {card.gpu_name}" for card in cards]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
     note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "
