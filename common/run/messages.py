@@ -45,7 +45,7 @@ class Finding:
 
 class Timing(Struct, frozen=True, omit_defaults=True):
     """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. ``sm_mhz``: the
-    multiprocessors' clock meanwhile, and ``held_by``, what kept it down; None without NVML."""
+    multiprocessors' clock meanwhile; None without NVML."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -53,7 +53,7 @@ class Timing(Struct, frozen=True, omit_defaults=True):
     median_error: Amount
     repeats: Count
     sm_mhz: Count | None = None
-    held_by: tuple[Name, ...] | None = None
+    held_by: tuple[Name, ...] | None = None  # in older records: what kept the clock down
 
 
 class Paired(Struct, frozen=True):

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -34,10 +34,7 @@ MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _SM = 1  # NVML_CLOCK_SM
 _PCI_ID = 64  # characters
-# nvmlClocksThrottleReason*, in nvml.h; what is no sign of trouble (idle, the application's own clocks) is left out
-_REASONS = {
-    0x04: "power", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat", 0x80: "power brake",
-}  # fmt: skip
+
 SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
 
 
@@ -122,7 +119,7 @@ class Stopwatch:
         self._cuda = cuda
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
         self._nvml = Nvml()
-        self._clocks: list[Clock] = []
+        self._clocks: list[int] = []  # megahertz
         self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
 
@@ -171,11 +168,7 @@ class Stopwatch:
             before = median
 
     def _clocked(self, timing: Timing) -> Timing:
-        if not self._clocks:
-            return timing
-        held = sorted({reason for clock in self._clocks for reason in clock.reasons})
-        mhz = round(statistics.median(clock.mhz for clock in self._clocks))
-        return replace(timing, sm_mhz=mhz, held_by=tuple(held))
+        return replace(timing, sm_mhz=round(statistics.median(self._clocks))) if self._clocks else timing
 
     def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
         """Time ``launch``, which must have run before (so that it is compiled); ``limits`` as in :func:`collect`."""
@@ -198,13 +191,6 @@ class Stopwatch:
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
 
 
-class Clock(NamedTuple):
-    """Megahertz of the multiprocessors, and why they are no more."""
-
-    mhz: int
-    reasons: tuple[str, ...]
-
-
 class Nvml:
     """Reads the clock of Numba's current GPU by NVML, which comes with the driver."""
 
@@ -220,16 +206,12 @@ class Nvml:
         except (OSError, AttributeError):  # an NVML that lacks a function counts as none
             pass
 
-    def clock(self) -> Clock | None:
-        """The clock of this moment, to be read while kernels run; None if NVML does not say."""
-        if self._device is None:
-            return None
-        mhz, bits = ctypes.c_uint(), ctypes.c_ulonglong()
-        if self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz)) != 0:
-            return None
-        if self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device, ctypes.byref(bits)) != 0:
-            bits.value = 0
-        return Clock(mhz.value, tuple(dict.fromkeys(name for bit, name in _REASONS.items() if bits.value & bit)))
+    def clock(self) -> int:
+        """Megahertz of the multiprocessors, to be read while kernels run; 0 if NVML does not say."""
+        mhz = ctypes.c_uint(0)
+        if self._device is not None:
+            self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz))
+        return mhz.value
 
 
 def _pci_bus_id() -> bytes:
