@@ -151,9 +151,12 @@ def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
     return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
 
 
-def assemble(text: str, name: str, architecture: str, max_registers: int | None = None) -> MachineCode:
-    """Assemble PTX that holds one kernel, and read what came out. Raises ToolMissingError without NVIDIA's ptxas and
-    nvdisasm, RegistersError, RuntimeError with what the assembler says."""
+def assemble(
+    text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
+) -> MachineCode:
+    """Assemble PTX that holds one kernel, and read what came out; its instructions, which takes a second, only if
+    ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError with
+    what the assembler says."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         # ptxas does not take what LLVM writes for a path's quotes and for signs beyond ASCII: bytes in octal
@@ -164,7 +167,7 @@ def assemble(text: str, name: str, architecture: str, max_registers: int | None 
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
-        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name)
+        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
         for path, number in escaped.items():
             plain = path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
             listing = listing.replace(f'"{number}"', f'"{plain}"')
