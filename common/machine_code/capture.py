@@ -112,25 +112,22 @@ class HostArray(np.ndarray[Any, Any]):
         self[...] = np.asarray(ary)
 
 
-def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``.
-
-    It gets ``(name, shape, dtype, values)``: the function that the step called, and the array that it gave to
-    ``to_device``, or None for memory that holds nothing yet.
-    """
+def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``,
+    with a shape, a dtype, and the array that ``to_device`` was given."""
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return allocate("device_array", shape, dtype, None)
+        return allocate(shape, dtype)
 
     def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return allocate("device_array_like", array.shape, array.dtype, None)
+        return allocate(array.shape, array.dtype)
 
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        return allocate("to_device", values.shape, values.dtype, values)
+        return allocate(values.shape, values.dtype, values)
 
     return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
 

@@ -93,12 +93,12 @@ def tried(module: ModuleType, problem: Problem) -> list[Launch]:
 
 def host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
     """Input, weights and output; the weights are ones, the others whatever the memory holds."""
-    x, weight, y = (allocate("", *operand) for operand in problem.operands)
+    x, weight, y = (allocate(*operand) for operand in problem.operands)
     weight.fill(1)
     return x, weight, y
 
 
-def allocate(_: str, shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
+def allocate(shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
     """What :func:`capture.arrays` calls."""
     return (np.empty(shape, dtype) if values is None else np.asarray(values)).view(capture.HostArray)
 
