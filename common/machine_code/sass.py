@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.catalog.limits import WARP
 
@@ -66,9 +66,9 @@ _LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
+class Instruction(NamedTuple):
+    """One machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
+    0 where none is known.
 
     The ``name`` of one that multiplies matrices has their extents: ``"HMMA.16816"``, ``"HGMMA.64x256x16"``; that of
     one which is never done has its predicate, ``"@!PT LDS"``: its class is other.
@@ -76,7 +76,7 @@ class Instruction:
 
     address: int
     name: str
-    suffixes: tuple[str, ...]
+    width: int
     text: str
     file: str = ""
     line: int = 0
@@ -85,15 +85,8 @@ class Instruction:
     def kind(self) -> str:
         return classify(self.name)
 
-    @property
-    def width(self) -> int:
-        """Bits that a load or store moves for each thread."""
-        widths = _LDSM_WIDTHS if self.name == "LDSM" else _WIDTHS
-        return next((widths[suffix] for suffix in self.suffixes if suffix in widths), 32)
 
-
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it."""
 
     instructions: tuple[Instruction, ...]
@@ -134,11 +127,13 @@ def parse(listing: str) -> Listing:
                 continue  # the jump to itself that fills the end
             if start is not None:
                 loops.append((start, len(found) + 1))
-            suffixes = tuple(match["suffix"].strip(".").split("."))
+            suffixes = match["suffix"].strip(".").split(".")
+            widths = _LDSM_WIDTHS if match["name"] == "LDSM" else _WIDTHS
+            width = next((widths[suffix] for suffix in suffixes if suffix in widths), 32)
             text = " ".join(match["text"].split())
             name = f"{match['name']}.{suffixes[0]}" if match["name"] in _TOGETHER else match["name"]
             name = f"@!PT {match['name']}" if never else name
-            found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
+            found.append(Instruction(int(match["address"], 16), name, width, text, file, number))
     return Listing(tuple(found), tuple(loops))
 
 

@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from common.catalog import catalog, device, limits, problems, schema, store
+from common.catalog import catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.machine_code import capture, codegen, summaries
 from common.machine_code.capture import replaced
@@ -113,10 +112,7 @@ def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch,
             found[kernel, signature] = _compile(cuda, kernel, given, signature)
 
     problem = problems.preset(preset)
-    card = SimpleNamespace(
-        MULTIPROCESSOR_COUNT=capture.MULTIPROCESSORS, compute_capability=_CC,
-        MAX_SHARED_MEMORY_PER_BLOCK=limits.MAX_SHARED,
-    )  # fmt: skip
+    card = capture.Device(capture.MULTIPROCESSORS)
     with (
         replaced(tools, _cached_cc=_CC),  # else it asks a driver, whatever it compiles for
         replaced(MLIRDispatcher, __getitem__=lambda self, given: lambda *arguments: launch(self, given, arguments)),
