@@ -67,7 +67,7 @@ _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 
 
 
 class Instruction(NamedTuple):
-    """One machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
+    """A machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
     0 where none is known.
 
     The ``name`` of one that multiplies matrices has their extents: ``"HMMA.16816"``, ``"HGMMA.64x256x16"``; that of
