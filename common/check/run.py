@@ -66,14 +66,14 @@ class Checking:
     compile at none that have not been tried by then.
 
     Traces and compilations begin at once, on all processors, soonest what is checked first: with a GPU also what it
-    will run, the kernels of ``timed``, steps on presets, and ``others`` after all else. The GPU runs a step when
-    asked for it (:meth:`of`). On leaving, what is not done is given up.
+    will run, and the kernels of ``timed``, steps on presets. The GPU runs a step when asked for it (:meth:`of`). On
+    leaving, what is not done is given up.
     """
 
     def __init__(
         self, steps: list[Step], without_gpu: bool, shape: Problem | None = None, file: Path | None = None,
         seed: int = 0, compiled: bool = True, full: bool = False, brief: Collection[str] = (),
-        timed: Iterable[tuple[Step, str]] = (), others: Iterable[messages.Ask] = (),
+        timed: Iterable[tuple[Step, str]] = (),
     ) -> None:  # fmt: skip
         self._checks: dict[Step, _StepCheck] = {}
         for step in steps:
@@ -87,9 +87,9 @@ class Checking:
             if shapes := one.launched + later.pop(step, []) * bool(one.launched):
                 one.compiled = self._begin(_ahead(step, shapes, str(file or "")))
             one.begin(self._pool)
-        self._later = [self._begin(task) for task in [*(_ahead(*one) for one in later.items()), *others]]
+        self._later = {step: self._begin(_ahead(step, shapes)) for step, shapes in later.items()}
 
-    def _begin(self, task: messages.Task[Any]) -> Future[Any]:
+    def _begin(self, task: messages.Prepare) -> Future[Any]:
         return self._pool.submit(list, isolate.run([task], False, COMPILE_SECONDS, self._pool.stop))
 
     def of(self, steps: list[Step]) -> Iterator[Outcome]:
@@ -100,10 +100,11 @@ class Checking:
         for one in checks:
             yield from one.outcomes()
 
-    def wait(self) -> None:
-        """Wait for what is compiled that no check runs."""
-        for future in self._later:
-            future.result()
+    def wait(self, *steps: Step) -> None:
+        """Wait for the kernels of steps that are not checked."""
+        for step in steps:
+            if step in self._later:
+                self._later[step].result()
 
     def __enter__(self) -> Checking:
         return self
@@ -121,11 +122,11 @@ def _ahead(step: Step, shapes: list[dict[str, int]], path: str = "") -> messages
     )  # fmt: skip
 
 
-def compile_ahead(pairs: list[tuple[Step, str]], others: Iterable[messages.Ask] = ()) -> None:
-    """Compile the kernels of steps on presets for this GPU, and do ``others``, on all processors, without it; what
-    cannot be compiled ahead is compiled where it runs."""
-    with Checking([], False, timed=pairs, others=others) as compiling:
-        compiling.wait()
+def compile_ahead(pairs: list[tuple[Step, str]]) -> None:
+    """Compile the kernels of steps on presets for this GPU, on all processors, without it; what cannot be compiled
+    ahead is compiled where it runs."""
+    with Checking([], False, timed=pairs) as compiling:
+        compiling.wait(*(step for step, _ in pairs))
 
 
 def _shapes(pairs: Iterable[tuple[Step, str]]) -> dict[Step, list[dict[str, int]]]:

@@ -23,9 +23,8 @@ from common.records import current, records
 from common.records.entries import Point, Sweep
 from common.records.records import Record
 from common.report import tables
-from common.run import messages
 from common.run.messages import Outcome, StepResult, Tile
-from common.timing import ceilings, measuring, peers, timing
+from common.timing import measuring, peers, timing
 
 ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
 
@@ -59,12 +58,6 @@ def run_bench(options: argparse.Namespace) -> int:
 def lacking(pairs: list[tuple[Step, str]], record: Record, room_bytes: int, beside: bool) -> list[tuple[Step, str]]:
     """Of steps on presets those of which a record has no current row, or none ``beside`` a library."""
     return [pair for pair in pairs if not current.row(record, *pair, room_bytes, beside)]
-
-
-def ceiling_kernels(gpu: device.Gpu) -> list[messages.Ask]:
-    """The compilations of the kernels that measure a GPU's ceilings."""
-    known = ceilings.kernels_of(gpu.compute_capability)
-    return [messages.Ask(function=ceilings.compile_kernels, given=one, touches_gpu=False) for one in known]
 
 
 class Rows:
@@ -130,7 +123,7 @@ def measure_rows(
     if not expected:
         return []
     console.tell("[dim]compiling kernels ahead[/]")
-    run.compile_ahead(pairs, ceiling_kernels(gpu) if with_ceilings else [])
+    run.compile_ahead(pairs)
     rows = Rows(record, quick=False)
     for _ in console.progress("time", rows.take(pairs, presets, with_ceilings), expected, line):
         pass

@@ -50,14 +50,14 @@ def check_changed(
     rest, seed = [step for step in steps if step.name not in found], plan.new_seed()
     edits.keep(rest)
     rows, lacking = _rows(steps, *card, fresh) if card else (None, [])
-    kernels = bench.ceiling_kernels(card[0]) if card and rows and (fresh or not current.ceilings(rows.record)) else []
+    ceilings = rows is not None and (fresh or not current.ceilings(rows.record))
     expected: list[Any] = []
     for step in steps:
         expected += [step] * (step in rest) + [pair for pair in lacking if pair[0] is step]
-    expected += ["ceilings"] * bool(kernels)
+    expected += ["ceilings"] * ceilings
     if expected:
-        with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking, others=kernels) as checking:
-            work = _work(steps, rest, checking, checks, found, rows, lacking, bool(kernels))
+        with run.Checking(rest, not card, seed=seed, brief=recorded, timed=lacking) as checking:
+            work = _work(steps, rest, checking, checks, found, rows, lacking, ceilings)
             for _ in console.progress("check and time" if card else "check", work, expected, _line):
                 pass
     outcomes = [outcome for step in steps for outcome in found[step.name]]
@@ -97,9 +97,9 @@ def _work(
         if step in rest and right:
             checks.keep(found[step.name])
         if rows and right:
+            checking.wait(step)
             yield from rows.take([pair for pair in lacking if pair[0] is step])
     if rows:
-        checking.wait()
         yield from rows.take(measuring.at_a_low_clock(rows.outcomes), ceilings=ceilings)
 
 

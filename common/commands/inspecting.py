@@ -43,8 +43,11 @@ def inspect(options: argparse.Namespace) -> int:
     outcomes = list(console.quietly("compile", coming, pairs))
     shown = found = [(o.step.name, card) for o in outcomes for card in o.cards]
     if options.compiler:
-        by, built = f"by {successor.PACKAGE}", [(one, successor.compiled(*one, options.file)) for one in pairs]
-        shown = [(f"{step.name} {by}", card) for (step, _), cards in built for card in cards]
+        shown = [
+            (f"{step.name} by {successor.PACKAGE}", card)
+            for step, preset in pairs
+            for card in run.ask(step.name, successor.compiled, step, preset, options.file, on_gpu=False)
+        ]
         found = found + shown
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.told()} for o in outcomes]

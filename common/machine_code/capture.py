@@ -1,7 +1,6 @@
 """Runs a step's functions on the host, and answers what it asks of Numba CUDA there: arrays that it makes, launches.
 
-Nothing is replaced but while one of these contexts is open, and each puts back what it found. :func:`opt_in` alone is
-for good: it tells the driver of launches what Numba does not.
+All is put back when a context ends, but for :func:`opt_in`, which tells the driver of launches what Numba does not.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ class BoundStep:
     """One step bound to one problem; it works on whatever arrays it is given, and makes none.
 
     ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
-    ``tile`` overrides tile constants, for steps whose ``launch`` takes them by keyword; ``workspace`` and ``prepare``
-    get them if they take any keyword. ``workspace`` is what the step's ``workspace`` returned, None if it has none;
-    ``prepared`` is what takes the weights' place in ``launch``.
+    ``tile``: constants that ``launch`` takes by keyword; ``workspace`` and ``prepare`` get them if they take any.
+    ``workspace`` and ``prepared`` are what ``launch`` gets last, and in the weights' place.
     """
 
     def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
@@ -40,11 +38,11 @@ class BoundStep:
         self.prepared: Any = None
 
     def allocate(self) -> None:
-        """Make the workspace, if the step has one."""
+
         self.workspace = self._made("workspace", None)
 
     def prepare(self, weight: Any) -> None:
-        """Prepare the weights, of the problem's ``weight_shape``, if the step does; else they go to ``launch``."""
+        """Prepare the weights, if the step does; else they go to ``launch`` as they are."""
         self.prepared = self._made("prepare", weight, weight)
 
     def _made(self, name: str, without: Any, *given: Any) -> Any:
@@ -62,7 +60,7 @@ class BoundStep:
         self.module.launch(*self.arguments(x, y), **self.tile)
 
     def run(self, x: Any, weight: Any, y: Any) -> None:
-        """Make the workspace, prepare the weights and launch, once each."""
+
         self.allocate()
         self.prepare(weight)
         self.launch(x, y)
@@ -74,7 +72,7 @@ def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
 
 
 def takes_keywords(function: Callable[..., Any]) -> bool:
-    """Does the function take any keyword?"""
+
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
@@ -85,12 +83,8 @@ _ABSENT = object()
 
 @contextmanager
 def replaced(target: Any, **values: Any) -> Iterator[None]:
-    """While open, the attributes of ``target``, a module, a class or another object, have these values.
-
-    Afterwards, whatever was raised, each is what it was: one that the object did not have itself is deleted.
-    """
-    # from the object's own namespace: a static method or a property as it lies there
-    before = {name: vars(target).get(name, _ABSENT) for name in values}
+    """While open, the attributes of ``target``, a module, a class or another object, have these values."""
+    before = {name: vars(target).get(name, _ABSENT) for name in values}  # a static method as it lies there
     try:
         for name, value in values.items():
             setattr(target, name, value)
@@ -104,7 +98,7 @@ def replaced(target: Any, **values: Any) -> Iterator[None]:
 
 
 class HostArray(np.ndarray[Any, Any]):
-    """Stands in for a device array where there is no device: has what Numba's have, and NumPy's do not."""
+    """Stands in for a device array where there is no device."""
 
     stream = 0
 
@@ -117,46 +111,23 @@ class HostArray(np.ndarray[Any, Any]):
     def copy_to_device(self, ary: Any, stream: Any = None) -> None:
         self[...] = np.asarray(ary)
 
-    @property
-    def alloc_size(self) -> int:
-        return self.nbytes
 
-    def bind(self, stream: Any = 0) -> HostArray:
-        return self
-
-    def getitem(self, index: Any, stream: Any = 0) -> Any:
-        return self[index]
-
-    def setitem(self, index: Any, value: Any, stream: Any = 0) -> None:
-        self[index] = value
-
-    def is_c_contiguous(self) -> bool:
-        return bool(self.flags.c_contiguous)
-
-    def is_f_contiguous(self) -> bool:
-        return bool(self.flags.f_contiguous)
-
-
-def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
-    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``.
-
-    It gets ``(name, shape, dtype, values)``: the name of the function that the step called, the shape and dtype that
-    it asked for, and the array that it gave to ``to_device``, or None for memory that holds nothing yet.
-    ``to_device(array, to=...)`` makes none: it is the other's ``copy_to_device(array)``.
-    """
+def arrays(allocate: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """``device_array``, ``device_array_like`` and ``to_device`` in place of ``numba.cuda``'s: all call ``allocate``,
+    with a shape, a dtype, and the array that ``to_device`` was given."""
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return allocate("device_array", shape, dtype, None)
+        return allocate(shape, dtype)
 
     def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return allocate("device_array_like", array.shape, array.dtype, None)
+        return allocate(array.shape, array.dtype)
 
     def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
         if to is not None:
             to.copy_to_device(obj)
             return to
         values = np.asanyarray(obj)
-        return allocate("to_device", values.shape, values.dtype, values)
+        return allocate(values.shape, values.dtype, values)
 
     return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
 
@@ -190,9 +161,8 @@ def cluster(kernel: Any) -> int:
 def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[Device]:
     """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
 
-    Launches are configured, and what is no launch, or is on another stream than the default one, is refused as
-    :mod:`common.catalog.limits` words it. The card, given to the ``with``, is an H200 that nobody has: of so many
-    ``multiprocessors``, all memory of it free. For arrays and launches: :func:`arrays`, :func:`launches`.
+    Launches are configured, or refused as :mod:`common.catalog.limits` words it. The card, given to the ``with``, is
+    an H200 that nobody has. For arrays and launches: :func:`arrays`, :func:`launches`.
     """
     from numba import cuda
     from numba.cuda import dispatcher
@@ -263,8 +233,7 @@ class Device:
     def synchronize(self) -> None:
         pass
 
-    def reset(self) -> None:
-        pass
+    reset = synchronize
 
 
 def configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:

@@ -1,7 +1,6 @@
 """Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are.
 
 The kernels and their argument types are found by running ``launch`` on host arrays with the launch itself replaced.
-Needs no GPU.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ from common.machine_code.capture import BoundStep, replaced
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
 
+_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
+
+
 class ToolMissingError(RuntimeError):
     """NVIDIA's assembler or disassembler is not installed."""
 
@@ -40,10 +42,7 @@ class RegistersError(RuntimeError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: the dispatcher, its grid and block, and its argument types.
-
-    The grid is in blocks; ``cluster`` of them along x run as a cluster.
-    """
+    """A kernel's launch; the grid is in blocks, of which ``cluster`` along x run as a cluster."""
 
     name: str
     kernel: Any
@@ -55,7 +54,6 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
         return math.prod(self.block)
 
 
@@ -77,30 +75,32 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
     seen: list[Launch] = []
     with _recording(seen):
-        BoundStep(module, problem).run(*_host_arrays(problem))
+        BoundStep(module, problem).run(*host_arrays(problem))
     return seen
 
 
 def tried(module: ModuleType, problem: Problem) -> list[Launch]:
-    """The kernels of all candidates of a step that picks one of them by measuring; none for other steps.
-
-    Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
-    and the output.
-    """
+    """The kernels of all candidates of a step that picks one of them by measuring, by its ``candidates(problem)`` and
+    ``bind(candidate, weights, problem)``, which gives a function of input and output; none for other steps."""
     seen: list[Launch] = []
     if hasattr(module, "candidates") and hasattr(module, "bind"):
         with _recording(seen):
-            x, weight, y = _host_arrays(problem)
+            x, weight, y = host_arrays(problem)
             for candidate in module.candidates(problem):
                 module.bind(candidate, weight, problem)(x, y)
     return seen
 
 
-def _host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
+def host_arrays(problem: Problem) -> tuple[capture.HostArray, capture.HostArray, capture.HostArray]:
     """Input, weights and output; the weights are ones, the others whatever the memory holds."""
-    x, weight, y = (np.empty(shape, dtype).view(capture.HostArray) for shape, dtype in problem.operands)
+    x, weight, y = (allocate(*operand) for operand in problem.operands)
     weight.fill(1)
     return x, weight, y
+
+
+def allocate(shape: Any, dtype: Any, values: Any = None) -> capture.HostArray:
+    """What :func:`capture.arrays` calls."""
+    return (np.empty(shape, dtype) if values is None else np.asarray(values)).view(capture.HostArray)
 
 
 def distinct(found: list[Launch]) -> list[Launch]:
@@ -112,11 +112,9 @@ def distinct(found: list[Launch]) -> list[Launch]:
 
 
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
-    """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
-
-    ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack. The kernel
-    is lowered once for those below 8.0 and once for the others: neither Numba nor a lesson's helper asks for more.
-    """
+    """PTX of one launch's kernel for each compute capability such as ``"9.0"``, or ``"9.0a"``, which no later GPU
+    runs; ``lines`` adds source lines. The kernel is lowered once for those below 8.0 and once for the others: neither
+    Numba nor a lesson's helper asks for more."""
     texts: dict[str, str] = {}
     lowered: dict[bool, Any] = {}
     for architecture in architectures:
@@ -144,29 +142,24 @@ def shared_arrays(text: str) -> int:
 
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
-    converts = "" if "vprintf" in text else "|cvt"  # print takes each float as a double
-    pattern = re.compile(
-        rf"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp{converts})\S*\.f64\b.*$", re.MULTILINE
-    )
-    return [match.strip() for match in pattern.findall(text)]
+    names = "add|sub|mul|fma|div|mad|neg|setp" + ("" if "vprintf" in text else "|cvt")  # print takes doubles
+    return [line.strip() for line in re.findall(rf"^\s*(?:@\S+\s+)?(?:{names})\S*\.f64\b.*$", text, re.MULTILINE)]
 
 
 def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
-    """Assemble one launch's kernel from its PTX for this architecture, and read what came out.
-
-    Raises ToolMissingError without NVIDIA's ptxas and nvdisasm.
-    """
+    """:func:`assemble` one launch's kernel from its PTX for this architecture."""
     return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
 
 
 def assemble(
     text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
 ) -> MachineCode:
-    """Assemble PTX that holds one kernel and, if ``disassembled``, count its instructions; raises as
-    :func:`machine_code`."""
+    """Assemble PTX that holds one kernel, and read what came out; its instructions, which takes a second, only if
+    ``disassembled``. Raises ToolMissingError without NVIDIA's ptxas and nvdisasm, RegistersError, RuntimeError with
+    what the assembler says."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        # ptxas does not take what NVVM writes for a path's quotes and for signs beyond ASCII
+        # ptxas does not take what LLVM writes for a path's quotes and for signs beyond ASCII: bytes in octal
         escaped = {path: f"/{number}" for number, path in enumerate(_FILE.findall(text)) if "\\" in path}
         for path, number in escaped.items():
             text = text.replace(f'"{path}"', f'"{number}"')
@@ -175,10 +168,7 @@ def assemble(
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([_tool("ptxas"), "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
         listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
-        for (
-            path,
-            number,
-        ) in escaped.items():  # LLVM writes bytes in octal, and backslashes before backslashes and quotes
+        for path, number in escaped.items():
             plain = path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", errors="replace")
             listing = listing.replace(f'"{number}"', f'"{plain}"')
 
@@ -198,11 +188,7 @@ def assemble(
     )
 
 
-_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
-
-
 def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> Any:
-    """The kernel's code library, lowered for a compute capability."""
     from numba.cuda import compiler
 
     wanted = launch.kernel.targetoptions
@@ -240,11 +226,8 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
 @contextmanager
 def _source_lines() -> Iterator[None]:
-    """Line information that names the right file for inlined functions, and nothing else.
-
-    Numba writes the lines of an inlined function under the caller's file, and describes variables too, which NVVM
-    refuses in some kernels.
-    """
+    """Line information that names the right file for inlined functions, where Numba writes the caller's; and none of
+    variables, which NVVM refuses in some kernels."""
     from numba.cuda import debuginfo, lowering, target
 
     class Line(int):
@@ -285,9 +268,8 @@ def _tool(name: str) -> str:
 
     path: str | None = pathfinder.find_nvidia_binary_utility(name) or shutil.which(name)
     if path is None:
-        raise ToolMissingError(
-            f"{name} was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
-        )
+        how = "pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
+        raise ToolMissingError(f"{name} was not found: {how}")
     return path
 
 
@@ -299,14 +281,14 @@ def _run(command: list[str], kernel: str) -> str:
         if few := re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", text):
             share = "all warps of a block share them, those of one scheduler a quarter"
             raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
-        text = re.sub(r"0x[0-9a-f]+", lambda match: str(int(match[0], 16)), re.sub(r"_ZN\w+", kernel, text))
-        raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
+        text = " ".join(re.sub(r"_ZN\w+", kernel, text).split())
+        raise RuntimeError(f"{Path(command[0]).name} failed: {text[:500]}")
     return done.stdout + done.stderr
 
 
 @contextmanager
 def _recording(seen: list[Launch]) -> Iterator[None]:
-    """Record launches in place of making them; device arrays become host arrays."""
+    """Launches are recorded and not made; device arrays are host arrays."""
     import numba
     from numba import cuda, types
     from numba.cuda import dispatcher
@@ -321,10 +303,6 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
         name, cluster = kernel.py_func.__name__, capture.cluster(kernel)
         seen.append(Launch(name, kernel, grid, block, signature, self.sharedmem, cluster))
-
-    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> capture.HostArray:
-        made = np.empty(shape, dtype) if values is None else np.asarray(values)
-        return made.view(capture.HostArray)
 
     with (
         replaced(dispatcher._LaunchConfiguration, __init__=capture.configure),

@@ -1,12 +1,9 @@
 """Keeps compiled kernels in files, for other processes and later runs: the key is all that a kernel is made of.
 
-Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
-same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
-Here the key is the code of every function that a kernel reaches, with the values it is made with, the sources of
-their files, the argument types, the options, the compute capability and the packages. What cannot be described that
-way is compiled as if there were no cache.
-
-A file is a line of JSON and the machine code: reading one runs nothing.
+Numba's own cache would take two kernels of one factory for the same where ``unroll`` has turned the closure into
+globals, and never finds one whose closure holds a device function. Here the key is the code of every function that a
+kernel reaches, with the values it is made with, the sources of their files, the argument types, the options, the
+compute capability and the packages. What cannot be described that way is compiled as if there were no cache.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from common.catalog import cache, schema, sources
-from common.catalog.schema import Amount, Count
+from common.catalog import cache, sources
+from common.catalog.schema import Amount
 from common.machine_code.capture import replaced
 
 FOLDER = cache.FOLDER / "kernels"
@@ -42,21 +39,18 @@ class UncachableError(Exception):
     """A kernel depends on a value that cannot be described in a key."""
 
 
-class _Header(msgspec.Struct):
-    """What stands before a kept kernel's machine code: its name there, and how long it took to compile."""
+class _Kept(msgspec.Struct):
+    """A kernel's machine code, its name there, and how long it took to compile. Reading one runs nothing."""
 
     entry: str
     lineinfo: bool
     ms: Amount
-    bytes: Count
+    code: bytes
 
 
 class _Describer:
-    """Turns values into tuples that are equal only if the same machine code comes of them.
-
-    Whether a value is met twice, or a copy of it, as of a module that was imported again, makes no difference.
-    ``files`` are those that functions were written in.
-    """
+    """Turns values into tuples that are equal only if the same machine code comes of them: a value is as good as a
+    copy of it, as of a module that was imported again. ``files`` are those that functions were written in."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
@@ -125,7 +119,6 @@ class _Describer:
 
 
 def _names(code: python.CodeType) -> set[str]:
-    """The names that code reads, and the code within it."""
     inner = (constant for constant in code.co_consts if isinstance(constant, python.CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
@@ -175,27 +168,25 @@ class Cache:
         major, minor = dispatcher.get_current_device().compute_capability
         self._capability = int(major), int(minor)
         self._key = key(self._dispatcher, arguments, self._capability)
-        line, _, code = (cache.read_bytes(self._folder, f"{self._key}.kernel") or b"").partition(b"\n")
+        data = cache.read_bytes(self._folder, f"{self._key}.kernel") or b""
         self._began = time.perf_counter()
         try:
-            header = schema.read(json.loads(line), _Header)
-        except ValueError:  # not kept, or not by this version
+            kept = msgspec.msgpack.decode(data, type=_Kept)
+        except msgspec.DecodeError:  # not kept, or not by this version
             return None
-        if len(code) != header.bytes:
-            return None
-        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header.entry, header.entry)
-        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(code)
+        library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), kept.entry, kept.entry)
+        library._cubin_cache[_architecture(self._capability)] = ObjectCode.from_cubin(kept.code)
         library._finalized = True
         kernel = dispatcher._Kernel._rebuild(
-            cooperative=False, name=header.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
-            lineinfo=header.lineinfo, call_helper=None, extensions=[],
+            cooperative=False, name=kept.entry, signature=types.void(*arguments), codelibrary=library, debug=False,
+            lineinfo=kept.lineinfo, call_helper=None, extensions=[],
         )  # fmt: skip
         kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
-        saved.ms += max(0.0, header.ms - 1e3 * (time.perf_counter() - began))
+        saved.ms += max(0.0, kept.ms - 1e3 * (time.perf_counter() - began))
         return kernel
 
     def save_overload(self, _: Any, kernel: Any) -> None:
-        """Keep a kernel that was compiled, unless it has no key or is of a kind that is not kept."""
+        """Keep a kernel that was compiled, if it has a key and is of a kind that is kept."""
         elapsed = 1e3 * (time.perf_counter() - self._began)
         library = kernel._codelibrary
         special = kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive
@@ -203,12 +194,11 @@ class Cache:
             return
         with _for_capability(self._capability):
             code = library.get_cubin().code
-        header = _Header(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, bytes=len(code))
-        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.json.encode(header) + b"\n" + code)
+        kept = _Kept(entry=kernel.entry_name, lineinfo=bool(kernel.lineinfo), ms=elapsed, code=code)
+        cache.write_bytes(self._folder, f"{self._key}.kernel", msgspec.msgpack.encode(kept))
 
 
-# Milliseconds that compiling in this process would have taken longer than finding the kernels did.
-saved = SimpleNamespace(ms=0.0)
+saved = SimpleNamespace(ms=0.0)  # by which compiling here would have taken longer than finding the kernels did
 
 
 def install(folder: Path = FOLDER) -> None:
@@ -229,7 +219,7 @@ def install(folder: Path = FOLDER) -> None:
 
 
 def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> None:
-    """Compile a kernel that has a key for a compute capability without a GPU, and keep it, after :func:`install`."""
+    """Compile a kernel that has a key for a compute capability, and keep it, after :func:`install`; needs no GPU."""
     from numba.cuda.dispatcher import _Kernel
 
     if key(dispatcher, argument_types, capability) is None:
@@ -239,7 +229,6 @@ def compile_for(dispatcher: Any, argument_types: tuple[Any, ...], capability: _C
 
 
 def _architecture(capability: _Capability) -> tuple[int, int, str]:
-    """As Numba names what it compiles for."""
     return (*capability, "a" if capability >= (9, 0) else "")
 
 

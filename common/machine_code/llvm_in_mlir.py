@@ -1,13 +1,14 @@
 """What the lessons' toolkit asks of llvmlite and of Numba's intrinsics, by numba-cuda-mlir: LLVM's dialect of MLIR.
 
-The toolkit's code is written for llvmlite's builder. Here stand the calls that it makes, under their names, so that a
-helper is written once for both compilers. Tried with numba-cuda-mlir 0.6.0, for compute capability 8.0 and newer.
+Here are the calls that it makes, under llvmlite's names, so that a helper is written once for both compilers. Tried
+with numba-cuda-mlir 0.6.0, for compute capability 8.0 and newer.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -25,11 +26,11 @@ _DYNAMIC = -(2**31)  # in place of a constant index: it is an operand
 # --- llvmlite's types and values; MLIR's belong to a context, which is there only while a kernel is compiled ---
 
 
+@dataclass
 class Type:
     """A type of LLVM, in MLIR's words; called with a number, a constant."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def __call__(self, number: Any) -> Constant:
         return Constant(self, number)
@@ -46,14 +47,16 @@ class PointerType(Type):
         self.to = to
 
 
+@dataclass
 class Constant:
-    def __init__(self, its_type: Any, number: Any) -> None:
-        self.type, self.number = its_type, number
+    type: Any
+    number: Any
 
 
+@dataclass
 class Pointer:
-    def __init__(self, its_type: PointerType, value: Any) -> None:
-        self.type, self.value = its_type, value
+    type: PointerType
+    value: Any
 
 
 def _type(its_type: Any) -> Any:
@@ -67,8 +70,21 @@ def _value(value: Any) -> Any:
     return value.value if isinstance(value, Pointer) else value
 
 
+def _operation(operation: Any) -> Any:
+    """A method of the builder's: its operands to MLIR's operation."""
+    return lambda _, *operands: operation(*map(_value, operands))
+
+
+def _conversion(operation: Any) -> Any:
+    """One that brings a value to another type."""
+    return lambda _, value, to: operation(_type(to), _value(value))
+
+
 class Builder:
     """``llvmlite.ir.IRBuilder``: its code goes to where MLIR is inserting."""
+
+    add, mul, select = map(_operation, (arith.addi, arith.muli, arith.select))
+    ptrtoint, zext, trunc = map(_conversion, (llvm.ptrtoint, arith.extui, arith.trunci))
 
     def load(self, pointer: Pointer, align: int | None = None) -> Any:
         return llvm.load(_type(pointer.type.to), pointer.value, alignment=align)
@@ -86,24 +102,6 @@ class Builder:
 
     def addrspacecast(self, pointer: Pointer, to: PointerType) -> Pointer:
         return Pointer(to, llvm.addrspacecast(_type(to), pointer.value))
-
-    def ptrtoint(self, pointer: Pointer, to: Type) -> Any:
-        return llvm.ptrtoint(_type(to), pointer.value)
-
-    def zext(self, value: Any, to: Type) -> Any:
-        return arith.extui(_type(to), _value(value))
-
-    def trunc(self, value: Any, to: Type) -> Any:
-        return arith.trunci(_type(to), _value(value))
-
-    def add(self, a: Any, b: Any) -> Any:
-        return arith.addi(_value(a), _value(b))
-
-    def mul(self, a: Any, b: Any) -> Any:
-        return arith.muli(_value(a), _value(b))
-
-    def select(self, condition: Any, one: Any, other: Any) -> Any:
-        return arith.select(_value(condition), _value(one), _value(other))
 
     def extract_value(self, aggregate: Any, n: int) -> Any:
         return llvm.extractvalue(llvm.StructType(aggregate.type).body[n], aggregate, [n])
@@ -138,13 +136,13 @@ class Context:
 
     def arguments(self, variables: list[Any], wanted: Any) -> list[Any]:
         """The values of variables, numbers as the types that are wanted."""
-        return [self._argument(*pair) for pair in zip(variables, wanted, strict=False)]
-
-    def _argument(self, variable: Any, wanted: Any) -> Any:
-        value = self.lower.load_var(variable)
-        if not isinstance(wanted, (types.Number, types.Boolean)):
-            return value
-        return self.cast(None, value, self.lower.get_numba_type(variable.name), wanted)
+        found = []
+        for variable, kind in zip(variables, wanted, strict=False):
+            value = self.lower.load_var(variable)
+            if isinstance(kind, (types.Number, types.Boolean)):
+                value = self.cast(None, value, self.lower.get_numba_type(variable.name), kind)
+            found.append(value)
+        return found
 
     def get_dummy_value(self) -> None:
         return None
@@ -197,7 +195,7 @@ def intrinsic(function: Any) -> Any:
 
 
 def _build_named_tuples() -> None:
-    """Let kernels call the class of a named tuple, to which this compiler gives a type, but no code."""
+    """Let kernels call the class of a named tuple, to which this compiler gives no code."""
     registered = MLIRLower.get_registered_builder
 
     def build(lower: Any, target: Any, args: list[Any], _: Any) -> None:
@@ -250,10 +248,11 @@ def _array(_: Any) -> Any:
     return view
 
 
-def _options() -> Any:
+class _Options:
     """Numba's stack of options; the toolkit asks what it compiles for."""
-    capability = tools.get_gpu_compute_capability(tuple)
-    return SimpleNamespace(top=lambda: SimpleNamespace(compute_capability=capability))
+
+    def top(self) -> Any:
+        return SimpleNamespace(compute_capability=tools.get_gpu_compute_capability(tuple))
 
 
 _IR = {
@@ -276,7 +275,7 @@ def modules() -> dict[str, ModuleType]:
     _declare_dynamic_memory()
     names: dict[str, dict[str, Any]] = {
         "llvmlite": {"ir": _module("llvmlite.ir", **_IR)}, "numba.core": {},
-        "numba.core.targetconfig": {"ConfigStack": _options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
+        "numba.core.targetconfig": {"ConfigStack": _Options}, "numba.cuda.cgutils": {"create_struct_proxy": _array},
         "numba.cuda.extending": {"intrinsic": intrinsic},
     }  # fmt: skip
     made = {name: _module(name, **found) for name, found in names.items()}

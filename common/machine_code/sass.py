@@ -10,17 +10,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.catalog.limits import WARP
 
-# What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
-# as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four; of
-# int8 IMMA and IGMMA, of e4m3 QGMMA.
-CLASSES = (
-    "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
-    "float", "control", "other",
-)  # fmt: skip
 MULTIPLY_LOOP = "multiply loop"
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
 # The same in fewer words, for tables of a step's loop.
@@ -31,6 +24,8 @@ GROUPS = {
     "other": ("float", "control", "other"),
 }
 
+# What an instruction is for. FFMA multiplies and adds; a float64 accumulator shows as DADD, as its product is still
+# float32. HMMA and IMMA do so for a whole warp, on tensor cores, HGMMA, IGMMA and QGMMA for four.
 _MEMBERS = {
     "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA IMMA IGMMA QGMMA IDP",
     "shared load": "LDS LDSM",
@@ -51,6 +46,7 @@ _MEMBERS = {
         "UCGABAR_WAIT CGAERRBAR ELECT"
     ),
 }
+CLASSES = (*_MEMBERS, "other")
 _CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
 
 _LABEL = re.compile(r"^(\.L_x_\d+):")
@@ -61,9 +57,7 @@ _INSTRUCTION = re.compile(
     r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
     r"(?P<text>(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
 )
-# PT is always true: what stands under its negation takes an issue slot and does nothing. ptxas puts such loads before
-# asynchronous copies.
-_NEVER = re.compile(r"@!U?PT\s")
+_NEVER = re.compile(r"@!U?PT\s")  # PT is always true: ptxas puts such loads, which do nothing, before some copies
 # rows, columns and depth; by how many threads
 _MATRIX = re.compile(r"[HI]MMA\.(16|8)(8)(32|16|8|4)|[HIQ]GMMA\.(64)x(\d+)x(\d+)")
 _TOGETHER = {"HMMA": WARP, "IMMA": WARP, "HGMMA": 4 * WARP, "IGMMA": 4 * WARP, "QGMMA": 4 * WARP}
@@ -72,36 +66,27 @@ _LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
+class Instruction(NamedTuple):
+    """A machine instruction: the bits that it moves for each thread, its text with predicate and operands, its line,
+    0 where none is known.
 
-    One that is issued and never done keeps its predicate in its ``name``, as in ``"@!PT LDS"``: it counts as an
-    instruction of class other, and as no load. One that multiplies matrices keeps their extents: ``"HMMA.16816"``,
-    ``"HGMMA.64x256x16"``.
+    The ``name`` of one that multiplies matrices has their extents: ``"HMMA.16816"``, ``"HGMMA.64x256x16"``; that of
+    one which is never done has its predicate, ``"@!PT LDS"``: its class is other.
     """
 
     address: int
     name: str
-    suffixes: tuple[str, ...]
+    width: int
     text: str
     file: str = ""
     line: int = 0
 
     @property
     def kind(self) -> str:
-        """One of CLASSES."""
         return classify(self.name)
 
-    @property
-    def width(self) -> int:
-        """Bits that a load or store moves for each thread."""
-        widths = _LDSM_WIDTHS if self.name == "LDSM" else _WIDTHS
-        return next((widths[suffix] for suffix in self.suffixes if suffix in widths), 32)
 
-
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it."""
 
     instructions: tuple[Instruction, ...]
@@ -142,20 +127,20 @@ def parse(listing: str) -> Listing:
                 continue  # the jump to itself that fills the end
             if start is not None:
                 loops.append((start, len(found) + 1))
-            suffixes = tuple(match["suffix"].strip(".").split("."))
+            suffixes = match["suffix"].strip(".").split(".")
+            widths = _LDSM_WIDTHS if match["name"] == "LDSM" else _WIDTHS
+            width = next((widths[suffix] for suffix in suffixes if suffix in widths), 32)
             text = " ".join(match["text"].split())
             name = f"{match['name']}.{suffixes[0]}" if match["name"] in _TOGETHER else match["name"]
             name = f"@!PT {match['name']}" if never else name
-            found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
+            found.append(Instruction(int(match["address"], 16), name, width, text, file, number))
     return Listing(tuple(found), tuple(loops))
 
 
 def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
-    """Where the kernel's time goes, and what that is.
-
-    ``"multiply loop"``: the loop with most multiply-adds that holds no other loop with any. Without one the longest
-    innermost ``"loop"``; without any, or if something multiplies outside of them, the whole ``"kernel"``.
-    """
+    """Where the kernel's time goes, and what that is: the ``"multiply loop"`` with most multiply-adds that holds no
+    other; without one the longest innermost ``"loop"``; without any, or if something multiplies outside of them, the
+    whole ``"kernel"``."""
 
     def work(span: tuple[int, int]) -> int:
         return multiply_adds(names(listing.instructions[slice(*span)]))
@@ -185,13 +170,12 @@ def classify(name: str) -> str:
 
 
 def names(instructions: Iterable[Instruction]) -> dict[str, int]:
-    """How often each instruction name occurs, the most frequent first."""
+    """How often each name occurs, the most frequent first."""
     return dict(Counter(instruction.name for instruction in instructions).most_common())
 
 
 def mix(counts: dict[str, int]) -> dict[str, int]:
-    """Instructions of each class, in the order of CLASSES, from counts by name; classes that do not occur are left
-    out."""
+    """Instructions of each of CLASSES that occurs, from counts by name."""
     total: Counter[str] = Counter()
     for name, count in counts.items():
         total[classify(name)] += count
@@ -207,25 +191,21 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 def multiply_adds(counts: dict[str, int]) -> int:
     """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, IDP four, HMMA.16816 64,
     HGMMA.64x256x16 2048."""
-    return sum(count * _each(name) for name, count in counts.items() if classify(name) == "multiply-add")
 
+    def each(name: str) -> int:
+        matrix = _MATRIX.fullmatch(name)
+        if matrix is None:
+            return {"FFMA2": 2, "IDP": 4}.get(name, 1)
+        return math.prod(int(extent) for extent in matrix.groups() if extent) // _TOGETHER[name.partition(".")[0]]
 
-def _each(name: str) -> int:
-    matrix = _MATRIX.fullmatch(name)
-    if matrix is None:
-        return {"FFMA2": 2, "IDP": 4}.get(name, 1)
-    extents = (int(extent) for extent in matrix.groups() if extent)
-    return math.prod(extents) // _TOGETHER[name.partition(".")[0]]
+    return sum(count * each(name) for name, count in counts.items() if classify(name) == "multiply-add")
 
 
 def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
     """Accesses of each class of loads and stores, by width in bits."""
-    counts: dict[str, Counter[int]] = {}
-    for instruction in instructions:
-        if instruction.kind in LOADS_AND_STORES and instruction.name not in _BOXES:
-            counts.setdefault(instruction.kind, Counter())[instruction.width] += 1
-    return {
-        what: {str(bits): counts[what][bits] for bits in sorted(counts[what])}
-        for what in LOADS_AND_STORES
-        if what in counts
-    }
+    counts = Counter((one.kind, one.width) for one in instructions if one.name not in _BOXES)
+    found: dict[str, dict[str, int]] = {}
+    for what, bits in sorted(counts, key=lambda each: (CLASSES.index(each[0]), each[1])):
+        if what in LOADS_AND_STORES:
+            found.setdefault(what, {})[str(bits)] = counts[what, bits]
+    return found

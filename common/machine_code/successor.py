@@ -1,8 +1,7 @@
 """Kernels as numba-cuda-mlir compiles them, the successor of numba-cuda: looked at without a GPU, or run on one.
 
-``python -m common.machine_code.successor`` is a process in which that package stands in the place of ``numba``, so
-that a step's own imports find it; for a GPU it does so while a step is imported (:func:`on_gpu`). Tried with 0.6.0.
-What helpers ask of LLVM is there too (``llvm_in_mlir``).
+While a step is imported, the package stands in the place of ``numba``, so that the step's own imports find it. Tried
+with 0.6.0.
 """
 
 from __future__ import annotations
@@ -10,15 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -27,13 +23,13 @@ import numpy as np
 from common.catalog import catalog, device, problems, schema, store
 from common.catalog.catalog import Step
 from common.machine_code import capture, codegen, summaries
+from common.machine_code.capture import replaced
 from common.machine_code.codegen import Launch, MachineCode
 from common.machine_code.summaries import Summary
 
 PACKAGE = "numba-cuda-mlir"
-ARCHITECTURE = "9.0"
+ARCHITECTURE, _CC = "9.0", (9, 0)
 FILE = Path("compilers", "numba-cuda-mlir.json")
-_SECONDS = 120.0  # of a step, with the compiler's start
 _REPLACED = "numba", "llvmlite"
 _HOST = ("current_context", "device_array", "device_array_like", "get_current_device", "synchronize", "to_device")
 
@@ -43,14 +39,10 @@ class CompilerError(catalog.CatalogError):
 
 
 class Compiled(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none.
-
-    ``seconds`` of the processor: numba-cuda's, and this compiler's.
-    """
+    """A step by this compiler, for a preset: its ``kernels``, or the ``reason`` why there is none."""
 
     preset: str
     kernels: list[summaries.Kernel] = []
-    seconds: list[float] = []
     reason: str = ""
 
 
@@ -94,68 +86,79 @@ def version() -> str:
 
 
 def compiled(step: Step, preset: str, file: Path | None = None) -> list[Summary]:
-    """A summary of each kernel that the step launches for a preset.
-
-    Raises CompilerError, and codegen.ToolMissingError without NVIDIA's assembler.
-    """
-    return [summaries.summary(*each) for each, _ in _assembled(step, preset, file)]
+    """A summary of each kernel that the step launches for a preset. Raises CompilerError, and
+    codegen.ToolMissingError without NVIDIA's assembler."""
+    return [summaries.summary(*each) for each in _assembled(step, preset, file)]
 
 
 def recorded(step: Step, preset: str) -> Compiled:
-    """The kernels as the record of machine code has them; both compilers in turn, on this machine.
-
-    Raises as :func:`compiled`.
-    """
-    found = _assembled(step, preset, None)
-    kernels = {each[0].name: msgspec.convert(summaries.recorded(*each), summaries.Kernel) for each, _ in found}
-    mine = codegen.distinct(codegen.launches(catalog.load(step.path, step.ladder), problems.preset(preset)))
-    codegen.ptx(mine[0], [ARCHITECTURE])  # the compiler's start is no step's time
-    start = time.process_time()
-    for launch in mine:
-        codegen.ptx(launch, [ARCHITECTURE], lines=True)
-    took = time.process_time() - start, sum(seconds for _, seconds in found)
-    return Compiled(preset=preset, kernels=list(kernels.values()), seconds=[round(each, 2) for each in took])
+    """The kernels as the record of machine code has them. Raises as :func:`compiled`."""
+    found = [summaries.recorded(*each) for each in _assembled(step, preset, None)]
+    kernels = {one["kernel"]: msgspec.convert(one, summaries.Kernel) for one in found}
+    return Compiled(preset=preset, kernels=list(kernels.values()))
 
 
-def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[tuple[Launch, MachineCode], float]]:
-    """Each kernel that the step launches, assembled, and the processor seconds of its compilation."""
+def _assembled(step: Step, preset: str, file: Path | None) -> list[tuple[Launch, MachineCode]]:
+    """Each kernel that the step launches."""
     version()
-    words = [sys.executable, "-m", __name__, str(file or step.path), step.ladder, preset]
-    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=_SECONDS)
-    if done.returncode != 0:
-        raise CompilerError(f"the compiler ends with status {done.returncode}: {done.stderr.strip()[-400:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    if "reason" in told:
-        raise CompilerError(told["reason"])
-    found = []
-    for one in told["kernels"]:
-        launch = Launch(one["name"], None, tuple(one["grid"]), tuple(one["block"]), None, one["dynamic_bytes"])
-        code = codegen.assemble(one["ptx"], launch.name, ARCHITECTURE, one["registers"])
-        found.append(((launch, code), one["seconds"]))
-    return found
+    from numba_cuda_mlir import cuda, tools
+    from numba_cuda_mlir.descriptor import MLIRDispatcher
+
+    found: dict[tuple[Any, ...], tuple[Launch, MachineCode]] = {}
+
+    def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
+        signature = tuple(map(_type, arguments))
+        if (kernel, signature) not in found:
+            found[kernel, signature] = _compile(cuda, kernel, given, signature)
+
+    problem = problems.preset(preset)
+    card = capture.Device(capture.MULTIPROCESSORS)
+    with (
+        replaced(tools, _cached_cc=_CC),  # else it asks a driver, whatever it compiles for
+        replaced(MLIRDispatcher, __getitem__=lambda self, given: lambda *arguments: launch(self, given, arguments)),
+        _in_place_of_numba(cuda),
+        replaced(cuda, **capture.arrays(codegen.allocate), get_current_device=lambda: card),
+    ):
+        try:
+            module = catalog.load(file or step.path, step.ladder)
+            capture.BoundStep(module, problem).run(*codegen.host_arrays(problem))
+        except codegen.ToolMissingError:
+            raise
+        except Exception as error:
+            raise CompilerError(_reason(error)) from None
+    return list(found.values())
+
+
+def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> tuple[Launch, MachineCode]:
+    told, name = kernel.targetoptions, kernel.py_func.__name__
+    options = {name: told[name] for name in ("fastmath", "launch_bounds") if told[name]}
+    text, _ = cuda.compile(
+        kernel.py_func, signature, cc=_CC, output="ptx", device=False, abi="numba", lineinfo=True, **options
+    )
+    grid, block = ((one,) if isinstance(one, int) else tuple(one) for one in given[:2])
+    launch = Launch(name, None, grid, block, None, given[3] if len(given) > 3 else 0)
+    return launch, codegen.assemble(text, name, ARCHITECTURE, told.get("max_registers"))
+
+
+def _type(value: Any) -> Any:
+    from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
+
+    return typeof(np.asarray(value) if isinstance(value, np.ndarray) else value)
 
 
 @contextmanager
 def on_gpu() -> Iterator[None]:
-    """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays.
-
-    Both use the GPU's one context; what steps call on the host stays numba-cuda's. Raises CompilerError.
-    """
+    """While open, steps that are imported have this compiler's kernels, which take numba-cuda's device arrays: both
+    use the GPU's one context. What steps call on the host stays numba-cuda's. Raises CompilerError."""
     version()
     host = import_module("numba.cuda")
     cuda = _taking_arrays(host)
-    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in _REPLACED}
     try:
-        _take_the_place_of_numba(cuda)
-        vars(cuda).update({name: getattr(host, name) for name in _HOST})
-        with catalog.anew():  # helpers that numba-cuda has compiled would not do
+        with _in_place_of_numba(cuda):
+            vars(cuda).update({name: getattr(host, name) for name in _HOST})
             yield
     except ModuleNotFoundError as error:
         raise CompilerError(f"{PACKAGE}: {_reason(error)}") from None
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] in _REPLACED]:
-            del sys.modules[name]
-        sys.modules.update(taken)
 
 
 @functools.cache
@@ -171,75 +174,27 @@ def _taking_arrays(host: Any) -> Any:
     return cuda
 
 
-# --- in the process of its own ---
-
-
-def _main(path: str, ladder: str, preset: str) -> dict[str, Any]:
-    from numba_cuda_mlir import cuda, tools
-    from numba_cuda_mlir.descriptor import MLIRDispatcher
-
-    tools._cached_cc = (9, 0)  # else it asks a driver, whatever it compiles for
-    _take_the_place_of_numba(cuda)
-    cuda.compile(lambda: None, (), cc=(9, 0), device=False, abi="numba")  # its start is no step's time
-
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-
-    def launch(kernel: Any, given: Any, arguments: tuple[Any, ...]) -> None:
-        signature = tuple(map(_type, arguments))
-        if (kernel, signature) not in seen:
-            seen[kernel, signature] = _compile(cuda, kernel, given, signature)
-
-    MLIRDispatcher.__getitem__ = lambda self, given: lambda *arguments: launch(self, given, arguments)
-    card = SimpleNamespace(
-        MULTIPROCESSOR_COUNT=capture.MULTIPROCESSORS, compute_capability=(9, 0), MAX_SHARED_MEMORY_PER_BLOCK=48 << 10
-    )
-    made = capture.arrays(lambda _, shape, dtype, values: _host(shape, dtype, values))
-    vars(cuda).update(made, get_current_device=lambda: card)
-    try:
-        module, problem = catalog.load(Path(path), ladder), problems.preset(preset)
-        capture.BoundStep(module, problem).run(*(_host(*operand) for operand in problem.operands))
-    except Exception as error:
-        return {"reason": _reason(error)}
-    return {"kernels": list(seen.values())}
-
-
-def _take_the_place_of_numba(cuda: Any) -> None:
+@contextmanager
+def _in_place_of_numba(cuda: Any) -> Iterator[None]:
+    """While open, what imports Numba finds this compiler; steps and helpers are imported anew."""
     import numba_cuda_mlir as successor
     from numba_cuda_mlir import types
 
     from common.machine_code import llvm_in_mlir
 
-    named = {name: value for name, value in vars(types).items() if not name.startswith("_")}
-    vars(successor).update(named, cuda=cuda, types=types)
-    helpers = llvm_in_mlir.modules()
-    vars(cuda).update(cgutils=helpers["numba.cuda.cgutils"])
-    sys.modules.update({"numba": successor, "numba.cuda": cuda, "numba.types": types, **helpers})
-
-
-def _host(shape: Any, dtype: Any, values: Any = None) -> Any:
-    made = np.ones(shape, dtype) if values is None else np.array(values)
-    return made.view(capture.HostArray)
-
-
-def _type(value: Any) -> Any:
-    from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
-
-    return typeof(np.asarray(value) if isinstance(value, np.ndarray) else value)
-
-
-def _compile(cuda: Any, kernel: Any, given: Any, signature: tuple[Any, ...]) -> dict[str, Any]:
-    given_options = kernel.targetoptions
-    options = {name: given_options[name] for name in ("fastmath", "launch_bounds") if given_options[name]}
-    start = time.process_time()
-    text, _ = cuda.compile(
-        kernel.py_func, signature, cc=(9, 0), output="ptx", device=False, abi="numba", lineinfo=True, **options
-    )
-    grid, block = ([one] if isinstance(one, int) else list(one) for one in given[:2])
-    return {
-        "name": kernel.py_func.__name__, "ptx": text, "seconds": time.process_time() - start,
-        "grid": grid, "block": block, "dynamic_bytes": given[3] if len(given) > 3 else 0,
-        "registers": given_options.get("max_registers"),
-    }  # fmt: skip
+    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in _REPLACED}
+    try:
+        named = {name: value for name, value in vars(types).items() if not name.startswith("_")}
+        vars(successor).update(named, cuda=cuda, types=types)
+        helpers = llvm_in_mlir.modules()
+        vars(cuda).update(cgutils=helpers["numba.cuda.cgutils"])
+        sys.modules.update({"numba": successor, "numba.cuda": cuda, "numba.types": types, **helpers})
+        with catalog.anew():  # helpers that numba-cuda has compiled would not do
+            yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] in _REPLACED]:
+            del sys.modules[name]
+        sys.modules.update(taken)
 
 
 def _reason(error: Exception) -> str:
@@ -247,7 +202,3 @@ def _reason(error: Exception) -> str:
         return f"a helper imports {error.name}, which this compiler lacks"
     lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"
-
-
-if __name__ == "__main__":
-    print(json.dumps(_main(*sys.argv[1:])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Hot(Struct, kw_only=True):
 
 
 class Kernel(Struct, kw_only=True, omit_defaults=True):
-    """A kernel for one architecture. ``instructions`` are all of it by name, ``loop`` those of its hot loop.
+    """A kernel for one architecture: by name all of its ``instructions``, and those of its hot ``loop``.
 
     A record of an older workbook has no ``block``, ``occupancy`` and ``hot``, which then says nothing.
     """
@@ -78,39 +79,27 @@ Summary = dict[str, Any]
 """
 
 SourceLine = dict[str, Any]
-"""What a source line became: ``file`` within the repository (else its name), ``line`` and its ``text``.
-
-``total`` and ``mix`` are its instructions, in all and by class; or ``instructions`` are neighbouring ones, address
-and text, and ``hot`` says whether they are of the hot loop.
-"""
+"""A source line: ``file`` within the repository (else its name), ``line`` and ``text``; with ``total`` and ``mix``,
+its instructions in all and by class, or with neighbouring ``instructions``, each with its address and text."""
 
 
 @dataclass(frozen=True)
 class HotLoop:
-    """Where a kernel's time goes: ``what`` it is (:func:`sass.hot_span`), and its instructions by name.
-
-    ``widths`` has the accesses of each class of loads and stores by width in bits. All other figures follow from
-    these. Those for each multiply-add are None where nothing multiplies.
-    """
+    """Where a kernel's time goes: ``what`` it is (:func:`sass.hot_span`), its instructions by name, and its accesses
+    of each class by width in bits. What is for each multiply-add is None where nothing multiplies."""
 
     what: str
     instructions: dict[str, int]
     widths: dict[str, dict[str, int]]
 
     @classmethod
-    def counted(cls, instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> HotLoop:
-        """Of a stretch of code."""
-        return cls(what, sass.names(instructions), sass.widths(instructions))
-
-    @classmethod
     def of(cls, code: codegen.MachineCode) -> HotLoop:
-        """Of assembled code."""
         what, span = sass.hot_span(code.listing)
-        return cls.counted(code.listing.instructions[slice(*span)], what)
+        loop = code.listing.instructions[slice(*span)]
+        return cls(what, sass.names(loop), sass.widths(loop))
 
     @classmethod
     def recorded(cls, kernel: Kernel) -> HotLoop:
-        """Of a kernel as the machine-code record has it."""
         return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
 
     @property
@@ -119,7 +108,7 @@ class HotLoop:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds that the instructions do for a thread, as in :func:`sass.multiply_adds`."""
+        """Those of a thread, as in :func:`sass.multiply_adds`."""
         return sass.multiply_adds(self.instructions)
 
     @property
@@ -133,27 +122,18 @@ class HotLoop:
         return sass.mix(self.instructions)
 
     @property
-    def loads(self) -> int:
-        """Loads into registers from global, shared and local memory."""
-        return self.count("LDG", "LDS", "LDSM", "LDL")
-
-    @property
-    def constant_loads(self) -> int:
-        return self.count("LDC", "ULDC", "LDCU")
-
-    @property
     def useful(self) -> float:
         """The share of multiply-adds among all instructions, from 0 to 1."""
         return round(self.mix.get("multiply-add", 0) / self.total, 4) if self.total else 0.0
 
     @property
-    def floats_per_multiply_add(self) -> float | None:
-        """32-bit words read from shared memory for each multiply-add."""
-        return round(self._shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
+    def shared_floats(self) -> float:
+        """32-bit words read from shared memory."""
+        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
 
     @property
-    def _shared_floats(self) -> float:
-        return sum(int(bits) * count for bits, count in self.widths.get("shared load", {}).items()) / 32
+    def floats_per_multiply_add(self) -> float | None:
+        return round(self.shared_floats / self.multiply_adds, 3) if self.multiply_adds else None
 
     def count(self, *names: str) -> int:
         """Instructions of these names."""
@@ -166,8 +146,9 @@ class HotLoop:
     def figures(self) -> dict[str, Any]:
         """What a summary says of it, ready for JSON. ``as_single_loads``: ``useful`` if nothing but multiply-adds and
         one load for each float from shared memory counted, as in a count by hand of the source line."""
-        fma, floats, shared = self.multiply_adds, self._shared_floats, self.mix.get("shared load", 0)
+        fma, floats, shared = self.multiply_adds, self.shared_floats, self.mix.get("shared load", 0)
         return {
+            "what": self.what,
             "total": self.total,
             "multiply_adds": fma,
             "mix": self.mix,
@@ -183,7 +164,8 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
     """Everything that is said of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     fits = limits.occupancy(code.architecture, launch.threads, code.registers, shared)
-    what, span = sass.hot_span(code.listing)
+    _, span = sass.hot_span(code.listing)
+    loop = code.listing.instructions[slice(*span)]
     return {
         "kernel": code.kernel,
         "architecture": code.architecture,
@@ -197,27 +179,27 @@ def summary(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": to_builtins(fits),
         "instructions": sass.names(code.listing.instructions),
-        "hot": hot_figures(code.listing.instructions[slice(*span)], what),
+        "hot": {**HotLoop.of(code).figures(), "lines": _by_line(loop), "groups": _groups(loop)},
     }
 
 
-def hot_figures(instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> dict[str, Any]:
-    """What a stretch of code does: the figures of :class:`HotLoop`, by source line, instruction by instruction."""
-    return {
-        **HotLoop.counted(instructions).figures(),
-        "what": what,
-        "lines": _by_line(instructions),
-        "groups": _groups(instructions),
-    }
+def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
+    """The fields of a :class:`Kernel`: what a compile task says. Source lines are without their numbers and comments,
+    which an edited word would make stale."""
+    found = summary(launch, code)
+    hot = found["hot"]
+    lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
+    del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
+    del found["occupancy"]["block_limits"]
+    return {**found, "loop": HotLoop.of(code).instructions, "hot": {**hot, "lines": lines}}
 
 
 def whole(code: codegen.MachineCode) -> list[SourceLine]:
     """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
     what, (start, stop) = sass.hot_span(code.listing)
     found = code.listing.instructions
-    groups = [{**group, "hot": False} for group in _groups(found[:start])]
-    groups += [{**group, "hot": what != "kernel"} for group in _groups(found[start:stop])]
-    return groups + [{**group, "hot": False} for group in _groups(found[stop:])]
+    parts = (found[:start], False), (found[start:stop], what != "kernel"), (found[stop:], False)
+    return [{**group, "hot": hot} for part, hot in parts for group in _groups(part)]
 
 
 def _source_line(file: str, line: int) -> SourceLine:
@@ -228,40 +210,22 @@ def _source_line(file: str, line: int) -> SourceLine:
     return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
 
 
-def recorded(launch: codegen.Launch, code: codegen.MachineCode) -> Summary:
-    """The fields of a :class:`Kernel`: what a compile task says.
-
-    Source lines are without their numbers and comments, which an edited word would make stale.
-    """
-    found = summary(launch, code)
-    hot = found["hot"]
-    lines = [{"text": line["text"].split("  #")[0], "mix": line["mix"]} for line in hot.pop("lines")]
-    del hot["groups"], found["grid"], found["threads"], found["dynamic_shared_bytes"]
-    del found["occupancy"]["block_limits"]
-    return {**found, "loop": HotLoop.of(code).instructions, "hot": {**hot, "lines": lines}}
+def _place(instruction: sass.Instruction) -> tuple[str, int]:
+    return instruction.file, instruction.line
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
     """For each source line, in the order of the source, how many instructions of which class it became."""
-    lines: dict[tuple[str, int], list[sass.Instruction]] = {}
-    for instruction in instructions:
-        lines.setdefault((instruction.file, instruction.line), []).append(instruction)
-    return [
-        {**_source_line(file, line), "total": len(mine), "mix": sass.mix(sass.names(mine))}
-        for (file, line), mine in sorted(lines.items())
-    ]
+    lines = [(place, list(mine)) for place, mine in groupby(sorted(instructions, key=_place), _place)]
+    return [{**_source_line(*at), "total": len(mine), "mix": sass.mix(sass.names(mine))} for at, mine in lines]
 
 
 def _groups(instructions: tuple[sass.Instruction, ...]) -> list[SourceLine]:
     """Neighbouring instructions of one source line, in program order."""
-    groups: list[SourceLine] = []
-    place = None
-    for instruction in instructions:
-        if (instruction.file, instruction.line) != place:
-            place = instruction.file, instruction.line
-            groups.append({**_source_line(*place), "instructions": []})
-        groups[-1]["instructions"].append((f"{instruction.address:04x}", instruction.text))
-    return groups
+    return [
+        {**_source_line(*place), "instructions": [(f"{one.address:04x}", one.text) for one in mine]}
+        for place, mine in groupby(instructions, _place)
+    ]
 
 
 def shown(each: float) -> str:

@@ -181,7 +181,8 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{name}`", *[UNCOMPILED] * 7])
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
-            cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
+            loads = [loop.count("LDG", "LDS", "LDSM", "LDL"), loop.mix.get("constant load", 0)]
+            cells = [str(count) for count in (loop.total, loop.multiply_adds, *loads)]
             cells = [*cells, summaries.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
@@ -213,7 +214,6 @@ def compilers(code: MachineCode) -> Table:
             [str(kernel.registers) for kernel in both],
             [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
             *(["–" if one is None else summaries.shown(one) for one in two] for two in zip(*each, strict=True)),
-            [f"{seconds:.2f}" for seconds in other.seconds],
         )
         times = []
         for card in cards:
@@ -223,7 +223,6 @@ def compilers(code: MachineCode) -> Table:
             times.append(aged(" → ".join(ms), current.older(found, name)))
         rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += ["seconds to compile"]
     header += [f"ms on {card.gpu_name}" for card in cards]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
     note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "

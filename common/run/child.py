@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 WORK, LOG = "work", "log.txt"  # in a child's folder: where it works, and what it prints
+TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 # names are put together, so that what reads imports does not count these modules as imported by this file
 MOST_NEEDED = [f"common.{name}" for name in ("machine_code.codegen", "timing.tasks", "check.tasks")]
-TASKS, RESULTS = "tasks.pickle", "results.jsonl"  # and of a child that a tool watches
 
 Say = Callable[[dict[str, object]], None]
 
@@ -79,7 +79,6 @@ def watched(folder: str, limits: tuple[int, int]) -> None:
 
 
 def _settle(folder: str, environment: dict[str, str]) -> None:
-    """Become a process that works in a folder of its own."""
     import lessons  # noqa: F401 - no longer found below
 
     os.environ.clear()
@@ -92,7 +91,6 @@ def _settle(folder: str, environment: dict[str, str]) -> None:
 
 
 def _ready(limits: tuple[int, int]) -> None:
-    """Import what most tasks need, and let kernels run as the workbook wants it."""
     faulthandler.enable(all_threads=False)
     stages.confine(*limits)
     for name in MOST_NEEDED:
@@ -107,7 +105,7 @@ def _tasks_of(layer: str) -> ModuleType:
 
 
 def _end_with_parent(folder: Path) -> None:
-    """End with all that was started here, and remove the folder, when the harness has ended."""
+    """When the harness has ended, end with all that was started here, and remove the folder."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -117,7 +115,7 @@ def _end_with_parent(folder: Path) -> None:
 
 
 def end_group(pid: int) -> None:
-    """End the process of this number with all of its group, whose first it is."""
+    """End a process with all of its group, whose first it is."""
     if os.name == "posix":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -125,8 +123,7 @@ def end_group(pid: int) -> None:
 
 def _speaker(send: Callable[[bytes], object]) -> Say:
     """Sends messages as JSON, one at a time, from any thread."""
-    plain = lambda value: value.told() if isinstance(value, Result) else to_builtins(value)  # noqa: E731
-    encode, lock = json.JSONEncoder(default=plain).encode, threading.Lock()  # a step file may change json
+    encode, lock = json.JSONEncoder(default=to_builtins).encode, threading.Lock()  # a step file may change json
 
     def say(words: dict[str, object]) -> None:
         with lock:
@@ -142,7 +139,7 @@ def answer(number: int, task: Task[Result], say: Say) -> Result:
 
     def give(result: Result) -> None:
         given.append(result)
-        say({"number": number, "result": result})
+        say({"number": number, "result": result.told()})
 
     watch = stages.Watch(Path(path_of(task)), task.seconds, task.within)
     with stages.due(watch, give, lambda stage: say({"at": stage})):
@@ -153,12 +150,11 @@ def answer(number: int, task: Task[Result], say: Say) -> Result:
 
 
 def path_of(task: Task[Result]) -> str:
-    """The file that a task is about; empty if it is about none."""
     return task.path if isinstance(task, FileTask) else ""
 
 
 def attempt(task: Task[Found]) -> Found:
-    """Do a task in this process; what came of it, whatever is raised."""
+    """What comes of a task in this process, whatever is raised."""
     try:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
@@ -173,8 +169,9 @@ def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
     fault, text = errors.of_error(error, path), _one_line(error)
     explained = [fault] if fault else []
-    if isinstance(error, catalog.CatalogError | SyntaxError):
-        text = _syntax(error, path) if isinstance(error, SyntaxError) else text
+    if isinstance(error, SyntaxError):
+        return Result(status="unusable", message=_syntax(error, path), faults=explained)
+    if isinstance(error, catalog.CatalogError):
         return Result(status="unusable", message=text, faults=explained)
     line, code = _blamed(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
@@ -188,8 +185,8 @@ def failure(error: BaseException, path: Path) -> Result:
 
 
 def _blamed(error: BaseException, path: Path) -> tuple[int | None, str]:
-    """The step file's line in the innermost frame, or the one that Numba was working on; and the line's text if the
-    error arose right there."""
+    """The step file's line in the innermost frame, with its text if the error arose right there; or the line that
+    Numba was working on."""
     line, code = None, ""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:

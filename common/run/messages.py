@@ -1,16 +1,14 @@
 """What child processes are asked, and what they answer.
 
-Each kind of task is a :class:`Task` with its own fields, tagged with its name, which is a layer's and a function's:
-``check.check`` is done by ``check_task`` of ``common/check/tasks.py``. A task travels as a pickle, from the harness
-to a process that it started itself. What comes back is JSON, read as the type of the task's results: a child runs a
-file that may say anything, and reading JSON runs nothing. Paths are absolute.
+Each kind of task is a :class:`Task` with its own fields, tagged with its name: ``check.check`` is done by
+``check_task`` of ``common/check/tasks.py``. A task travels as a pickle; what comes back is JSON, read as the type of
+the task's results: a child runs a file that may say anything, and reading JSON runs nothing. Paths are absolute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -46,8 +44,8 @@ class Finding:
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. None without NVML:
-    ``sm_mhz``, the multiprocessors' clock meanwhile, and ``held_by``, what kept it down."""
+    """Milliseconds per launch; ``median_error`` is the median's 95% half-width over the median. ``sm_mhz``: the
+    multiprocessors' clock meanwhile; None without NVML."""
 
     median_ms: Positive
     p20_ms: Positive
@@ -55,12 +53,12 @@ class Timing(Struct, frozen=True, omit_defaults=True):
     median_error: Amount
     repeats: Count
     sm_mhz: Count | None = None
-    held_by: tuple[Name, ...] | None = None
+    held_by: tuple[Name, ...] | None = None  # in older records: what kept the clock down
 
 
 class Paired(Struct, frozen=True):
-    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, and
-    ``ratio_error`` its 95% half-width over the median."""
+    """Two launches timed in turn: ``ratio`` is the first's time over the second's, the median over pairs, with its
+    error as in a :class:`Timing`."""
 
     first: Timing
     second: Timing
@@ -144,7 +142,7 @@ class StepResult(Result, frozen=True, kw_only=True):
 
 
 class Outcome(StepResult, frozen=True, kw_only=True):
-    """What came of one task on one step at one problem, which is a ``preset`` or none."""
+    """What came of a task on a step at a problem, which is a ``preset`` or none."""
 
     step: Step
     problem: Problem
@@ -161,7 +159,7 @@ class Outcome(StepResult, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
+        """Right, or refused by the step, or left for a GPU to judge."""
         return self.status in ("right", "refused", "unjudged")
 
     @property
@@ -201,23 +199,20 @@ class Answer(Result, frozen=True, kw_only=True):
 # --- tasks ---
 
 Found = TypeVar("Found", bound=Result, covariant=True)
-"""What comes of a task."""
 
 
 class Task(Struct, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
-    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place."""
+    """What a child process does, and answers with a result of type ``Found``."""
 
     alone: ClassVar[bool] = False  # what becomes of one such task is no sign for the others of its file
-    gpu: ClassVar[bool] = False  # it touches the GPU: the process that owns that does it
+    gpu: ClassVar[bool] = False  # the process that owns the GPU does it
 
-    # limits of the time that it takes itself (common.run.stages): for each stage, or None, that of whoever runs it;
-    # and for all stages together, or None, a few times as much
+    # limits of its own time (common.run.stages): for each stage, and for all together; None: those of whoever runs it
     seconds: float | None = None
     within: float | None = None
 
     @property
     def on_gpu(self) -> bool:
-        """Does this very task touch the GPU?"""
         return self.gpu
 
     @property
@@ -254,22 +249,17 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]
 
 
 def typed(task: Task[Found], result: object) -> Found:
-    """What came of the task, of the type that its struct names: read from JSON, which is a crash if it is none; or
-    of a :class:`Result` that no child gave."""
-    kind: type[Found] = _found(type(task))
+    """What came of the task, of the type that stands in ``class Check(ShapeTask[StepResult])``: from JSON, a crash if
+    it is of another type, or of a :class:`Result` that no child gave."""
+    named = [part for base in getattr(type(task), "__orig_bases__", ()) for part in get_args(base)]
+    kinds: list[type] = [part for part in named if isinstance(part, type)]
+    kind: type[Found] = (kinds or [Result])[0]
     if isinstance(result, Result):
         return kind(**result.told())
     try:
         return schema.read(result, kind)
     except schema.SchemaError as error:
         return kind(status="crashed", message=f"{task.kind} gave no result: {error}")
-
-
-@cache
-def _found(struct: type[object]) -> type:
-    """The type of a task's results: what stands in ``class Check(ShapeTask[StepResult])``."""
-    named = [part for base in getattr(struct, "__orig_bases__", ()) for part in get_args(base)]
-    return next((part for part in named if isinstance(part, type)), Result)
 
 
 # --- tasks on steps ---
@@ -311,8 +301,7 @@ class Prepare(FileTask[Result], frozen=True, kw_only=True, tag="check.prepare"):
 
 
 class Rival(Struct, frozen=True, kw_only=True):
-    """A file that another one is timed against, as in a :class:`FileTask`; one by a ``compiler`` of its own is
-    checked first, as that file is."""
+    """A file that another one is timed against; one by a ``compiler`` of its own is checked first, too."""
 
     path: str
     helpers: dict[str, str] = field(default_factory=dict)
@@ -320,7 +309,7 @@ class Rival(Struct, frozen=True, kw_only=True):
 
 
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="timing.pair"):
-    """How fast is a file beside others? ``against``: those by name; with none it is timed alone."""
+    """How fast is a file beside others, by name? With none it is timed alone."""
 
     gpu: ClassVar[bool] = True
     against: dict[str, Rival]
@@ -372,7 +361,7 @@ class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="check.maps"):
 
 
 class Ask(Task[Answer], frozen=True, kw_only=True, tag="check.ask"):
-    """What does a function return in a child process? It travels by its name, with its arguments."""
+    """What does a function return in a child process? It travels by its name."""
 
     function: Callable[..., object]
     given: tuple[object, ...] = ()

@@ -1,18 +1,17 @@
 """This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach.
 
-Tensor cores multiply random data as fast as the card can and do nothing else; random, as zeros take less power and so
-run faster. ``mma.sync`` multiplies fragments that stay in registers, from compute capability 8.0 on; ``wgmma`` tiles
-that stay in shared memory, on 9.0 alone. Both instructions are those of the lessons' helpers.
+Tensor cores multiply random data, as zeros take less power and so run faster. ``mma.sync`` multiplies fragments that
+stay in registers, from compute capability 8.0 on; ``wgmma`` tiles that stay in shared memory, on 9.0 alone. Both
+instructions are those of the lessons' helpers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -26,14 +25,10 @@ from common.timing.timing import Stopwatch
 COPY_BYTES = 1 << 31  # read; as many are written
 PIECE = 1 << 23  # float64 numbers sent at a time
 COPY_THREADS, COPY_LOADS = 512, 4
-FMA_THREADS = 256
-FMA_BLOCKS_PER_MULTIPROCESSOR = 8
-FMA_ROUNDS = 2048
-FMA_UNROLL = 16
-FMA_CHAINS = 8
+FMA_THREADS, FMA_BLOCKS_PER_MULTIPROCESSOR = 256, 8
+FMA_ROUNDS, FMA_UNROLL, FMA_CHAINS = 2048, 16, 8
 INSTRUCTIONS = ("mma", "wgmma")
-MMA_THREADS = 256
-MMA_BLOCKS_PER_MULTIPROCESSOR = 2
+MMA_THREADS, MMA_BLOCKS_PER_MULTIPROCESSOR = 256, 2
 MMA_ROUNDS = 4096  # of wgmma, too
 ROWS, COLUMNS = 2, 4  # of fragments: each of A meets each of B, so eight sums are on their way
 WGMMA_THREADS = 256  # two warpgroups take turns
@@ -70,17 +65,15 @@ class Ceilings(Struct, kw_only=True, omit_defaults=True):
     wgmma_e4m3: Timing | None = None
 
 
-def _toolkit(*names: str) -> list[Any]:
-    """The lessons' modules of instructions, and of loops that are written out; they import Numba, which is late."""
-    return [import_module(f"lessons.toolkit.{name}") for name in names]
+def _toolkit(name: str) -> Any:
+    return import_module(f"lessons.toolkit.{name}")  # late, as Numba's import takes long
 
 
 def kernels() -> tuple[Any, Any]:
     """The copy and the multiply-add kernel."""
     from numba import cuda, float32, float64, uint32
 
-    (loops,) = _toolkit("unroll")
-    unroll, unrolled = loops.unroll, loops.unrolled
+    unroll, unrolled = _toolkit("unroll").unroll, _toolkit("unroll").unrolled
 
     @cuda.jit
     @unroll
@@ -121,9 +114,8 @@ _PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instructions: Sequence[str] = INSTRUCTIONS
 ) -> float | None:
-    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem; None if not measured. That
-    of the FP32 units; for arrays of 16 or 8 bits and for ``precision`` tf32 that of tensor cores, by the fastest of
-    these instructions that the card has, a third of it for tf32x3."""
+    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem, None if not measured: that
+    of the FP32 units, or of tensor cores by the fastest of these instructions that the card has."""
     kind, products = _PRODUCTS[precision]
     if problem.input_dtype in _KIND_OF:
         kind, products = _KIND_OF[problem.input_dtype], 1
@@ -135,8 +127,8 @@ def peak(
 
 def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = [f"{one}_{kind.name}" for _, one, kind in kernels_of(capability) if kind]
-    return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
+    names = [f"{one}_{kind.name}_gflops" for one, kind in _on(capability)]
+    return all(getattr(ceilings, name) is not None for name in names)
 
 
 def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
@@ -166,14 +158,13 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     fma_flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * blocks_fma * FMA_THREADS
 
     tensor_cores: dict[str, Any] = {}
-    for instruction in instructions(capability):
+    for instruction, kind in _on(capability):
         launched = grid(instruction, multiprocessors)
         out = cuda.device_array(math.prod(launched), np.float32)
-        for kind in (one for one in KINDS if instruction in one.instructions):
-            words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
-            time = timed(partial(kernel(instruction, kind)[launched], words, MMA_ROUNDS, out))
-            rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
-            tensor_cores |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
+        words = cuda.to_device(random_words(kind, (A_BYTES + B_BYTES) // 4))
+        time = timed(partial(kernel(instruction, kind)[launched], words, MMA_ROUNDS, out))
+        rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
+        tensor_cores |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
     return Ceilings(
         copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
         copy_bytes=bytes_moved,
@@ -185,35 +176,10 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: s
     )
 
 
-def kernels_of(capability: str) -> list[tuple[str, str, Kind | None]]:
-    """What :func:`compile_kernels` takes for all kernels that measure a GPU of this compute capability."""
-    pairs = [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
-    return [(capability, "", None), *((capability, *pair) for pair in pairs)]
-
-
-def compile_kernels(capability: str, instruction: str, kind: Kind | None) -> None:
-    """Compile the kernel of an instruction and a kind, or without them copy and multiply-add, and keep them."""
-    from numba.cuda import types
-
-    from common.machine_code import kernelcache
-
-    floats, doubles, rounds = types.float32[::1], types.float64[::1], types.int64
-    wanted: list[tuple[Any, tuple[Any, ...]]]
-    if kind:
-        wanted = [(kernel(instruction, kind), (types.uint32[::1], rounds, floats))]
-    else:
-        copy, multiply_add = kernels()
-        wanted = [(copy, (doubles, doubles)), (multiply_add, (types.float32, types.float32, rounds, floats))]
-    major, minor = map(int, capability.split("."))
-    for one, arguments in wanted:
-        kernelcache.compile_for(one, arguments, (major, minor))
-
-
 # --- tensor cores ---
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of multiplication; ``depth`` is along k of one of its ``instructions``."""
 
     name: str
@@ -231,17 +197,14 @@ def instructions(capability: str) -> tuple[str, ...]:
     return INSTRUCTIONS[:1] if int(capability.split(".")[0]) >= 8 else ()
 
 
+def _on(capability: str) -> list[tuple[str, Kind]]:
+    """All that a GPU of this compute capability multiplies on tensor cores, and by what."""
+    return [(one, kind) for one in instructions(capability) for kind in KINDS if one in kind.instructions]
+
+
 def kernel(instruction: str, kind: Kind) -> Any:
     """The kernel ``(words, rounds, out)``; ``words`` are those of :func:`random_words`."""
     return _mma(kind) if instruction == "mma" else _wgmma(kind)
-
-
-def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
-    """Floating-point operations of a launch on :func:`grid`."""
-    if instruction == "mma":
-        warps = multiprocessors * MMA_BLOCKS_PER_MULTIPROCESSOR * MMA_THREADS // 32
-        return 2 * 16 * 8 * kind.depth * ROWS * COLUMNS * MMA_ROUNDS * warps
-    return 2 * 64 * 256 * kind.depth * WGMMA_STEPS * MMA_ROUNDS * multiprocessors * WGMMA_THREADS // 128
 
 
 def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
@@ -251,24 +214,29 @@ def grid(instruction: str, multiprocessors: int) -> tuple[int, int]:
     return multiprocessors, WGMMA_THREADS
 
 
+def flops(instruction: str, kind: Kind, multiprocessors: int) -> int:
+    """Floating-point operations of a launch on :func:`grid`; a warp multiplies, or four."""
+    threads = math.prod(grid(instruction, multiprocessors))
+    multiplied = 16 * 8 * ROWS * COLUMNS if instruction == "mma" else 64 * 256 * WGMMA_STEPS
+    return 2 * multiplied * kind.depth * MMA_ROUNDS * threads // (32 if instruction == "mma" else 128)
+
+
 def random_words(kind: Kind, count: int) -> np.ndarray[Any, Any]:
     """``count`` uint32 words of normals: two of float16, one that TF32 has, four of e4m3, or int8, times 32."""
-    rng = np.random.default_rng(0)
-    if kind.name == "f16":
-        return rng.standard_normal(2 * count).astype(np.float16).view(np.uint32)
+    normals = np.random.default_rng(0).standard_normal(4 * count)
     if kind.name == "s8":
-        return np.clip(np.rint(32 * rng.standard_normal(4 * count)), -128, 127).astype(np.int8).view(np.uint32)
+        return np.clip(np.rint(32 * normals), -128, 127).astype(np.int8).view(np.uint32)
     if kind.name == "e4m3":
-        return codes.held(rng.standard_normal(4 * count), codes.E4M3).view(np.uint32)
-    return rng.standard_normal(count, dtype=np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+        return codes.held(normals, codes.E4M3).view(np.uint32)
+    if kind.name == "f16":
+        return normals[: 2 * count].astype(np.float16).view(np.uint32)
+    return normals[:count].astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
 
 
 def _mma(kind: Kind) -> Any:
     from numba import cuda, float32, int32, uint32
 
-    cores, loops = _toolkit("mma", "unroll")
-    unroll, unrolled = loops.unroll, loops.unrolled
-
+    cores, unroll, unrolled = _toolkit("mma"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, b_words, sums = 4 * ROWS, 2 * COLUMNS, 4 * ROWS * COLUMNS
     multiply = {"f16": cores.mma_m16n8k16, "tf32": cores.mma_m16n8k8, "s8": cores.mma_m16n8k32_s8}[kind.name]
     value = int32 if kind.name == "s8" else float32
@@ -301,9 +269,7 @@ def _mma(kind: Kind) -> Any:
 def _wgmma(kind: Kind) -> Any:
     from numba import cuda, float32, int32, uint32, uint64
 
-    hopper, loops = _toolkit("hopper", "unroll")
-    unroll, unrolled = loops.unroll, loops.unrolled
-
+    hopper, unroll, unrolled = _toolkit("hopper"), _toolkit("unroll").unroll, _toolkit("unroll").unrolled
     a_words, all_words, columns = A_BYTES // 4, (A_BYTES + B_BYTES) // 4, 2 * WGMMA_SUMS
     multiply = getattr(hopper, f"wgmma_{kind.name}")
     value = int32 if kind.name == "s8" else float32

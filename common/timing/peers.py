@@ -34,8 +34,8 @@ class Library(Struct):
 
 
 class Errors(Struct, kw_only=True, omit_defaults=True):
-    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``. ``lost``: the
-    share of results that are not finite; the errors are of the others, None if there are none."""
+    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``, of the finite
+    results, None if there are none. ``lost``: the share of the others."""
 
     K: Count
     rms: Amount | None = None
@@ -44,7 +44,7 @@ class Errors(Struct, kw_only=True, omit_defaults=True):
 
 
 class Measured(Struct, kw_only=True):
-    """What was found of one ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
+    """What was found of a ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
 
     product: Name
     operands: Name
@@ -53,6 +53,7 @@ class Measured(Struct, kw_only=True):
 
 
 Array = NDArray[Any]
+Variant = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
@@ -67,8 +68,7 @@ _OF_TYPE = {FLOAT16: ("FP16",), UINT16: ("BF16",), INT8: ("INT8",), UINT8: ("FP8
 
 
 def precisions(problem: Problem) -> tuple[str, ...]:
-    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or what the arrays'
-    type says, FP16 and BF16 with sums in FP32."""
+    """What a library is timed with: strict FP32, and TF32 where the GPU has it; or what the arrays' type says."""
     capability = device.compute_capability()
     known = capability is None or catalog.runs_on(TF32_FROM, capability)
     return _OF_TYPE.get(_theirs(problem).input_dtype, ("FP32", "TF32") if known else ("FP32",))
@@ -82,21 +82,21 @@ def available() -> bool:
 def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
 
-    What runs out of the GPU's memory is passed over; a precision without a time is named in ``lacking``. A result
-    but TF32's is held to the same error bound as the lessons' kernels, at random positions: RuntimeError if it
-    exceeds that (its sums were not FP32).
+    A precision that runs out of the GPU's memory is named in ``lacking``. A result but TF32's is held to the error
+    bound of the lessons' kernels, at random positions: RuntimeError if it exceeds that (its sums were not FP32).
     """
     import torch
 
     problem = _theirs(problem)
-    library, oracle = _library(problem), _Oracle(problem, seed)
+    library, require_precise = _library(problem), _oracle(problem, seed)
     x, weight = _normals(problem, seed)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
         best: tuple[str, Timing] | None = None
+        check = require_precise if precision != "TF32" else None
         with _unless_full():
-            for layout, timing, _ in _timed(problem, x, weight, stopwatch, None if precision == "TF32" else oracle):
+            for layout, timing, _ in _timed(problem, x, weight, stopwatch, check):
                 if best is None or timing.median_ms < best[1].median_ms:
                     best = layout, timing
                 torch.cuda.empty_cache()
@@ -113,17 +113,17 @@ def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: in
 
 
 def _timed(
-    problem: Problem, x: Any, weight: Any, stopwatch: Stopwatch, oracle: _Oracle | None = None, **limits: Any
-) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:
-    """Each memory layout, the time of a call, once its result is known to be precise if there is an oracle, and the
-    call."""
+    problem: Problem, x: Any, weight: Any, stopwatch: Stopwatch, check: Callable[[Any], None] | None = None,
+    **limits: Any,
+) -> Iterator[tuple[str, Timing, Callable[[], Any]]]:  # fmt: skip
+    """Each memory layout, the time of a call, whose result is checked before, and the call."""
     import torch
 
     for layout, run, to_output in _variants(problem, x, weight):
         result = run()
         torch.cuda.synchronize()
-        if oracle:
-            oracle.require_precise(to_output(result))
+        if check:
+            check(to_output(result))
         del result
         yield layout, stopwatch.measure(run, **limits), run
 
@@ -146,12 +146,9 @@ def _unless_full() -> Iterator[None]:
 def measure_beside(
     launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch
 ) -> Beside | None:
-    """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
-
-    The library's time is the first, so that ``ratio`` above 1 says that the step is faster. Both meet the same clock
-    frequency and heat, on which the rate of tensor cores depends. ``precision`` is one of
-    :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of the GPU's memory.
-    """
+    """Time a step's ``launch``, which must have run before, in turn with the library, so that both meet the same
+    clock frequency and heat. The library's time is the first: ``ratio`` above 1 says that the step is faster.
+    ``precision`` is one of :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of memory."""
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
     with _unless_full():
         pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted)[1], launch)
@@ -162,8 +159,8 @@ def measure_beside(
 def fastest(
     problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
 ) -> tuple[str, Callable[..., Any]]:
-    """The memory layout in which the library is faster, and the call, on random operands; the first of the
-    problem's precisions unless another is asked for."""
+    """The memory layout in which the library is faster, and the call, on random operands; in the problem's first
+    precision unless another is asked for."""
     problem = _theirs(problem)
     x, weight = _normals(problem, seed)
     _choose(precision or precisions(problem)[0])
@@ -204,8 +201,7 @@ def _library(problem: Problem) -> str:
 
 
 def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
-    """Input and weight from the standard normal distribution, drawn on the GPU, in the problem's dtypes; of int8, 32
-    times such numbers."""
+    """Input and weight, normals drawn on the GPU, in the problem's dtypes; of int8, 32 times such numbers."""
     import torch
 
     generator = torch.Generator("cuda").manual_seed(seed)
@@ -257,12 +253,11 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
     return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
 
 
-def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+def _variants(problem: Problem, first: Any, second: Any) -> Iterator[Variant]:
     """Layout name, the call to time, and how to bring its result to the problem's output layout."""
     import torch
 
     functional: Any = torch.nn.functional
-    first, second = x, weight
 
     def same(result: Any) -> Any:
         return result
@@ -287,9 +282,7 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
         yield from _convolutions(problem, first, second)
 
 
-def _convolutions(
-    problem: Convolution, first: Any, second: Any
-) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+def _convolutions(problem: Convolution, first: Any, second: Any) -> Iterator[Variant]:
     """As :func:`_variants`: the convolution, or one of its two gradients."""
     import torch
 
@@ -297,11 +290,7 @@ def _convolutions(
     g = problem.geometry
     planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
     axes = slice(1, 3) if planar else slice(0, 3)
-    options: dict[str, tuple[int, ...]] = {
-        "stride": tuple(g[:3])[axes],
-        "padding": tuple(g[3:6])[axes],
-        "dilation": tuple(g[6:])[axes],
-    }
+    options = {name: tuple(g[at : at + 3])[axes] for at, name in ((0, "stride"), (3, "padding"), (6, "dilation"))}
 
     def channels_first(tensor: Any) -> Any:
         return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
@@ -331,34 +320,29 @@ def _convolutions(
         yield layout, run, channels_last
 
 
-class _Oracle:
-    """What a result of FP32 sums is, and how far it may be off, at random positions."""
+def _oracle(problem: Problem, seed: int) -> Callable[[Any], None]:
+    """Raises RuntimeError if a result, in the problem's output layout, is further off than FP32 sums may be."""
+    import torch
+    from numba import cuda
 
-    def __init__(self, problem: Problem, seed: int) -> None:
-        import torch
-        from numba import cuda
+    positions = arrays.sample_positions(problem, 2000, seed)
+    tensors = _normals(problem, seed)
+    coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
+    x, weight = (
+        cuda.as_cuda_array(one.view(torch.int16)).view(UINT16) if coded else cuda.as_cuda_array(one)
+        for one in tensors
+    )
+    expected = arrays.at(problem, x, weight, positions)
+    for tensor in tensors:
+        _ = tensor.bitwise_and_(0x7F) if problem.input_dtype == UINT8 else tensor.abs_()
+    bound = reference.error_bound(problem, arrays.at(problem, x, weight, positions), expected)
 
-        self._positions = arrays.sample_positions(problem, 2000, seed)
-        tensors = _normals(problem, seed)
-        coded = problem.input_dtype == UINT16  # of which Numba knows the bits alone
-        x, weight = (
-            cuda.as_cuda_array(one.view(torch.int16)).view(UINT16) if coded else cuda.as_cuda_array(one)
-            for one in tensors
-        )
-        self._expected = arrays.at(problem, x, weight, self._positions)
-        for tensor in tensors:
-            _ = tensor.bitwise_and_(0x7F) if problem.input_dtype == UINT8 else tensor.abs_()
-        magnitude = arrays.at(problem, x, weight, self._positions)
-        self._bound = reference.error_bound(problem, magnitude, self._expected)
-
-    def require_precise(self, result: Any) -> None:
-        """Raise RuntimeError if the result, in the problem's output layout, is not as precise."""
-        import torch
-
-        index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in self._positions)
-        got = result[index].double().cpu().numpy()
-        error = np.abs(got - self._expected)
-        worst = float(np.max(error / np.maximum(self._bound, np.finfo(float).tiny)))
+    def require_precise(result: Any) -> None:
+        index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in positions)
+        error = np.abs(result[index].double().cpu().numpy() - expected)
+        worst = float(np.max(error / np.maximum(bound, np.finfo(float).tiny)))
         # Winograd transforms cost a few more roundings than the bound counts
         if worst > 8:
             raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
+
+    return require_precise

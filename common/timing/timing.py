@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -25,8 +25,7 @@ MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and
 TARGET_ERROR = 0.01
 MIN_REPEATS = 10
 MIN_PAIRS = 6
-FEW_REPEATS, LONG_MS = 3, 300.0  # of a launch that takes longer, so many are enough
-LONG_IN_SHORT_MS = 100.0  # the same where seconds are short, as in `make all`
+FEW_REPEATS, LONG_MS, LONG_IN_SHORT_MS = 3, 300.0, 100.0  # of a launch that takes longer, or in `make all`
 WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
 SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
 BATCH = 5
@@ -35,17 +34,13 @@ MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _SM = 1  # NVML_CLOCK_SM
 _PCI_ID = 64  # characters
-# nvmlClocksThrottleReason*, in nvml.h; what is no sign of trouble (idle, the application's own clocks) is left out
-_REASONS = {
-    0x04: "power", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat", 0x80: "power brake",
-}  # fmt: skip
+
 SLOW = 0.9  # of the median clock of a run's rows: below it, a row's time is not to be compared
 
 
 def summarise(samples_ms: list[float]) -> Timing:
-    """Median, p20, p80 and the median's error, from order statistics (no normality assumed). The 95% interval of the
-    median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in its normal approximation;
-    Conover 1999, section 3.2)."""
+    """Median, p20, p80 and the median's error. The median's 95% interval runs between the samples of rank n/2 -+ 0.98
+    sqrt(n) (the binomial interval in its normal approximation; Conover 1999, section 3.2)."""
     ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
     count = len(ordered)
     median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
@@ -64,9 +59,8 @@ def collect(
     max_seconds: float = MAX_SECONDS,
     long_ms: float = LONG_MS,
 ) -> Timing:
-    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough. Stops at
-    ``target_error`` once ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or after
-    ``max_seconds`` of wall clock."""
+    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known to ``target_error`` and
+    ``min_repeats`` are in (of a launch longer than ``long_ms``: FEW_REPEATS), or ``max_seconds`` have passed."""
     samples: list[float] = []
     deadline = clock() + max_seconds
     while True:
@@ -79,10 +73,8 @@ def collect(
 
 class Fused(Struct, kw_only=True, omit_defaults=True):
     """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
-    ``separate`` and ``eager`` those of two kernels and PyTorch's, and the fused kernel's.
-
-    ``saved_bytes``: of global memory's traffic. ``layout`` is PyTorch's.
-    """
+    ``separate`` and ``eager`` those of two kernels and PyTorch's, whose ``layout`` it is, and the fused kernel's.
+    ``saved_bytes``: of global memory's traffic."""
 
     epilogue: Name
     saved_bytes: Count
@@ -99,9 +91,9 @@ def collect_pairs(
     min_pairs: int = MIN_PAIRS,
     max_seconds: float = MAX_SECONDS,
 ) -> Paired:
-    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known. Both
-    launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither time
-    does. Which of them runs first alternates. Stops as :func:`collect` does."""
+    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known, as
+    :func:`collect` does: it holds where neither time does, as both meet the same clock frequency and heat. Which of
+    them runs first alternates."""
     pairs: list[tuple[float, float]] = []
 
     def ratio(_: int) -> list[float]:
@@ -117,9 +109,8 @@ def collect_pairs(
 class Stopwatch:
     """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
 
-    Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch, so that its
-    overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the cache
-    is overwritten more often from then on.
+    Before each launch the L2 cache is overwritten, which also gives the host time to queue it. If the GPU gets
+    there first all the same, the samples are dropped, and the cache is overwritten more often from then on.
     """
 
     def __init__(self, l2_bytes: int) -> None:
@@ -128,7 +119,7 @@ class Stopwatch:
         self._cuda = cuda
         self._scratch = cuda.device_array(loading.flush_bytes(l2_bytes), np.uint8)
         self._nvml = Nvml()
-        self._clocks: list[Clock] = []
+        self._clocks: list[int] = []  # megahertz
         self._queue = [(cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)]
         self._lead = 1  # overwrites before each launch
 
@@ -138,8 +129,7 @@ class Stopwatch:
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
     def _times(self, launches: Sequence[Callable[[], object]]) -> list[float]:
-        """Milliseconds of each launch, one after the other. None of them waited for the host, unless the launch
-        itself waits for the GPU, or takes it more than MAX_LEAD."""
+        """Milliseconds of each launch, one after the other; up to MAX_LEAD none of them waited for the host."""
         while True:
             late = False
             for launch, (start, end) in zip(launches, self._queue, strict=False):
@@ -157,8 +147,8 @@ class Stopwatch:
             self._lead *= 2
 
     def _warm_up(self, *calls: Callable[[], object]) -> float:
-        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn. It has when the
-        medians of two parts, each half of WARM_UP_SECONDS, agree."""
+        """Call in turn until the clock has settled: the medians of two parts, each half of WARM_UP_SECONDS, agree.
+        The seconds of a turn."""
         began = end = time.perf_counter()
         before = math.inf
         self._clocks.clear()
@@ -178,12 +168,7 @@ class Stopwatch:
             before = median
 
     def _clocked(self, timing: Timing) -> Timing:
-        """With the clock of the launches since the warm-up."""
-        if not self._clocks:
-            return timing
-        held = sorted({reason for clock in self._clocks for reason in clock.reasons})
-        mhz = round(statistics.median(clock.mhz for clock in self._clocks))
-        return replace(timing, sm_mhz=mhz, held_by=tuple(held))
+        return replace(timing, sm_mhz=round(statistics.median(self._clocks))) if self._clocks else timing
 
     def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
         """Time ``launch``, which must have run before (so that it is compiled); ``limits`` as in :func:`collect`."""
@@ -206,18 +191,8 @@ class Stopwatch:
         return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))
 
 
-# --- the clock, by NVML, which comes with the driver ---
-
-
-class Clock(NamedTuple):
-    """Megahertz of the multiprocessors, and why they are no more."""
-
-    mhz: int
-    reasons: tuple[str, ...]
-
-
 class Nvml:
-    """Reads the clock of Numba's current GPU; without NVML, or where it does not say, :meth:`clock` is None."""
+    """Reads the clock of Numba's current GPU by NVML, which comes with the driver."""
 
     def __init__(self) -> None:
         self._device: Any = None
@@ -231,16 +206,12 @@ class Nvml:
         except (OSError, AttributeError):  # an NVML that lacks a function counts as none
             pass
 
-    def clock(self) -> Clock | None:
-        """The clock of this moment: read it while kernels run."""
-        if self._device is None:
-            return None
-        mhz, bits = ctypes.c_uint(), ctypes.c_ulonglong()
-        if self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz)) != 0:
-            return None
-        if self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device, ctypes.byref(bits)) != 0:
-            bits.value = 0
-        return Clock(mhz.value, tuple(dict.fromkeys(name for bit, name in _REASONS.items() if bits.value & bit)))
+    def clock(self) -> int:
+        """Megahertz of the multiprocessors, to be read while kernels run; 0 if NVML does not say."""
+        mhz = ctypes.c_uint(0)
+        if self._device is not None:
+            self._library.nvmlDeviceGetClockInfo(self._device, _SM, ctypes.byref(mhz))
+        return mhz.value
 
 
 def _pci_bus_id() -> bytes:

@@ -1,8 +1,5 @@
-"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), and compute-sanitizer.
-
-Each counter comes with what it says of the bottleneck. The sanitizer looks for memory errors, races, uninitialised
-reads and misuse of barriers.
-"""
+"""NVIDIA's tools beside a run: hardware counters by Nsight Compute (ncu), with what they say of the bottleneck, and
+compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -41,8 +38,7 @@ TOOLS = {
     "initcheck": "reads of global memory that nothing wrote",
     "synccheck": "barriers that not all threads reach",
 }
-_STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
+_STALL_METRICS = {name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in STALLS}
 NO_PERMISSION = (
     "ncu may not read the counters: ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
 )
@@ -58,10 +54,7 @@ class UnavailableError(ToolError):
 
 class Counters(Struct, kw_only=True, omit_defaults=True):
     """A launch of a kernel: counters, each with its name of ncu 2023 and later, None where it could not be read; and
-    its ``stalls``.
-
-    ``ffma_threads``: all multiply-adds, with those of the ``hmma`` instructions (:func:`multiply_adds`).
-    """
+    its ``stalls``. ``ffma_threads``: all multiply-adds (:func:`multiply_adds`)."""
 
     kernel: Name
     stalls: dict[str, Number]
@@ -89,12 +82,9 @@ class Counters(Struct, kw_only=True, omit_defaults=True):
 
 
 class Counts(Struct, kw_only=True, omit_defaults=True):
-    """What :mod:`common.trace.trace` counts of a kernel, too, so that each can test the other, but for conflicts and
-    instructions.
-
-    ``ffma_threads``: as in :class:`Counters`. Shared reads have those of ``ldmatrix``, global reads the asynchronous
-    copies to shared memory; shared writes do not have the copies.
-    """
+    """What :mod:`common.trace.trace` counts of a kernel, too, but for conflicts and instructions. ``ffma_threads`` is
+    as in :class:`Counters`. Shared reads have those of ``ldmatrix``; asynchronous copies to shared memory are global
+    reads alone."""
 
     load_requests: Annotated[Tally, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
     load_sectors: Annotated[Tally, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
@@ -126,19 +116,21 @@ class Launch(NamedTuple):
 
 
 def ncu(counters: dict[str, str] | None = None) -> list[str]:
-    """The ncu call to put before the program, for METRICS and STALLS or for ``counters`` alone; UnavailableError
-    without ncu.
-    """
-    tool = shutil.which("ncu")
-    if tool is None:
-        raise UnavailableError(NO_TOOL)
-    stalls = [_STALL_METRIC.format(name) for name in STALLS]
-    metrics = [*METRICS.values(), *stalls] if counters is None else list(counters.values())
+    """The ncu call to put before the program, for METRICS and STALLS or for ``counters`` alone."""
+    metrics = [*METRICS.values(), *_STALL_METRICS.values()] if counters is None else list(counters.values())
     # clocks stay as a bench sees them
     return [
-        tool, "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
+        _found("ncu"), "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
         "--print-units", "base", "--metrics", ",".join(metrics),
     ]  # fmt: skip
+
+
+def _found(tool: str) -> str:
+    """Where one of NVIDIA's tools is; raises UnavailableError without it."""
+    path = shutil.which(tool)
+    if path is None:
+        raise UnavailableError(f"{tool} was not found: it comes with the CUDA toolkit; put it on PATH")
+    return path
 
 
 def require_permission(output: str) -> None:
@@ -154,23 +146,22 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     if start < 0:
         tail = " ".join(output.split())[-300:]
         raise ToolError(f"ncu gave no counters: {tail or 'no output'}")
-    rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row.get("ID") or "").isdigit()]
     entries = []
-    for row in rows:
-        read = {key: _number(row.get(metric)) for key, metric in counters.items()}
-        stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
-        kept = {name: round(value, 3) for name, value in stalls.items() if value}
-        entries.append(Launch(read, kept))
+    for row in csv.DictReader(io.StringIO(output[start:])):
+        if (row.get("ID") or "").isdigit():
+            stalls = {name: _number(row.get(metric)) for name, metric in _STALL_METRICS.items()}
+            kept = {name: round(value, 3) for name, value in stalls.items() if value}
+            entries.append(Launch({key: _number(row.get(metric)) for key, metric in counters.items()}, kept))
     return entries
 
 
 def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
     """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
-    An ``mma.sync`` multiplies 16 x 16 by 16 x 8 values of 16 bits, 16 x 8 by 8 x 8 of TF32, or 16 x 32 by 32 x 8 of
-    8 bits. Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
+    Without ``tensor`` the counter has but ``HFMA2.MMA``, by which the compiler sets constants."""
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
+    # an mma.sync multiplies 16 x depth by depth x 8 values
     depth = {FLOAT16: 16, UINT16: 16, INT8: 32, UINT8: 32}.get(problem.input_dtype, 8)
     return ffma + (hmma or 0) * 16 * 8 * depth * tensor
 
@@ -211,12 +202,11 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
         value: float | None = getattr(entry, field)
         if value is not None and field != ("fma_pipe_pct" if entry.hmma else "tensor_pipe_pct"):
             lines.append((name, f"{value:.1f}%", high if value >= 70 else low))
-    loads, stores = per(entry.load_sectors, entry.load_requests), per(entry.store_sectors, entry.store_requests)
-    for kind, ratio in (("load", loads), ("store", stores)):
-        if ratio is not None:
-            coalesced = "coalesced: at most 4 for 32-bit accesses"
-            text = coalesced if ratio <= 4.1 else "more than 4: wide or scattered"
-            lines.append((f"sectors per global {kind}", f"{ratio:.2f}", text))
+    sectors = per(entry.load_sectors, entry.load_requests)
+    if sectors is not None:
+        coalesced = "coalesced: at most 4 for 32-bit accesses"
+        text = coalesced if sectors <= 4.1 else "more than 4: wide or scattered"
+        lines.append(("sectors per global load", f"{sectors:.2f}", text))
     if entry.shared_wavefronts:
         share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
         text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
@@ -225,8 +215,7 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
     if useful is not None:
         text = "the useful fraction of executed instructions"
         lines.append(("multiply-adds per instruction", f"{useful / 32:.2f}", text))
-    if entry.instructions is not None:
-        lines.append(("executed instructions", f"{entry.instructions:.3g}", "warp instructions in all"))
+
     stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
     return lines + [(f"stall: {name}", f"{value:.2f} warps", STALLS[name]) for name, value in stalls]
 
@@ -247,13 +236,11 @@ def _number(text: str | None) -> float | None:
 
 
 def sanitizer(tool: str) -> list[str]:
-    """The call to put before the checked program. Raises UnavailableError without compute-sanitizer."""
-    path = shutil.which("compute-sanitizer")
-    if path is None:
-        raise UnavailableError("compute-sanitizer was not found: it comes with the CUDA toolkit; put it on PATH")
+    """The call to put before the checked program."""
     # numba-cuda asks the driver for functions that it may lack: no error of a kernel
     of_kernels = ["--report-api-errors", "no"] if tool == "memcheck" else []
-    return [path, "--tool", tool, *of_kernels, "--target-processes", "all", "--print-limit", "3"]
+    found = _found("compute-sanitizer")
+    return [found, "--tool", tool, *of_kernels, "--target-processes", "all", "--print-limit", "3"]
 
 
 def errors(output: str) -> int:

@@ -365,7 +365,7 @@ def in_place_of_the_device(
         require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
         carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
 
-    def make(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
+    def make(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
         return values if isinstance(values, DeviceArray) else allocate(shape, dtype, values)
 
     functions = capture.arrays(make)

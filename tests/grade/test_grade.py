@@ -336,7 +336,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch):
     def assembled(text, name, *_):
         total, fma, stack, shared = codes[name]
         names = ["FFMA"] * fma + ["IMAD"] * (total - fma)
-        listing = sass.Listing(tuple(sass.Instruction(0, one, (), one) for one in names), ((0, total),))
+        listing = sass.Listing(tuple(sass.Instruction(0, one, 32, one) for one in names), ((0, total),))
         return codegen.MachineCode(name, "9.0", 40, stack, 0, shared, listing)
 
     kernels = {

@@ -62,8 +62,8 @@ def kernel(array):
 def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
     made, launched = [], []
 
-    def allocate(name, shape, dtype, values):
-        made.append((name, shape, np.dtype(dtype).name, None if values is None else values.tolist()))
+    def allocate(shape, dtype, values=None):
+        made.append((shape, np.dtype(dtype).name, None if values is None else values.tolist()))
         return np.zeros(shape, dtype)
 
     def called(configured, *arguments):
@@ -87,9 +87,9 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
     assert known is call is _LaunchConfiguration.__call__
     assert vars(cuda) == before
     assert made == [
-        ("device_array", 3, "float64", None),
-        ("device_array_like", (3,), "float64", None),
-        ("to_device", (2,), "int64", [1, 2]),
+        (3, "float64", None),
+        ((3,), "float64", None),
+        ((2,), "int64", [1, 2]),
     ]
     ((name, grid, block, (given,)),) = launched
     assert (name, grid, block) == ("kernel", (2, 1, 1), (32, 1, 1))

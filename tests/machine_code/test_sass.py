@@ -12,7 +12,7 @@ from sampling import some
 
 from common.catalog import limits
 from common.catalog.limits import LIMITS
-from common.machine_code import sass, summaries
+from common.machine_code import codegen, sass, summaries
 from common.machine_code.summaries import HotLoop
 from common.report import tables
 
@@ -22,6 +22,10 @@ SECONDS = 180.0
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 TRIED_CC = some(ALL_CC, 3, 1)
 BOOK = "/book/gemm_coarsened.py"
+
+
+def code_of(listing):
+    return codegen.MachineCode("k", "9.0", 66, 0, 0, 0, listing)
 
 
 # --- occupancy, worked out by hand ---
@@ -120,10 +124,10 @@ def test_every_class_has_members_and_no_name_has_two():
 def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
     listing = sass.parse(TEXTS["tensor"])
     what, span = sass.hot_span(listing)
-    hot = HotLoop.counted(listing.instructions[slice(*span)], what)
+    hot = HotLoop.of(code_of(listing))
     assert (what, span) == (sass.MULTIPLY_LOOP, (0, 8))
     assert hot.instructions["HMMA.16816"] == 2
-    assert (hot.multiply_adds, hot.multiplies, hot.loads) == (128, True, 2)
+    assert (hot.multiply_adds, hot.multiplies, hot.count("LDSM")) == (128, True, 2)
     assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
     assert hot.useful == 0.25
     assert hot.per_multiply_add() == 8 / 128
@@ -150,7 +154,7 @@ def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown()
 def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
     listing = sass.parse(TEXTS["copying"])
     assert listing.loops == ((0, 9),)
-    hot = summaries.hot_figures(listing.instructions)
+    hot = HotLoop.of(code_of(listing)).figures()
     assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
     assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
     assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}

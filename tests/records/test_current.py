@@ -274,17 +274,17 @@ def test_a_step_is_timed_as_soon_as_it_is_right(record, monkeypatch):
     did = []
 
     class Checking(contextlib.nullcontext):
-        def __init__(self, *_, timed, others, **options):
+        def __init__(self, *_, timed, **options):
             super().__init__(self)
-            did.append(["compile", *(step.name for step, _ in timed), bool(others)])
+            did.append(["compile", *(step.name for step, _ in timed)])
 
         def of(self, given):
             for step in given:
                 did.append(["check", step.name])
                 yield from outcomes(step, "wrong" if step.name == "gemm_coarsened" else "right")
 
-        def wait(self):
-            did.append(["wait"])
+        def wait(self, step):
+            did.append(["wait", step.name])
 
     def measure(pairs, file, libraries, ceilings, quick):
         assert quick
@@ -303,9 +303,10 @@ def test_a_step_is_timed_as_soon_as_it_is_right(record, monkeypatch):
         monkeypatch.setattr(owner, name, lambda *_: None)
     found, timed = changed.check_changed(steps, {}, (device.Gpu(**GPU), ROOM), fresh=True)
     assert did == [
-        ["compile", *(step.name for step in steps), True],
-        ["check", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
-        ["check", "conv2d_naive"], ["time", "conv2d_naive", False], ["wait"], ["time", "gemm_naive", True],
+        ["compile", *(step.name for step in steps)],
+        ["check", "gemm_naive"], ["wait", "gemm_naive"], ["time", "gemm_naive", False], ["check", "gemm_coarsened"],
+        ["check", "conv2d_naive"], ["wait", "conv2d_naive"], ["time", "conv2d_naive", False],
+        ["time", "gemm_naive", True],
     ]  # fmt: skip
     assert [outcome.step.name for outcome in timed] == ["gemm_naive", "conv2d_naive"]
     assert {outcome.step.name for outcome in found} == {step.name for step in steps}

@@ -150,14 +150,14 @@ class Event:
 
 
 class Nvml:
-    """Says one clock after the other, the last again and again; none at all if there is none."""
+    """Says one clock after the other, the last again and again; 0 if there is none."""
 
     def __init__(self, *clocks):
         self.clocks, self.read = list(clocks), 0
 
     def clock(self):
         self.read += 1
-        return self.clocks[min(self.read, len(self.clocks)) - 1] if self.clocks else None
+        return self.clocks[min(self.read, len(self.clocks)) - 1] if self.clocks else 0
 
 
 @pytest.fixture
@@ -188,10 +188,9 @@ def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
     assert (times.p20_ms, times.median_ms, times.p80_ms) == pytest.approx((0.03, 0.03, 0.03))
 
 
-def test_a_time_has_the_clock_under_load_and_what_held_it_down(stopwatch, machine):
-    stopwatch._nvml = Nvml(timing.Clock(1500, ("power",)), timing.Clock(1400, ()), timing.Clock(1400, ("heat",)))
+def test_a_time_has_the_clock_under_load(stopwatch, machine):
+    stopwatch._nvml = Nvml(1500, 1400, 1400)
     found = stopwatch.measure(lambda: machine.work(1e-5, 1e-3), min_repeats=15, clock=machine)
-    assert (found.sm_mhz, found.held_by) == (1400, ("heat", "power"))
     assert to_builtins(found)["sm_mhz"] == 1400
     paired = stopwatch.measure_pairs(*[lambda: machine.work(1e-5, 1e-3)] * 2, clock=machine)
     assert (paired.first.sm_mhz, paired.second.sm_mhz) == (1400, 1400)
