@@ -242,7 +242,7 @@ def syncwarp(state: State, line: int, member: Value = _EVERYBODY) -> None:
     state.stamps = state.stamps + (1 if whole and all_named else state.mask.bits)
     if state.has_engines:
         here, gone = state.mask.bits.reshape(-1, WARP), ~state.waiting.bits.reshape(-1, WARP)
-        state.engines.clocks.pass_on(np.flatnonzero((here | gone).all(axis=1) & here.any(axis=1)).tolist())
+        state.engines.clocks.pass_on(np.flatnonzero((here | gone).all(axis=1) & here.any(axis=1)))
 
 
 def shuffle(state: State, line: int, member: Value, value: Value, other: Value, *, name: str, of: Code) -> Value:

@@ -296,7 +296,7 @@ class Engines:
         blocks = warps * WARP // state.lanes_per_block
         keys = np.array([state.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
         for key in np.unique(keys).tolist():
-            self.clocks.meet(warps[keys == key].tolist())
+            self.clocks.meet(warps[keys == key])
 
     def cluster_of(self, block: int, mask: int, line: int, lane: int) -> list[int]:
         """The blocks of this block's cluster whose bit is set in the mask."""
@@ -317,17 +317,13 @@ class Engines:
     def end(self) -> None:
         """All threads have ended: an arrival at a block that may have ended is at fault, and registers nobody has."""
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
-            if syncs == self.syncs and not self._heard(block, column, phase):
+            size = self.state.lanes_per_block
+            heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
+            if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
         if self.registers and self.state.bounds is not None:
             self._add_up_registers()
-
-    def _heard(self, block: int, column: int, number: int) -> bool:
-        """Does a thread of the block know that the column has come to this number?"""
-        size = self.state.lanes_per_block
-        rows = [self.clocks.row(lane) for lane in range(block * size, block * size + size)]
-        return any(len(row) > column and row[column] >= number for row in rows)
 
     def _add_up_registers(self) -> None:
         """What warpgroups take, others must have given: a block has no more than it began with."""

@@ -4,9 +4,8 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A 
 have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
 known to those who wait for the phase.
 
-The *pipeline* tells when each stage of shared memory is filled, full, multiplied and free again: a stage is what
-arrives at one barrier that counts bytes. Its clock counts what happens to any stage of the block that is looked at:
-it orders, and measures nothing.
+The *pipeline* tells when each stage of shared memory, what arrives at one barrier that counts bytes, is filled, full,
+multiplied and free again. Its clock counts these events in one block: it orders, and measures nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Barrier:
     def make(self, warp: int, arrivals: int, line: int) -> None:
         """barrier_init by a thread of a warp."""
         self.arrivals = self.missing = arrivals
-        self.made, self.made_in, self.published = (warp, self.state.engines.clocks.interval(warp)), line, False
+        self.made, self.made_in, self.published = (warp, int(self.state.engines.clocks.now[warp])), line, False
 
     def passed(self, parity: int) -> bool:
         """Is the phase of this parity complete, the last one that has it?"""
@@ -101,11 +100,11 @@ class Barrier:
     def lacks(self) -> str:
         """What this phase waits for."""
         came = self.arrivals - self.missing
-        parts = [f"{came} of {self.arrivals} arrivals have come"]
+        text = f"{came} of {self.arrivals} arrivals have come"
         if self.expected or self.arrived:
             where = f" that line {self.expected_in} expects" if self.expected else ""
-            parts.append(f"{self.arrived} of {self.expected} bytes{where}")
-        return " and ".join(parts)
+            text += f" and {self.arrived} of {self.expected} bytes{where}"
+        return text
 
 
 class Barriers:
@@ -135,12 +134,11 @@ class Barriers:
 
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
-    engine = state.engines
     text = ""
     if barrier.made is None:
         text = f"{barrier.name} is used, and no barrier_init has made it"
         barrier.make(lane // WARP, 1, 0)
-    elif engine.clocks.row(lane)[barrier.made[0]] < barrier.made[1]:
+    elif state.engines.clocks.known[lane, barrier.made[0]] < barrier.made[1]:
         text = f"{barrier.name} is used with no barrier of the block, or the cluster, after its barrier_init"
     elif not barrier.published:
         text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
@@ -148,41 +146,31 @@ def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
         state.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
 
 
-def _bits(lanes: list[int]) -> dict[int, int]:
-    """Lanes as bits, by warp."""
-    bits: defaultdict[int, int] = defaultdict(int)
-    for lane in lanes:
-        bits[lane // WARP] |= 1 << lane % WARP
-    return bits
-
-
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
-    engine = state.engines
-    waiting: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # lanes, by block, number and parity
+    waiting: defaultdict[tuple[Barrier, int], list[int]] = defaultdict(list)  # lanes, by barrier and parity
     for lane, number in bars.named(line, i, "waited for"):
         bit = at(parity, lane)
         if bit not in (0, 1):
             state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
-        waiting[int(state.block_number[lane]), number, bit & 1].append(lane)
-    wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
-    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        waiting[bars.at(int(state.block_number[lane]), number), bit & 1].append(lane)
+    for (barrier, _), lanes in waiting.items():
         for lane in {lane // WARP: lane for lane in reversed(lanes)}.values():  # one of each warp
             usable(state, line, barrier, lane)
-    if wanted:
-        engine.teams.wait(line, phases=wanted)
-    alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
-    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
-        for warp, bits in _bits(lanes).items():
-            engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
+    if waiting:
+        state.engines.teams.wait(line, phases=list(waiting))
+    for (barrier, _), lanes in waiting.items():
+        state.engines.clocks.acquire(lanes, barrier.known)
 
 
 def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
     named = bars.named(line, i, "used")
-    bits = _bits([lane for lane, _ in named])
-    given = {warp: engine.clocks.release_of(warp, lanes) for warp, lanes in bits.items()}
+    by_warp: defaultdict[int, list[int]] = defaultdict(list)
+    for lane, _ in named:
+        by_warp[lane // WARP].append(lane)
+    given = {warp: engine.clocks.release(lanes) for warp, lanes in by_warp.items()}
     for lane, number in named:
         blocks, expects = [int(state.block_number[lane])], at(count, lane)
         if rank is not None:
@@ -201,7 +189,7 @@ def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0,
 
 def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[str]:
     """What is wrong with one lane's arrival, which expects so many bytes more."""
-    if state.engines.clocks.row(lane)[barrier.column] < barrier.phase:
+    if state.engines.clocks.known[lane, barrier.column] < barrier.phase:
         yield (
             f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
             f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
@@ -241,10 +229,9 @@ def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Va
 @on_engines
 def publish_barriers(state: State, line: int) -> None:
     warps = set((np.flatnonzero(state.mask.bits) // WARP).tolist())
-    for bars in state.engines.barriers.values():
-        for barrier in bars.known.values():
-            if barrier.made and barrier.made[0] in warps:
-                barrier.published = True
+    for barrier in state.engines.by_column.values():
+        if barrier.made and barrier.made[0] in warps:
+            barrier.published = True
 
 
 on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
@@ -274,8 +261,7 @@ class Pipeline:
     """What happens to the stages of one block; nothing is kept unless ``recording``."""
 
     def __init__(self, recording: bool) -> None:
-        self.recording = recording
-        self.clock = 0
+        self.recording, self.clock = recording, 0
         self.fillings: list[Filling] = []
         self._now: dict[int, Filling] = {}  # by column of the barrier
 
@@ -284,7 +270,7 @@ class Pipeline:
         now.begun[stage] = self.clock
 
     def filling(self, block: int, column: int, name: str, line: int) -> None:
-        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
+        """A copy begins that counts at the barrier of this name, block, and column of the clocks."""
         if not self.recording or block or len(self.fillings) >= _MOST:
             return
         if column not in self._now or "full" in self._now[column].begun:
@@ -299,9 +285,9 @@ class Pipeline:
 
     def read(self, column: int, line: int) -> list[Filling]:
         """wgmma begins to read what was copied there; gives the stage."""
-        if column not in self._now:
+        now = self._now.get(column)
+        if now is None:
             return []
-        now = self._now[column]
         if "multiplied" not in now.begun:
             self._begin(now, "multiplied")
             now.read_in = line
@@ -320,7 +306,7 @@ class Pipeline:
         found: list[TracedSpan] = []
         for stage in dict.fromkeys(one.stage for one in self.fillings):
             own = [one for one in self.fillings if one.stage == stage]
-            ends = [later.begun["filling"] for later in own[1:]] + [self.clock + 1]
+            ends = [*(later.begun["filling"] for later in own[1:]), self.clock + 1]
             for one, end in zip(own, ends, strict=True):
                 for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
                     line = one.read_in if state == "multiplied" else one.line

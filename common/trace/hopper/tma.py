@@ -187,7 +187,7 @@ def _register_load(name: str, axes: int, multicast: bool) -> None:
                     continue
                 _count_shared(state, line, "tma", tiles, map)
                 engine.pipeline.filling(target, barrier.column, barrier.name, line)
-                agent = Agent(state, tiles, lane // WARP, lane, line, "filled")
+                agent = Agent(state, tiles, lane, line, "filled")
                 tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
                 known = engine.clocks.phases(lane)
                 barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
@@ -212,7 +212,7 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
             continue
         target, inside = box.tile(at(row, lane), at(column, lane))
         own = engine.stores[lane]
-        agent = Agent(state, tiles, lane // WARP, lane, line, "read by a bulk store")
+        agent = Agent(state, tiles, lane, line, "read by a bulk store")
         tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
         kept = inside.reshape(-1)
         own.begin(Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line))
@@ -231,9 +231,8 @@ def _register_wait(name: str) -> None:
         groups, clocks = one_number(state, line, name, pending), state.engines.clocks
         for lane in np.flatnonzero(state.mask.bits).tolist():
             if lane in state.engines.stores:
-                done, warp = state.engines.stores[lane].finish(state, groups), lane // WARP
-                # others of its warp know by its next syncwarp
-                clocks.acquire_by(warp, 1 << lane % WARP, 0, clocks.done(STORE, warp, done))
+                done = state.engines.stores[lane].finish(state, groups)
+                clocks.acquire([lane], clocks.done(STORE, lane // WARP, done))
 
     on_engines(wait, name)
 

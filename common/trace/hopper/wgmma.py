@@ -239,8 +239,7 @@ class _Group(NamedTuple):
 
     def begin(self, product: Product) -> None:
         engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], self.tiles.storage
-        warps = np.arange(self.lead // WARP, (self.lead + WARPGROUP) // WARP)
-        agent = Agent(self.state, self.tiles, warps, self.lead, self.line, "read by wgmma")
+        agent = Agent(self.state, self.tiles, self.lead, self.line, "read by wgmma", group=True)
         for side, places, along_n in (("A", product.a, False), ("B", product.b.T, self.form.rows)):
             if places is None:
                 continue
@@ -322,9 +321,9 @@ def wgmma_commit(state: State, line: int) -> None:
 def wgmma_wait(state: State, line: int, pending: Value) -> None:
     groups = one_number(state, line, "wgmma_wait", pending)
     for lead in warpgroups(state, line, "wgmma_wait"):
-        first, clocks = lead // WARP, state.engines.clocks
-        done = clocks.done(WGMMA, first, state.engines.queues[lead].finish(state, groups))
-        clocks.acquire(range(first, first + WARPGROUP // WARP), done)
+        clocks = state.engines.clocks
+        done = clocks.done(WGMMA, lead // WARP, state.engines.queues[lead].finish(state, groups))
+        clocks.acquire(slice(lead, lead + WARPGROUP), done)
 
 
 @on_engines
