@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -30,10 +30,9 @@ from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
-from common.trace.messages import Point
 from common.trace.records import Record
 from common.trace.shared import Local, Shared
-from common.trace.state import Mask, State, TraceError
+from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 
@@ -49,26 +48,22 @@ _ASTRAY = 2_000  # branches after the read of an integer that nothing has writte
 class Executor(State):
     """A kernel as first compiled, and one launch of it at a time: ``configure`` begins another."""
 
-    def __init__(
-        self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
-        bounds: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, launch: Launch, ledger: Ledger) -> None:
+        function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
-        self.function = function
         self.names = Names(self)
         self.main = self.names.wrapped(function)
         self.main.freeze()
         self.shared_storage = Tiles if self.has_engines else Shared
-        self.configure(grid, block, ledger, shared_bytes, bounds)
+        self.configure(launch, ledger)
 
     # --- running ---
 
     def run(
         self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: Order = "forward"
     ) -> None:
-        """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
-        Views. ``order``: of the blocks, and of threads that write one element. Of blocks in clusters, ``at_once`` and
-        the order are those of clusters, and they run whole."""
+        """Execute blocks (their numbers, x fastest; None: all), in ``order``, ``at_once`` clusters of them at a time,
+        each whole; arrays among the arguments are Views."""
         split: frozenset[int] = frozenset()
         told: _Before | None = None
         while True:
@@ -108,8 +103,14 @@ class Executor(State):
         """Execute the blocks that have begun; what Python says of it becomes a TraceError."""
         work = partial(self.main.invoke, self, 0, tuple(arguments), {})
         try:
-            if self.has_engines:
-                self._take_turns(work, split)
+            if self.has_engines:  # warps wait for each other, and for copies and products
+                recording = self.ledger.recording and not self.ledger.pipeline
+                self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
+                self.engines.teams.run(work)
+                self.mask = self.waiting = self.all
+                engines.end_engines(self)
+                if recording:
+                    self.ledger.pipeline = self.engines.pipeline.spans()
             else:
                 work()
         except (LaunchLimitError, StuckError, SplitError):
@@ -119,26 +120,16 @@ class Executor(State):
             if known and re.search(r"\bline \d", str(error)):
                 raise
             lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == self.home]
-            where = f"{self.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
+            where = f"{self.launch.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
             placed = type(error) if known else TraceError
             raise placed(f"{where} {'' if known else f'{type(error).__name__}: '}{error}") from error
         races.end(self)
         helpers.end_copies(self)
         views.note_unwritten(self)
 
-    def _take_turns(self, work: Callable[[], None], split: frozenset[int]) -> None:
-        """Run the kernel where its warps wait for each other, and for copies and products."""
-        recording = self.ledger.recording and not self.ledger.pipeline
-        self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
-        self.engines.teams.run(work)
-        self.mask = self.waiting = self.all
-        engines.end_engines(self)
-        if recording:
-            self.ledger.pipeline = self.engines.pipeline.spans()
-
     def _watch(self, arguments: list[Argument]) -> None:
-        """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
-        names = list(inspect.signature(self.function).parameters)
+        """Of allocations that the kernel may write, as any in a tuple, reads are watched, too."""
+        names = list(inspect.signature(self.launch.function).parameters)
         for name, argument in zip(names, arguments, strict=False):
             for view in _views(argument):
                 if isinstance(view.storage, Global):
@@ -166,8 +157,11 @@ class Executor(State):
 
     def branch(self, condition: Value, line: int) -> Mask:
         """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
-        if self.unset:
-            self._require_end()
+        if self.unset:  # a loop that depends on it may never end
+            self.branches += 1
+            if self.branches > _ASTRAY:
+                line, text = self.unset
+                raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
         condition = truth(condition)
         if uniform(condition):
             return self.mask if condition else self.none
@@ -179,14 +173,6 @@ class Executor(State):
                 counts[0] += int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
             counts[1] += self.mask.warps
         return taken
-
-    def _require_end(self) -> None:
-        """An integer that nothing has written was read: a loop that depends on it may never end."""
-        self.branches += 1
-        if self.branches > _ASTRAY:
-            assert self.unset is not None
-            line, text = self.unset
-            raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
 
     def leave(self, returned: Mask) -> Mask:
         """The lanes that have returned, with those that do so now."""
@@ -226,23 +212,21 @@ class Executor(State):
         self.turning = line
         if type(items) is View:
             items = map(partial(self.load, items, line=line), range(len(items)))
-        if type(items) is Range:
-            return self._turns(items, line)
-        return self._again(items) if leaves else items
+        return self._turns(items, line) if leaves or type(items) is Range else items
 
     def unpacked(self, value: Any, line: int) -> Any:
         """What several variables are given at once; of an array its elements."""
         return tuple(self.iterate(value, line, False)) if type(value) is View else value
 
-    def _again(self, items: Any) -> Iterator[Any]:
+    def _turns(self, items: Any, line: int) -> Iterator[Any]:
+        """The turns of a loop that lanes leave, or of a range that differs: those before its end go on."""
         mask = self.mask
-        for item in items:
-            self.mask = mask
-            yield item
-
-    def _turns(self, items: Range, line: int) -> Iterator[Value]:
-        """A range that differs between lanes: those that have not reached its end go on."""
-        mask, value = self.mask, items.start
+        if type(items) is not Range:
+            for item in items:
+                self.mask = mask
+                yield item
+            return
+        value = items.start
         while True:
             self.mask = mask
             self.mask = self.branch(choose(items.step > 0, value < items.stop, value > items.stop), line)
@@ -253,7 +237,7 @@ class Executor(State):
             value = values.add(value, items.step)
 
     def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
-        """``a if condition else b`` where either reads memory: only the lanes that need it do."""
+        """``a if condition else b`` where only the lanes that need either read memory."""
         condition = truth(condition)
         if uniform(condition):
             return then() if condition else otherwise()
@@ -280,10 +264,9 @@ class Executor(State):
             return array.load(self, index, line)
         if type(array) is not View:
             return self._of_tuple(array, index, line) if isinstance(index, np.ndarray) else array[index]
-        if not self.ledger.recording and (at := _register(array, index)) is not None:  # most loads are of this kind
-            storage = array.storage
-            if not storage.lacking and (value := storage.values[at]) is not None:
-                return value
+        at = None if self.ledger.recording else _register(array, index)  # most loads are of this kind
+        if at is not None and not array.storage.lacking and (value := array.storage.values[at]) is not None:
+            return value
         return array.load(self, index, line)
 
     def _of_tuple(self, values: tuple[Value, ...], index: Any, line: int) -> Value:
@@ -333,10 +316,9 @@ class _Before:
     """What a launch changes, as it is now; so that the launch can begin anew."""
 
     def __init__(self, executor: Executor, arguments: list[Argument]) -> None:
-        views = [a.view if type(a) is Map else a for a in arguments]
         self._arrays = [
             (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))
-            for view in views if type(view) is View and type(view.storage) is Global
+            for view in _views(tuple(arguments)) if type(view.storage) is Global
         ]  # fmt: skip
         self._ledger = deepcopy({key: held for key, held in vars(executor.ledger).items() if key != "_costs"})
 
@@ -346,8 +328,7 @@ class _Before:
             storage.written = written
             storage.forget()
         vars(executor.ledger).update(self._ledger)
-        bounds = executor.bounds and (*executor.bounds, executor.cluster)
-        executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
+        executor.configure(executor.launch, executor.ledger)
 
 
 def _register(array: View, index: Any) -> int | None:

@@ -190,7 +190,7 @@ _BIT = 1 << np.arange(WARP)
 def barrier(state: State, line: int) -> None:
     """A barrier of the block; beside engines, those who come first let the others go on."""
     if state.has_engines:
-        state.engines.barrier(line, False)
+        state.engines.teams.wait(line)
     else:
         races.pass_barrier(state, line)
 

@@ -36,8 +36,8 @@ from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel
-from common.trace.state import MistakeError, TraceError
-from common.trace.trace import Launch, Tracer
+from common.trace.state import Launch, MistakeError, TraceError
+from common.trace.trace import Tracer
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted

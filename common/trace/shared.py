@@ -259,7 +259,7 @@ class Local(Storage):
 
     def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
         """A fault if wgmma still adds to what these lanes read."""
-        sums = next((one for one in self.flight if one.covers(place) and (one.mask.bits & lanes).any()), None)
+        sums = next((one for one in self.flight if place in one.registers and (one.mask.bits & lanes).any()), None)
         if sums is None:
             return False
         text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"

@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,7 +35,7 @@ from common.trace.hopper.tma import Map
 from common.trace.memory import Global, poison, poisoned
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.records import Records
-from common.trace.state import TraceError
+from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
@@ -153,25 +153,6 @@ def kind(value: Any) -> Any:
 # --- launches ---
 
 
-@dataclass(frozen=True)
-class Launch:
-    """``bounds`` are a kernel's launch_bounds: threads, resident blocks, blocks of a cluster."""
-
-    function: Callable[..., Any]
-    grid: Point
-    block: Point
-    shared_bytes: int
-    arguments: tuple[Any, ...]
-    bounds: tuple[int, ...] = ()
-
-    @property
-    def cluster(self) -> int:
-        return self.bounds[2] if len(self.bounds) > 2 else 1
-
-    def has(self, block: Point) -> bool:
-        return all(0 <= at < extent for at, extent in zip(block, self.grid, strict=True))
-
-
 class Tracer:
     """Stands in for a GPU: meanwhile device arrays are the tracer's (:class:`DeviceArray`), and a kernel that is
     launched runs at once, all blocks.
@@ -262,11 +243,10 @@ class Tracer:
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
         arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
         key = (launch.function, *map(kind, arguments))
-        settings = launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
         if key in self._executors:
-            self._executors[key].configure(*settings)
+            self._executors[key].configure(launch, ledger)
         else:
-            self._executors[key] = Executor(launch.function, *settings)
+            self._executors[key] = Executor(launch, ledger)
         return self._executors[key], arguments
 
     def _require_resident(self, launch: Launch) -> None:

@@ -7,6 +7,7 @@ Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode".
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,15 +39,14 @@ class Map:
         self.bytes = self.rows * self.columns * int(self.dtype.itemsize)
 
     def tile(self, row: int, column: int) -> tuple[Ints, Bools]:
-        """The elements of the storage that a box from (row, column) on holds, and which of them there are."""
+        """The elements of the storage in a box from (row, column) on, and which of them there are."""
         m, n = row + np.arange(self.rows)[:, None], column + np.arange(self.columns)[None]
         extents, strides = self.view.shape, self.view.strides
         inside = (m >= 0) & (m < extents[0]) & (n >= 0) & (n < extents[1])
         return self.view.start + m * strides[0] + n * strides[1], inside
 
     def pixels(self, base: tuple[int, ...], first: int, tap: tuple[int, ...]) -> tuple[Ints, Bools]:
-        """The same of im2col: from the base pixel (n, d, h, w) on, at a tap; ValueError if the walk has no such
-        pixel."""
+        """The same of im2col, from the base pixel (n, d, h, w) on, at a tap. Raises ValueError if there is none."""
         shape, strides = self.view.shape, self.view.strides
         pixel = layouts.walked(shape, self, self.rows, base, tap)
         channel = first + np.arange(self.columns)[None]
@@ -93,11 +93,11 @@ def _require(state: State, line: int, tiles: View, box: Map) -> None:
 
 
 def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:
-    kind = "tiled" if len(where) == 2 else "im2col"
-    if box.kind != kind:
-        kinds = {"tiled": "a tiled", "im2col": "an im2col"}
-        raise state.error(line, f"{box.name} is {kinds[box.kind]} map, and this copy takes {kinds[kind]} one")
-    if kind == "tiled":
+    if (box.kind == "tiled") != (len(where) == 2):
+        kinds = ["a tiled", "an im2col"]
+        this, other = kinds if box.kind == "tiled" else kinds[::-1]
+        raise state.error(line, f"{box.name} is {this} map, and this copy takes {other} one")
+    if box.kind == "tiled":
         return box.tile(*where)
     base, tap = tuple(where[:4]), tuple(where[5:])
     text = f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}"
@@ -123,24 +123,22 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
         state.fault_of(lane, "read-before-write", line, view.name, text)
     storage.note_box(state, view, chosen, lane, line)
-    _count_global(state, line, "tma", box, chosen)
+    _count(state, line, "tma", box, chosen)
     return values
 
 
-def _count_global(state: State, line: int, op: str, box: Map, elements: Ints) -> None:
-    """Of a box: the sectors that its elements touch, and the fewest that hold so many bytes."""
-    if state.ledger.recording:
+def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:
+    """A box in shared memory; or its elements in global memory: the sectors that they touch, and the fewest that hold
+    so many bytes."""
+    if not state.ledger.recording:
+        return
+    moved = ideal = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
+    space, name = ("shared", where.name) if type(where) is View else ("global", box.name)
+    if type(where) is not View:
         size = box.dtype.itemsize
-        touched = np.unique((box.view.storage.address + elements * size) // SECTOR_BYTES)
-        least = -(-elements.size * size // SECTOR_BYTES)
-        key = Key(line, "global", op, box.name, 8 * box.bytes)
-        state.ledger.tallies[key].add(1, Cost(1, len(touched), least, 1))
-
-
-def _count_shared(state: State, line: int, op: str, tiles: View, box: Map) -> None:
-    if state.ledger.recording:
-        passes = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
-        state.ledger.tallies[Key(line, "shared", op, tiles.name, 8 * box.bytes)].add(1, Cost(1, passes, passes, 1))
+        moved = len(np.unique((box.view.storage.address + where * size) // SECTOR_BYTES))
+        ideal = -(-where.size * size // SECTOR_BYTES)
+    state.ledger.tallies[Key(line, space, op, name, 8 * box.bytes)].add(1, Cost(1, moved, ideal, 1))
 
 
 def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:
@@ -160,44 +158,39 @@ def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, 
     return storage.flat(block, address // size).reshape(-1)
 
 
-def _register_load(name: str, axes: int, multicast: bool) -> None:
+def _load(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value, name: str,
+    axes: int, multicast: bool = False,
+) -> None:  # fmt: skip
     """Copies, one for each active lane, to its own block or to those of its cluster that a mask names; the place is
     (row, column), or (n, d, h, w, c, t, r, s)."""
-
-    def load(
-        state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
-    ) -> None:
-        if len(place) != axes + multicast:
-            raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(place) - multicast} are given")
-        _require(state, line, tiles, map)
-        for lane, number in bars.named(line, b, "used"):
-            where = [at(value, lane) for value in place]
-            found = _source(state, line, map, where[:axes], lane)
-            if found is None:
+    if len(place) != axes + multicast:
+        raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(place) - multicast} are given")
+    _require(state, line, tiles, map)
+    engine = state.engines
+    for lane, number in bars.named(line, b, "used"):
+        where = [at(value, lane) for value in place]
+        found = _source(state, line, map, where[:axes], lane)
+        if found is None:
+            continue
+        values = _read(state, line, map, *found, lane).reshape(-1)
+        own = int(state.block_number[lane])
+        for target in engine.cluster_of(own, where[-1], line, lane) if multicast else [own]:
+            barrier = bars.at(target, number)
+            mbarriers.usable(state, line, barrier, lane)
+            places = _places(state, line, tiles, at(as_offset(i), lane), map, target, lane)
+            if places is None:
                 continue
-            values = _read(state, line, map, *found, lane)
-            blocks = [int(state.block_number[lane])]
-            if multicast:
-                blocks = state.engines.cluster_of(blocks[0], where[-1], line, lane)
-            for target in blocks:
-                barrier, engine = bars.at(target, number), state.engines
-                mbarriers.usable(state, line, barrier, lane)
-                places = _places(state, line, tiles, at(as_offset(i), lane), map, target, lane)
-                if places is None:
-                    continue
-                _count_shared(state, line, "tma", tiles, map)
-                engine.pipeline.filling(target, barrier.column, barrier.name, line)
-                agent = Agent(state, tiles, lane, line, "filled")
-                tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
-                known = engine.clocks.phases(lane)
-                barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
-
-    on_engines(load, name)
+            _count(state, line, "tma", map, tiles)
+            engine.pipeline.filling(target, barrier.column, barrier.name, line)
+            agent = Agent(state, tiles, lane, line, "filled")
+            tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
+            known = engine.clocks.phases(lane)
+            barrier.copies.append(Load(tiles, places, values, map.bytes, known, lane, line))
 
 
-_register_load("tma_load2", 2, multicast=False)
-_register_load("tma_load2_multicast", 2, multicast=True)
-_register_load("tma_load_im2col", 8, multicast=False)
+for _name, _axes in {"tma_load2": 2, "tma_load2_multicast": 2, "tma_load_im2col": 8}.items():
+    on_engines(partial(_load, name=_name, axes=_axes, multicast=_name.endswith("multicast")), _name)
 
 
 @on_engines
@@ -216,8 +209,8 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
         kept = inside.reshape(-1)
         own.begin(Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line))
-        _count_global(state, line, "tma store", box, target[inside])
-        _count_shared(state, line, "tma store", tiles, box)
+        _count(state, line, "tma store", box, target[inside])
+        _count(state, line, "tma store", box, tiles)
 
 
 @on_engines
@@ -226,19 +219,16 @@ def tma_commit(state: State, line: int) -> None:
         state.engines.stores[lane].committed += 1
 
 
-def _register_wait(name: str) -> None:
-    def wait(state: State, line: int, pending: Value) -> None:
-        groups, clocks = one_number(state, line, name, pending), state.engines.clocks
-        for lane in np.flatnonzero(state.mask.bits).tolist():
-            if lane in state.engines.stores:
-                done = state.engines.stores[lane].finish(state, groups)
-                clocks.acquire([lane], clocks.done(STORE, lane // WARP, done))
-
-    on_engines(wait, name)
+def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
+    groups, clocks = one_number(state, line, name, pending), state.engines.clocks
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        if lane in state.engines.stores:
+            done = state.engines.stores[lane].finish(state, groups)
+            clocks.acquire([lane], clocks.done(STORE, lane // WARP, done))
 
 
-_register_wait("tma_wait_read")
-_register_wait("tma_wait")
+on_engines(partial(_wait, name="tma_wait_read"), "tma_wait_read")
+on_engines(partial(_wait, name="tma_wait"), "tma_wait")
 
 
 def end(state: State) -> None:

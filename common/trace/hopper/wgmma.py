@@ -7,7 +7,8 @@ Multiply-Accumulate Instructions: Matrix Descriptor Format", with a swizzle of 1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +33,13 @@ _T = np.arange(WARPGROUP)
 
 
 class Form(NamedTuple):
-    """An instruction: its name, the k that it takes, its operands' type, does B run along n, is A in registers? And
-    the type of its sums."""
+    """An instruction."""
 
     name: str
-    depth: int
-    dtype: Any
-    rows: bool = False
-    registers: bool = False
+    depth: int  # the k that it takes
+    dtype: Any  # of its operands
+    rows: bool = False  # does B run along n
+    registers: bool = False  # is A in registers
     sums: Any = FLOAT32
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
     half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
@@ -61,11 +61,11 @@ class Sums:
 
     def __init__(self, group: _Group, view: View, first: int, held: bool) -> None:
         state, lead, self.columns = group.state, group.lead, group.columns
-        self.view, self.storage, self.first, self.count = view, view.storage, first, self.columns // 2
+        self.view, self.storage, self.registers = view, view.storage, range(first, first + self.columns // 2)
         self.line, self.lead, self.open = group.line, lead, 0
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
         self.matrix = np.zeros((ROWS, self.columns), view.dtype)
-        r = np.arange(self.count)[:, None]  # rows and columns of the registers' elements: (register, thread)
+        r = np.arange(len(self.registers))[:, None]  # rows and columns of the registers' elements: (register, thread)
         self.places = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2), 8 * (r // 4) + 2 * (_T % 4) + r % 2
         if held:
             whole, state.mask = state.mask, self.mask
@@ -76,13 +76,6 @@ class Sums:
             view.storage.lacking[register] = view.storage.lacking.get(register, state.none.bits) | self.mask.bits
         view.storage.flight.append(self)
 
-    @property
-    def registers(self) -> range:
-        return range(self.first, self.first + self.count)
-
-    def covers(self, register: int) -> bool:
-        return register in self.registers
-
     def land(self, state: State) -> None:
         """All is added up: the registers are the threads' again."""
         storage = self.storage
@@ -91,7 +84,7 @@ class Sums:
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
             state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
         views.spread_taint(state)
-        whole = np.zeros((self.count, len(state.lane_numbers)), self.matrix.dtype)
+        whole = np.zeros((len(self.registers), len(state.lane_numbers)), self.matrix.dtype)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places]
         for register, value in zip(self.registers, whole, strict=True):
             storage.put(state, register, value, self.mask)
@@ -121,6 +114,7 @@ class Product:
     stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
     def _fragment(self, frag: View, depth: int) -> NDArray[Any]:
+        """A, of all four warps, from the registers that hold it."""
         now = frag.storage.values[self.j : self.j + len(self.held)]
         if any(a is not b for a, b in zip(now, self.held, strict=True)):
             text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
@@ -219,7 +213,7 @@ class _Group(NamedTuple):
     def require_fenced(self, view: View, first: int, count: int) -> None:
         """A fault if the threads have set the registers since their last wgmma_fence."""
         storage = view.storage
-        if any(sums.lead == self.lead and sums.covers(first) for sums in storage.flight):
+        if any(sums.lead == self.lead and first in sums.registers for sums in storage.flight):
             return
         now, then = storage.values[first : first + count], storage.fenced
         if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
@@ -228,11 +222,11 @@ class _Group(NamedTuple):
 
     def sums(self, acc: View, first: int, held: bool) -> Sums:
         """The sums that are on their way already, or those that the registers hold, or none."""
-        under_way: list[Sums] = acc.storage.flight
-        for sums in under_way:
-            if sums.lead == self.lead and sums.first < first + self.columns // 2 and first < sums.first + sums.count:
-                if (sums.first, sums.columns) == (first, self.columns):
-                    return sums
+        for sums in acc.storage.flight:
+            own = range(first, first + self.columns // 2)
+            if sums.lead == self.lead and set(own) & set(sums.registers):
+                if sums.registers == own:
+                    return cast(Sums, sums)
                 text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
                 self.fault("wgmma-order", acc.name, text)
         return Sums(self, acc, first, held)
@@ -256,8 +250,8 @@ def _start(
     state: State, line: int, form: Form, acc: View, i: Value, *, tiles: View, b: Value, N: int, a: Value = 0,
     frag: Any = None, j: Value = 0, places: Value = 0, add: Value = True,
 ) -> None:  # fmt: skip
-    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``frag`` from j on.
-    Where not ``add``, the product takes the sums' place."""
+    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
+    the product takes the sums' place."""
     columns, first, count = int(N), as_offset(i), int(N) // 2
     if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
         raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
@@ -339,21 +333,15 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
     return encoded(start, leading, stride)
 
 
-def _register(form: Form) -> None:
+def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
     names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
     names += ["add"] if form.half is None else ["places", "add"]
-
-    def multiply(state: State, line: int, acc: View, i: Value, *given: Any, **named: Any) -> None:
-        _start(state, line, form, acc, i, **dict(zip(names[: len(given)], given, strict=True)), **named)
-
-    on_engines(multiply, form.name)
+    _start(state, line, form, acc, i, **dict(zip(names[: len(given)], given, strict=True)), **named)
 
 
-for _form in (E4M3, BF16, *SPARSE):
-    _register(_form)
-for _form in (F16, F16_ROWS, TF32, S8):
-    _register(_form)
-    _register(_form._replace(name=f"{_form.name}_registers", registers=True))
+_BOTH = [F16, F16_ROWS, TF32, S8]  # with A in tiles, or in registers
+for _form in (E4M3, BF16, *SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
+    on_engines(partial(_multiply, form=_form), _form.name)
 
 
 def end(state: State) -> None:
