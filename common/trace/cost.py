@@ -59,10 +59,8 @@ class Cost(NamedTuple):
 
 
 def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
-    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
-
-    Each lane's ``width_bytes`` must lie within one sector, as if aligned. ``past_l1``: a copy that leaves L1 out.
-    """
+    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32). Each lane's
+    ``width_bytes`` must lie within one sector. ``past_l1``: a copy that leaves L1 out."""
     rows, _ = _active_rows(addresses, active)
     distinct = _different(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
@@ -114,10 +112,8 @@ def _paired(words: Ints, used: Bools) -> Bools:
 
 
 def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
-    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass.
-
-    A pass takes as many wavefronts as the most distinct words that one bank must deliver.
-    """
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass: it takes as many
+    wavefronts as the most distinct words that one bank must deliver."""
     some = used.reshape(-1, lanes).any(axis=1)
     words, _ = _active_rows(rows.reshape(-1, lanes), used.reshape(-1, lanes))
     every = np.sort((words[:, :, None] + np.arange(width)).reshape(len(words), lanes * width), axis=1)
@@ -131,15 +127,15 @@ def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one access: a line, an array, a direction and a width."""
+    """Counts of one access, as :class:`common.trace.messages.TracedAccess` has them."""
 
-    accesses: int = 0  # by lanes
-    requests: int = 0  # by warps
+    accesses: int = 0
+    requests: int = 0
     moved: int = 0
     ideal: int = 0
     distinct: int = 0
-    sample: list[int | None] | None = None  # element offsets of the first request's lanes
-    seen: list[TracedRequest] = field(default_factory=list)  # the first requests, as many as the ledger keeps
+    sample: list[int | None] | None = None
+    seen: list[TracedRequest] = field(default_factory=list)
 
     def add(self, accesses: int, cost: Cost) -> None:
         self.accesses += accesses
@@ -150,10 +146,7 @@ class Tally:
 
 
 class Key(NamedTuple):
-    """What is tallied.
-
-    ``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma.
-    """
+    """``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma."""
 
     line: int
     space: str
@@ -193,7 +186,6 @@ class Ledger:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
         ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
-        ``op``: read, ROWS, write, copy (from global to shared memory) or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -255,23 +247,17 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
     ]
     fma = sum(ledger.fma.values())
     same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
+    grid, block = launches[0]
+    blocks = sum(math.prod(grid) for grid, _ in launches)
     return TracedKernel(
-        name=function.__name__,
-        file=file,
-        grid=launches[0][0],
-        block=launches[0][1],
-        launches=len(launches),
-        blocks=sum(math.prod(grid) for grid, _ in launches),
-        first_block=(0, 0, 0),
-        accesses=accesses,
-        fma=fma,
+        function.__name__, file, grid, block, len(launches), blocks, (0, 0, 0), accesses, fma,
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),
         totals=_totals(accesses, fma),
         per_fma=_per_fma(accesses, fma) if fma else {},
         **{name: getattr(ledger, name) for name in same},
-    )
+    )  # fmt: skip
 
 
 def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
@@ -287,24 +273,20 @@ def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
     )
 
 
-# by name in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts
-_TOTALS = {
-    "load_requests": ("requests", "global", ("read", "copy")), "load_sectors": ("moved", "global", ("read", "copy")),
-    "store_requests": ("requests", "global", ("write",)), "store_sectors": ("moved", "global", ("write",)),
-    "copy_requests": ("requests", "global", ("copy",)), "copy_sectors": ("moved", "global", ("copy",)),
-    "shared_load_requests": ("requests", "shared", ("read",)),
-    "shared_load_wavefronts": ("moved", "shared", ("read",)),
-    "shared_store_requests": ("requests", "shared", ("write",)),
-    "shared_store_wavefronts": ("moved", "shared", ("write",)),
-}  # fmt: skip
-
-
 def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
-    def total(key: str, space: str, ops: tuple[str, ...]) -> int:
+    """Named as in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as hardware counts."""
+
+    def total(key: str, space: str, *ops: str) -> int:
         return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
 
-    moved, ideal = (total(key, "shared", ("read", "write")) for key in ("moved", "ideal"))
-    found = {name: total(*which) for name, which in _TOTALS.items()}
+    found = {}
+    for name, ops in {"load": ("read", "copy"), "store": ("write",), "copy": ("copy",)}.items():
+        found[f"{name}_requests"] = total("requests", "global", *ops)
+        found[f"{name}_sectors"] = total("moved", "global", *ops)
+    for name, op in {"load": "read", "store": "write"}.items():
+        found[f"shared_{name}_requests"] = total("requests", "shared", op)
+        found[f"shared_{name}_wavefronts"] = total("moved", "shared", op)
+    moved, ideal = (total(key, "shared", "read", "write") for key in ("moved", "ideal"))
     return {**found, "shared_conflicts": moved - ideal, "ffma_threads": fma}
 
 

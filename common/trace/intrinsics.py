@@ -252,9 +252,10 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     source = np.where((source < 0) | (source >= WARP), lane, source)
     giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
     missing = state.mask.bits & ((present >> source) & 1 == 0)
-    there = missing & state.waiting.bits[giver]  # what one that has ended gives is unused
+    there = missing & state.all.bits[giver]  # what no thread at all gives is unused
     if there.any() and not real:
-        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
+        why = "does not come to it" if (there & state.waiting.bits[giver]).any() else "has returned"
+        state.fault("warp-sync", line, "", f"{name} takes the value of a thread that {why}", there)
     views.take_taint(state, giver)
     taken = value if uniform(value) else value[giver]
     if not (missing.any() and real):

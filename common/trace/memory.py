@@ -30,8 +30,8 @@ class Storage:
     complete = False  # has every element been written
     sampled = True  # are the first request's offsets told
     # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
-    _note_read: Any
-    _note_atomic: Any
+    note_read: Any
+    note_atomic: Any
     _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
@@ -48,7 +48,7 @@ class Storage:
 
     @property
     def blank(self) -> Any:
-        """What stands where nothing was written, as far as a value can tell."""
+        """What stands where nothing was written."""
         return np.nan if self.dtype.kind == "f" else 0
 
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
@@ -75,7 +75,7 @@ class Storage:
             at = first + v if v else first
             if self.written is not None and not self.complete:
                 self._missing(state, view, place + v, at, line)
-            self._note_read(state, view, at, lanes, line)
+            self.note_read(state, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
         return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
 
@@ -85,7 +85,7 @@ class Storage:
         at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
         if not fresh and not self.complete:
             self._missing(state, view, place, at, line, changes=True)
-        self._note_atomic(state, view, at, lanes, line)
+        self.note_atomic(state, view, at, lanes, line)
         return at
 
     def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
@@ -99,8 +99,6 @@ class Storage:
                 nan = self.dtype.kind == "f" and not changes
                 views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
-    # --- what is counted ---
-
     def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
         """Count an access."""
         ledger, mask = state.ledger, state.mask
@@ -112,26 +110,20 @@ class Storage:
         tally.add(count, self._cost(state, place, width, op, lanes))
         if len(tally.seen) < ledger.kept:
             asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
-            self._keep(state, tally, np.broadcast_to(asked, mask.bits.shape), lanes)
+            rows, bits = np.broadcast_to(asked, mask.bits.shape).reshape(-1, WARP), lanes.reshape(-1, WARP)
+            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.kept - len(tally.seen))]
+            tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
         if not self.sampled:
             return
         places = np.broadcast_to(place - view.start, mask.bits.shape)
         if tally.sample is None:
-            rows = mask.bits.reshape(-1, WARP)
-            warp = int(np.argmax(rows.sum(axis=1)))
-            tally.sample = _asked(places.reshape(-1, WARP)[warp], rows[warp])
+            bits = mask.bits.reshape(-1, WARP)
+            warp = int(np.argmax(bits.sum(axis=1)))
+            tally.sample = _asked(places.reshape(-1, WARP)[warp], bits[warp])
         if view.name in ledger.watched:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
             ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
-
-    @staticmethod
-    def _keep(state: State, tally: Any, asked: Ints, lanes: Bools) -> None:
-        """Keep the requests of a few warps: where each lane asks, in bytes."""
-        rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
-        for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
-            if len(tally.seen) < state.ledger.kept:
-                tally.seen.append(TracedRequest(int(warp), _asked(rows[warp], bits[warp])))
 
 
 class Global(Storage):
@@ -179,12 +171,12 @@ class Global(Storage):
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
             shadow, now = self._begun(state, lanes, line)
             shadow.read(state, view, picked(at, lanes), now)
 
-    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
+    def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
         shadow, now = self._begun(state, lanes, line)
         places = at[lanes]
@@ -199,13 +191,10 @@ class Global(Storage):
         self.record(state, view, place, len(values), "write", line, lanes)
         self.require_writable(state, view, line)
         for v, value in enumerate(values):
-            views.reveal_unwritten(state, value, line, view)
+            if state.tainted is not None:
+                views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
             self._put(state, view, places, lanes, chosen, line)
-
-    def note_box(self, state: State, view: View, places: Ints, lane: int, line: int) -> None:
-        """A copy that a thread has begun reads these elements."""
-        self._note_read(state, view, places, np.full(len(places), lane), line)
 
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         """A copy that a thread has begun writes these elements."""
@@ -234,7 +223,7 @@ class Constant(Storage):
     def __init__(self, data: Array) -> None:
         super().__init__(data, None, 16)
 
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         require_constants(state)
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:

@@ -75,8 +75,7 @@ class TracedEvent(Struct):
 
 
 class TracedSpan(Struct):
-    """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another; the line
-    is that of the copy, or of the multiplication."""
+    """A stage of a pipeline is filling, full, multiplied or free, from one tick of a logical clock to another."""
 
     stage: str
     state: str
@@ -88,7 +87,6 @@ class TracedSpan(Struct):
 class TracedKernel(Struct):
     """What one kernel did in the traced blocks.
 
-    ``file``        the one whose lines are counted
     ``fma_lines``   multiply-adds of threads, by line as text
     ``branches``    by line as text: branches of warps that split, and all
     ``pipeline``    of the first block
@@ -150,13 +148,8 @@ class TraceResult(Result, frozen=True, kw_only=True):
 
 
 class ScriptResult(Result, frozen=True, kw_only=True):
-    """What came of a program.
-
-    ``kernels``  those it launched, over all launches
-    ``others``   faults of the program that no kernel made
-    ``unknown``  what the tracer does not know, with the line: there the program was ended
-    ``notes``    what the user is to know besides
-    """
+    """What came of a program: its kernels, over all launches; ``others``: faults that no kernel made; ``unknown``:
+    what the tracer does not know, with the line; ``notes``: what the user is to know."""
 
     kernels: Sequence[TracedKernel] = ()
     others: Sequence[Fault] = ()
@@ -165,13 +158,9 @@ class ScriptResult(Result, frozen=True, kw_only=True):
 
 
 class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
-    """What does a program do that runs kernels? The file is run as the main program, from ``folder``.
-
-    ``words``   its arguments
-    ``stop``    end it after the first launch with faults
-    ``kept``    requests of each access that are kept, lane by lane
-    ``output``, ``errors``  the files that it prints to
-    """
+    """What does a program do that runs kernels? The file is run as the main program, from ``folder``, with these
+    ``words``, printing to the files ``output`` and ``errors``. ``stop``: end it after the first launch with faults.
+    ``kept``: as in :class:`TraceOptions`."""
 
     folder: str
     words: Sequence[str] = ()

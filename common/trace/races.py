@@ -34,11 +34,8 @@ class _Accesses:
 
 
 class Together:
-    """Threads that read an element, changed it atomically, or wrote the value that it has.
-
-    Of them, in ``slots``, as far as there are any: the last; one more since the last barrier, of another warp if
-    there is one; and one of another block.
-    """
+    """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
+    more since the last barrier, of another warp if there is one; and one of another block."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -65,7 +62,7 @@ class Together:
             self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
 
     def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
-        """Make room for new last ones: keep those that are the last so far."""
+        """Keep those that are the last so far, before others become that."""
         events = self.slots[0].event[places]
         passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
         here = before // log.lanes_per_block == who // log.lanes_per_block
@@ -102,10 +99,11 @@ class Moment(NamedTuple):
 
 
 class Shadow:
-    """The accesses to one allocation in one launch. An access is noted in the order in which its lanes make it."""
+    """The accesses to one allocation in one launch, or to blocks' shared arrays of ``per_block`` elements between two
+    barriers. An access is noted in the order in which its lanes make it."""
 
-    def __init__(self, size: int, log: Log) -> None:
-        self.log = log
+    def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
+        self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
     def moment(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
@@ -185,6 +183,8 @@ class Shadow:
 
     def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
         """An element's name, and the lane of a thread that runs now."""
+        if self.per_block:
+            return view.element(place % self.per_block), who
         lane = who - state.first_ordinal
         start = view.start if type(view.start) is int else int(view.start[lane])
         return view.element(place - start), lane
@@ -215,9 +215,8 @@ def same(a: Any, b: Any) -> Bools:
 
 
 def no_barrier(file: str, line: int, other: int) -> str:
-    """The end of a race's sentence, of these lines of a file: there is no barrier between, and perhaps in which round
-    of a loop the later access comes. Where a barrier in a loop's body parts the two lines, it is from the later line
-    to the earlier one of the next round that there is none."""
+    """The end of a race's sentence. Where a barrier in a loop's body parts the two lines of the file, it is from the
+    later line to the earlier one of the next round that there is none."""
     first, last = sorted((line, other))
     parted = _parted("".join(linecache.getlines(file)), first, last)
     between = f" line {last} and line {first} in the next round of the loop" if parted else ""

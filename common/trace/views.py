@@ -54,10 +54,7 @@ class View:
         return View(self.storage, self.start, self.shape[::-1], self.strides[::-1], self.name, self.bounded)
 
     def reshape(self, *given: Any) -> View:
-        """The same elements in another shape: whole numbers or a tuple of them, one of which may be -1.
-
-        Raises ValueError if the array is not contiguous or the shape has not as many elements.
-        """
+        """Raises ValueError if the array is not contiguous or the shape has not as many elements."""
         wanted = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
         extents = [as_offset(extent) for extent in wanted]
         if not self.flat_order:
@@ -258,26 +255,19 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class Source:
-    """Lanes that read what nothing had written, in a line: at which offsets from the view's start; without a view,
-    what they took from no thread."""
+    """Lanes that read what nothing had written; without a view, took what no thread gave."""
 
     lanes: Bools
     line: int
     view: View | None
-    offsets: Ints
+    offsets: Ints  # from the view's start
     name: str  # the view's, or what a lane did
 
 
 def require_written(state: State, value: Value, line: int = 0) -> None:
     """A fault if what is compared or made an integer comes from memory that nothing had written."""
     if state.tainted is not None and not uniform(value):
-        _reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
-
-
-def reveal_unwritten(state: State, value: Value, line: int, view: View) -> None:
-    """A fault if a value that is stored comes from memory that nothing had written."""
-    if state.tainted is not None:
-        _reveal(state, value, f"is stored to {view.name} in line {line}")
+        reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
 
 
 def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
@@ -293,8 +283,7 @@ def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: 
 
 
 def _left(state: State, view: View, lane: int) -> tuple[str, str]:
-    """What is added where a lane reads what nothing has written, and what to look at: did threads of its block that
-    shared the view return before a barrier?"""
+    """What is added where a lane reads what nothing has written, and what to look at."""
     gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[lane // state.lanes_per_block])
     if not gone or view.storage.space != "shared":
         return "", view.storage.unset_look_at
@@ -318,7 +307,7 @@ def _taint(state: State, new: Source) -> None:
     state.sources.append(new)
 
 
-def _reveal(state: State, value: Value, what: str) -> None:
+def reveal(state: State, value: Value, what: str) -> None:
     """A fault of a source of those lanes whose value is NaN; ``what`` becomes of it."""
     if dtype_of(value).kind != "f":
         return
