@@ -98,7 +98,6 @@ def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
 
 
 def _different(rows: Ints) -> Ints:
-    """Different values in each row."""
     return np.asarray(1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1))
 
 
@@ -204,14 +203,12 @@ class Ledger:
         return found
 
     def multiply_add(self, line: int, dtype: np.dtype[Any], count: int) -> None:
-        """So many threads multiply and add, as one instruction."""
         if self.recording and dtype.kind == "f":
             self.fma[line] += count
             if dtype == np.float64:
                 self.notes[f"line {line} multiplies and adds in float64"] += 1
 
     def print(self, lines: Iterable[str], count: int) -> None:
-        """The kernel prints so many lines; as many of them are asked for as are kept."""
         self.printed += itertools.islice(lines, max(MOST_PRINTED - len(self.printed), 0))
         self.prints += count
 

@@ -175,7 +175,6 @@ class Executor(State):
         return taken
 
     def leave(self, returned: Mask) -> Mask:
-        """The lanes that have returned, with those that do so now."""
         returned = self.union(returned, self.mask)
         if self.depth == 1:
             self.waiting = self.without(self.all, returned)
@@ -195,7 +194,6 @@ class Executor(State):
         self.fault("raises", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
 
     def printed(self, *items: Any) -> None:
-        """``print`` of the active lanes, as Numba's: a line for each thread."""
         shape = self.mask.bits.shape
 
         def line(lane: int) -> str:
@@ -270,7 +268,6 @@ class Executor(State):
         return array.load(self, index, line)
 
     def _of_tuple(self, values: tuple[Value, ...], index: Any, line: int) -> Value:
-        """The number of a tuple that each lane chooses."""
         wrong = self.mask.bits & ((index < -len(values)) | (index >= len(values)))
         if wrong.any():
             self.fault("outside", line, "", f"a tuple of {len(values)} is read at {index[wrong][0]}", wrong)
@@ -339,7 +336,6 @@ def _register(array: View, index: Any) -> int | None:
 
 
 def _views(argument: Argument) -> Iterator[View]:
-    """The arrays of an argument: itself, that of a tensor map, those in a tuple."""
     if isinstance(argument, tuple):
         for part in argument:
             yield from _views(part)

@@ -135,7 +135,6 @@ class Names:
         )
 
     def _items(self, one: Any) -> Any:
-        """What a loop goes through: of an array, its elements."""
         if type(one) is not View:
             return one
         return (one.load(self.state, index, self.state.turning) for index in range(len(one)))

@@ -159,7 +159,6 @@ def wait_group(state: State, line: int, pending: Value) -> None:
 
 
 def end_copies(state: State) -> None:
-    """A fault for each copy that is under way when the threads end."""
     for copy in state.copies:
         text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)

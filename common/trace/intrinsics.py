@@ -136,8 +136,6 @@ def _change(
 
 
 class Cuda:
-    """The names of ``numba.cuda`` that kernels use."""
-
     warpsize = WARP
 
     def __init__(self, state: State) -> None:

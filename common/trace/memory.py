@@ -100,7 +100,6 @@ class Storage:
                 views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
     def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
-        """Count an access."""
         ledger, mask = state.ledger, state.mask
         if not ledger.recording:
             return
@@ -157,7 +156,6 @@ class Global(Storage):
         self._watched = self._watched or watched
 
     def forget(self) -> None:
-        """The launch begins anew."""
         self._log = self._shadow = None
 
     def _begun(self, state: State, lanes: Bools | Ints, line: int) -> tuple[Shadow, Moment]:
@@ -197,7 +195,6 @@ class Global(Storage):
             self._put(state, view, places, lanes, chosen, line)
 
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
-        """A copy that a thread has begun writes these elements."""
         self.require_writable(state, view, line, lane)
         self._put(state, view, places, np.full(len(places), lane), values, line)
 

@@ -182,7 +182,6 @@ class Shadow:
             state.fault(kind, now.line, view.name, text, lane=lane, count=count, look_at=look_at)
 
     def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
-        """An element's name, and the lane of a thread that runs now."""
         if self.per_block:
             return view.element(place % self.per_block), who
         lane = who - state.first_ordinal
@@ -243,7 +242,6 @@ def _parted(text: str, first: int, last: int) -> bool:
 
 
 def pass_barrier(state: State, line: int) -> None:
-    """The active lanes come to a barrier of their block."""
     present = None  # lanes of the blocks that come here, if not all do
     for other, lanes in state.absent.items():
         met = lanes & state.mask.bits
@@ -289,7 +287,6 @@ def settle(state: State, present: Bools | None) -> None:
 
 
 def end(state: State) -> None:
-    """The blocks that run have ended."""
     settle(state, None)
     for line, lanes in state.absent.items():
         if lanes.any():

@@ -61,9 +61,9 @@ class Program:
         self.tracer = Tracer(recording=True)
         self.tracer.kept = kept
         self.stop = stop
-        self.notes: set[str] = set()  # what the user is told beside faults
-        self.unknown: list[str] = []  # what the tracer does not know, with the line
-        self.faults: list[Fault] = []  # of what no kernel is to blame for
+        self.notes: set[str] = set()  # these three: as ScriptResult has them
+        self.unknown: list[str] = []
+        self.faults: list[Fault] = []
         self._launches: dict[Any, int] = {}
         self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
@@ -84,8 +84,6 @@ class Program:
         ):  # fmt: skip
             yield
 
-    # --- kernels ---
-
     def compile(self, kernel: Any, signature: Any) -> Any:
         """In place of Numba's own, which asks the driver: types and lowers the kernel for these arguments."""
         from numba.cuda.compiler import compile_cuda
@@ -101,14 +99,12 @@ class Program:
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        """Carry out a launch."""
         kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
         function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
         limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
-        for extension in asked.get("extensions") or ():
-            raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
-        if asked.get("link"):
-            raise self.lacking(f"{function.__name__} links code that is not Python's")
+        for option in ("extensions", "link"):
+            if asked.get(option):
+                raise self.lacking(f"{function.__name__}: {option}=... of cuda.jit is not known to the tracer")
         with self._lock:  # programs may have threads
             given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
             limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
@@ -127,13 +123,12 @@ class Program:
                 self.stop = True
             finally:
                 self._print(function)
-            if asked.get("debug"):
+            if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
                 raise StoppedError
 
     def _raise(self, function: Any) -> None:
-        """A kernel that is compiled for debugging tells the host what its first thread raises."""
         faults = self.tracer.ledgers[function].faults
         for key in [key for key, one in faults.items() if one.kind == "raises"]:
             fault = faults.pop(key)
@@ -167,17 +162,13 @@ class Program:
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
-        """What a launch's threads have printed, the first of them."""
         ledger = self.tracer.ledgers.get(function)
         if ledger is not None and ledger.prints:
-            for line in ledger.printed:
-                print(line)
+            print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
             ledger.printed.clear()
             ledger.prints = 0
-
-    # --- what came of it ---
 
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
@@ -196,7 +187,7 @@ class Program:
 
 
 class Compiled:
-    """A kernel that is compiled for some types of arguments, as far as programs ask."""
+    """A kernel compiled for some types of arguments, as far as programs ask."""
 
     def __init__(self, typed: Any) -> None:
         self.typed = typed
@@ -215,7 +206,6 @@ def _not_compiled(kernel: Any, *_: Any) -> Any:
 
 
 def _called(kernel: Any) -> list[Any]:
-    """A kernel or its function, and the functions that it calls."""
     found = [kernel]
     for one in found:  # which grows meanwhile
         code = getattr(one, "py_func", one)
@@ -267,8 +257,7 @@ def _as_type(argument: Any, kind: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _waits(function: Callable[..., Any]) -> bool:
-    """May its blocks wait for each other in a loop, its own or a device function's? Then they run one after the
-    other."""
+    """May its blocks wait for each other in a loop? Then they run one after the other."""
     for one in _called(function):
         with suppress(OSError, SyntaxError):
             tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
@@ -284,14 +273,10 @@ def _meant(fault: Fault, file: str) -> bool:
 
 
 def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
-    """Does a thread only look at an element of global memory before another one changes it atomically, as to find
-    out whether an atomic operation is worth it?"""
-    if fault.kind not in ("race", "overlap") or not re.search(r"is changed atomically by .* and read by", fault.what):
-        return False
-    spaces = {
-        one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
-    }
-    return spaces == {"global"}
+    """Does a thread only look at an element of global memory, as to find out whether changing it is worth it?"""
+    looked = re.search(r"is changed atomically by .* and read by", fault.what)
+    own = [one for one in kernel.select("global", "atomic") if (one.line, one.array) == (fault.line, fault.array)]
+    return fault.kind in ("race", "overlap") and looked is not None and bool(own)
 
 
 # --- a file ---
@@ -300,15 +285,10 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
     """Run a program's file as the main program, with these words as its arguments; what came of it."""
     program = Program(stop, kept)
-    before = sys.argv, list(sys.path)
-    sys.argv = [str(path), *words]
-    sys.path.insert(0, str(path.parent))
-    try:
-        with program.standing_in():
-            _main(path, program)
-    finally:
-        sys.argv, sys.path[:] = before[0], before[1]
-        sys.stdout.flush()
+    found = [str(path.parent), *sys.path]
+    with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
+        _main(path, program)
+    sys.stdout.flush()
     kernels = program.kernels()
     faults = [*program.faults, *(fault for kernel in kernels for fault in kernel.faults)]
     status: Status = "wrong" if faults else "unjudged" if program.unknown else "right"

@@ -235,7 +235,6 @@ class Local(Storage):
         return np.stack(rows)[at, lane]
 
     def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
-        """A fault if wgmma still adds to what these lanes read."""
         sums = next((one for one in self.flight if place in one.registers and (one.mask.bits & lanes).any()), None)
         if sums is None:
             return False

@@ -73,8 +73,6 @@ def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> B
 
 
 class Log:
-    """The events of a launch, and which of its blocks have let others see what they wrote."""
-
     def __init__(self, lanes_per_block: int) -> None:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
@@ -92,12 +90,10 @@ class Log:
         return len(self.events) - 1
 
     def fence(self, who: Ints, stamps: Any) -> None:
-        """These threads have called threadfence."""
         for block, own, moments in self._by_block(who, stamps):
             self._fences[block].append(Met(len(self.events) - 1, own, moments))
 
     def meet(self, who: Ints, stamps: Any, event: int) -> None:
-        """These threads change something atomically."""
         if not (self._fences or self.released):
             return
         for block, own, moments in self._by_block(who, stamps):
@@ -173,7 +169,6 @@ class Mask:
 
     @cached_property
     def warps(self) -> int:
-        """Warps with an active lane."""
         return int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
 
 
@@ -218,7 +213,6 @@ class State:
         self.reversed = False  # of threads that write one element, does the first one win?
 
     def configure(self, launch: Launch, ledger: Ledger) -> None:
-        """Begin a launch."""
         self.launch, self.ledger = launch, ledger
         self.grid, self.block, self.cluster = launch.grid, launch.block, launch.cluster
         self.shared_bytes = launch.shared_bytes
@@ -262,7 +256,6 @@ class State:
 
     @staticmethod
     def axes(numbers: Any, extents: Point) -> list[Value]:
-        """The coordinates of threads or blocks with these numbers."""
         x, y, _ = extents
         parts = [numbers % x, numbers // x % y, numbers // (x * y)]
         return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
@@ -343,7 +336,6 @@ class State:
         self.ledger.fault(fault, count, cause)
 
     def fault_of(self, lane: int, kind: str, line: int, array: str, text: str, cause: str = "") -> None:
-        """Report a fault of one lane."""
         self.fault(kind, line, array, text, lane=lane, count=1, cause=cause)
 
     def first(self, value: Any, lanes: Any) -> int:

@@ -237,7 +237,6 @@ class Tracer:
     def _executor(
         self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
     ) -> tuple[Executor, list[Any]]:
-        """The kernel, compiled for these types of arguments, set up for the launch; and its arguments."""
         names, given = list(inspect.signature(launch.function).parameters), len(launch.arguments)
         if given != len(names):
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")

@@ -37,7 +37,6 @@ class Translator(Expressions):
         self.early = any(map(may_return, before)) or (may_return(last) and not isinstance(last, ast.Return))
 
     def module(self) -> ast.Module:
-        """A module with the function, called FUNCTION."""
         while True:
             self.rows: list[tuple[int, str]] = []  # line in the kernel's file, and text
             self.depth, self.at = 1, self.definition.lineno
@@ -111,7 +110,6 @@ class Translator(Expressions):
         pass
 
     def _do_Assert(self, node: ast.Assert) -> None:  # noqa: N802
-        """A thread raises, or goes on."""
         error = ast.Raise(ast.Name("AssertionError", ast.Load()))
         fails = ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [error], []), node)
         ast.fix_missing_locations(fails)

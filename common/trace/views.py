@@ -24,8 +24,6 @@ _FILLED = 4096  # elements that one statement may assign
 
 
 class View:
-    """An array as a kernel sees it."""
-
     def __init__(
         self, storage: Any, start: Offsets, shape: tuple[int, ...], strides: tuple[int, ...], name: str = "",
         bounded: bool = False,

@@ -64,7 +64,6 @@ class Wait:
     passed: bool = False
 
     def left(self) -> Phases:
-        """The phases that are not complete."""
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
@@ -114,14 +113,12 @@ class Team:
             self._work.result()
 
     def pause(self) -> None:
-        """In the work: let whoever called :meth:`go_on` go on."""
         self._theirs.release()
         self._mine.acquire()
         if self._leaving:
             raise _LeftError
 
     def leave(self) -> None:
-        """End the work where it paused."""
         if self._work is not None:
             self._leaving = True
             self._mine.release()
@@ -129,8 +126,6 @@ class Team:
 
 
 class Teams:
-    """The teams of the blocks that run at once."""
-
     def __init__(self, state: State, split: frozenset[int], together: bool) -> None:
         """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
         self.state, self.split = state, split
@@ -242,7 +237,6 @@ class Teams:
 
 
 def _all_at(teams: list[Team], of_cluster: bool) -> bool:
-    """Do all teams wait at a barrier of this kind?"""
     waits = [team.wait for team in teams]
     return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
 
@@ -369,7 +363,6 @@ _register_registers("give_registers", -1)
 
 
 def end_engines(state: State) -> None:
-    """All threads of the blocks that run have ended."""
     tma.end(state)
     wgmma.end(state)
     state.engines.end()

@@ -32,7 +32,6 @@ MOST = (1 << 20) - 1  # that a phase counts, of arrivals or of bytes
 
 
 def at(value: Value, lane: int) -> int:
-    """A lane's value."""
     return int(value) if np.ndim(value) == 0 else int(value[lane])
 
 
@@ -54,7 +53,6 @@ class Barrier:
         self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
-        """barrier_init by a thread of a warp."""
         self.arrivals = self.missing = arrivals
         self.made, self.made_in, self.published = (warp, int(self.state.engines.clocks.now[warp])), line, False
 
@@ -98,7 +96,6 @@ class Barrier:
         self.gathered = np.zeros(0, np.int64)
 
     def lacks(self) -> str:
-        """What this phase waits for."""
         came = self.arrivals - self.missing
         text = f"{came} of {self.arrivals} arrivals have come"
         if self.expected or self.arrived:
@@ -108,8 +105,6 @@ class Barrier:
 
 
 class Barriers:
-    """An array of barriers in shared memory, of every block that runs."""
-
     def __init__(self, state: State, count: int) -> None:
         self.state, self.count, self.name = state, count, ""
         self.known: dict[tuple[int, int], Barrier] = {}  # by block and number
@@ -279,7 +274,6 @@ class Pipeline:
             self._begin(self._now[column], "filling")
 
     def full(self, column: int) -> None:
-        """All bytes of the stage have arrived."""
         if column in self._now and "full" not in self._now[column].begun:
             self._begin(self._now[column], "full")
 
@@ -295,7 +289,6 @@ class Pipeline:
         return [now]
 
     def multiplied(self, stages: list[Filling]) -> None:
-        """One product has read these stages."""
         for now in stages:
             now.reads -= 1
             if not now.reads:

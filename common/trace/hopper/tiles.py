@@ -64,13 +64,11 @@ class Clocks:
         return self.known.reshape(self.warps, WARP, -1)
 
     def _begin(self, warps: Any) -> None:
-        """The next interval of these warps begins."""
         self.now[warps] += 1
         self._by_warp[warps, :, warps] = self.now[warps, None]
         self.alone.reshape(self.warps, WARP)[warps] = False
 
     def column(self) -> int:
-        """A column for a new barrier."""
         if self.columns == self.known.shape[1]:
             self.known = np.pad(self.known, ((0, 0), (0, _MORE)))
         self.columns += 1
@@ -190,7 +188,6 @@ class Tiles(Shared):
         self.pending = self.under_way
 
     def flat(self, block: int, places: Ints) -> Ints:
-        """Elements of a block's array, as elements of all."""
         return places + block * self.size
 
     # --- ordinary accesses, of all active lanes ---

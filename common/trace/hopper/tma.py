@@ -111,7 +111,6 @@ def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> t
 
 
 def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
-    """The box's values, zeros outside."""
     storage, view = box.view.storage, box.view
     chosen = source[inside]
     values = np.zeros(source.shape, box.dtype)
@@ -232,7 +231,6 @@ on_engines(partial(_wait, name="tma_wait"), "tma_wait")
 
 
 def end(state: State) -> None:
-    """All threads have ended: what is still under way is at fault."""
     for barrier in state.engines.by_column.values():
         for load in barrier.copies:
             name = load.tiles.name

@@ -345,7 +345,6 @@ for _form in (E4M3, BF16, *SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_register
 
 
 def end(state: State) -> None:
-    """All threads have ended: what is still under way is at fault."""
     for lead, queue in state.engines.queues.items():
         for group, product in queue.under_way:
             what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
