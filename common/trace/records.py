@@ -130,10 +130,11 @@ class OwnRecords:
             assert self.dtype.fields is not None
             kind = self.dtype.fields[name][0]
             apart = math.prod(kind.shape)
-            made = (
-                OwnRecords(kind, self._size, self._make) if kind.names else self._make(self._size * apart, kind.base)
-            )
-            self._made[name], made.apart = made, apart
+            if kind.names:
+                self._made[name] = OwnRecords(kind, self._size, self._make)
+            else:
+                self._made[name] = self._make(self._size * apart, kind.base)
+                self._made[name].apart = apart
         return self._made[name]
 
     read, write = Records.read, Records.write
