@@ -24,11 +24,10 @@ class Expressions:
 
     ``pure(name)``  does a call of a free name read no memory and need no line
     ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
-    ``ints``        names of Python ints that are one for all threads: their arithmetic, most of a kernel's, stays
-                    Python's own. Free names (given as ``ints``), and counters of loops over ranges of such
-    ``narrow``      is it one of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops
-                    that are written out. Where arithmetic or a variable takes one, it has 32 bits
-    ``constants``   the floats that the translation names
+    ``ints``        free names, and counters of loops over ranges of such, that are Python ints, one for all threads:
+                    their arithmetic, most of a kernel's, stays Python's own
+    ``narrow``      is it of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops that
+                    are written out; where arithmetic or a variable takes one, it has 32 bits
     """
 
     def __init__(

@@ -57,10 +57,7 @@ _NARROW = {"": {}, **{number.__name__: _narrowed(number) for number in (np.uint3
 
 
 class Names:
-    """The globals and closed-over values of a kernel and its device functions, read once, as Numba does.
-
-    ``state`` is what translated code calls ``_t``.
-    """
+    """The globals and closed-over values of a kernel and its device functions, read once, as Numba does."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -129,10 +126,8 @@ class Names:
             return self._called(getattr(value, "py_func", value))
         if home == "numba.cuda.libdevice":
             return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-        name = next((name for name, one in vars(cuda).items() if one is value), "")
-        return getattr(self.cuda, name or "?", None) or unknown(
-            getattr(value, "__name__", name or type(value).__name__)
-        )
+        name = next((name for name, one in vars(cuda).items() if one is value), "?")
+        return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
 
     def _items(self, one: Any) -> Any:
         if type(one) is not View:
@@ -152,7 +147,7 @@ class Function:
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.only_read: dict[str, int] = {}  # see _Translation
         self._shares = True
-        self._translated: Code | None = None
+        self._translated: Any = None
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
@@ -161,8 +156,7 @@ class Function:
         except TraceError:
             return  # told when it is called
         self._shares, self.only_read = found.shares, found.only_read
-        if "this_grid" in self.function.__code__.co_names:
-            self.names.state.cooperative = True
+        self.names.state.cooperative |= "this_grid" in self.function.__code__.co_names
         scope, narrow = scope_of(self.function), _NARROW[found.narrow]
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
@@ -174,7 +168,6 @@ class Function:
         if self._translated is None:
             _translation(*_source(self.function, self.home))  # says why
             self.freeze()
-            assert self._translated is not None
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self._shares else [*path, self.function, state.spot]
@@ -188,10 +181,7 @@ class Function:
 
 
 def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[str], frozenset[str], frozenset[str]]:
-    """What a translation is made of: code and text, free names, which of them are types, and which Python ints.
-
-    A factory's functions share one, as long as they are made of the same text.
-    """
+    """What a translation is made of: code and text, free names, which of them are types, and which Python ints."""
     code, scope = function.__code__, scope_of(function)
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))

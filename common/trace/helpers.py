@@ -7,6 +7,7 @@ To add one: a function below with ``@intrinsic``, or a name in a table; those of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
-from common.trace.intrinsics import intrinsic, one_number
+from common.trace.intrinsics import Code, intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -68,12 +69,15 @@ def store(
     array.write_flat(state, line, offset, found)
 
 
-for _name, _width in {
-    "load2": 2, "load4": 4, "load2_halves": 2, "load8": 8, "load1_or_zero": 1, "load4_or_zero": 4
-}.items():  # fmt: skip
-    intrinsic(partial(load, width=_width), _name)
-for _name, _width in {"store2": 2, "store4": 4, "store8": 8, "store2_rounded": 2, "store2_bfloat": 2}.items():
-    intrinsic(partial(store, width=_width, coded=_name == "store2_bfloat"), _name)
+def _register(function: Code, *named: str, **options: Any) -> None:
+    """Functions whose names say how many elements they take."""
+    for name in named:
+        intrinsic(partial(function, width=int(re.sub(r"\D", "", name)), **options), name)
+
+
+_register(load, "load2", "load4", "load2_halves", "load8", "load1_or_zero", "load4_or_zero")
+_register(store, "store2", "store4", "store8", "store2_rounded")
+_register(store, "store2_bfloat", coded=True)
 for _name, _dtype in {"shared_array": np.float32, "half_array": np.float16, "byte_array": np.int8}.items():
     intrinsic(partial(shared_memory, dtype=Cast(_dtype), alignment=16), _name)
 intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
@@ -114,14 +118,8 @@ def copy(
         state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
-for _name, _width in {
-    "copy1_async": 1, "copy1_or_zero": 1, "copy4_or_zero": 4, "fetch1_or_zero": 1, "fetch4_or_zero": 4
-}.items():  # fmt: skip
-    intrinsic(partial(copy, width=_width), _name)
-for _name, _width in {
-    "copy4_async": 4, "copy8_async": 8, "copy8_or_zero": 8, "copy16_async": 16, "copy16_or_zero": 16
-}.items():  # fmt: skip
-    intrinsic(partial(copy, width=_width, op=PAST_L1), _name)
+_register(copy, "copy1_async", "copy1_or_zero", "copy4_or_zero", "fetch1_or_zero", "fetch4_or_zero")
+_register(copy, "copy4_async", "copy8_async", "copy8_or_zero", "copy16_async", "copy16_or_zero", op=PAST_L1)
 
 
 @intrinsic
@@ -166,8 +164,7 @@ def end_copies(state: State) -> None:
 
 # --- what the lanes of a warp hold of matrices ---
 
-_LANES = np.arange(WARP)[:, None]
-_G, _T = _LANES // 4, _LANES % 4
+_G, _T = np.divmod(np.arange(WARP)[:, None], 4)
 _MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
 
 
@@ -179,8 +176,7 @@ def _places(count: int, row: Any, column: Any) -> Places:
 
 
 class Shape(NamedTuple):
-    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds, and of which
-    type the sums are."""
+    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements each lane holds, and the sums' type."""
 
     depth: int
     a: Places
@@ -217,8 +213,8 @@ def whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes
 
 
 def unpacked(kept: Array, words: Array, half: int) -> Array:
-    """A, 16 x 32 for each warp, of the 16 x 16 values that are ``kept`` of it, and of the places that two members of
-    each group of lanes say these have in their ``words``; NaN where they are not in order."""
+    """A, 16 x 32 for each warp, of the 16 x 16 values ``kept`` of it, at the places that two lanes of each group have
+    in their ``words``; NaN where these are not in order."""
     kept = kept.reshape(-1, 16, 8, 2).copy()
     words = words.astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
     below, four, which = np.ogrid[:2, :4, :2]
@@ -240,11 +236,10 @@ def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
     held = np.array([spread(element, (lanes,)) for element in rows]).T
     matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
     found = []
-    for matrix in range(_MATRICES):
-        for pair in range(pairs):
-            row, column = _G[:, 0], pairs * _T[:, 0] + pair
-            place = (column, row) if transposed else (row, column)
-            found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
+    for matrix, pair in np.ndindex(_MATRICES, pairs):
+        row, column = _G[:, 0], pairs * _T[:, 0] + pair
+        place = (column, row) if transposed else (row, column)
+        found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
     return found
 
 
@@ -301,11 +296,8 @@ def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) 
 
 
 def _multiplied(state: State, line: int, acc: View, i: Value, shape: Shape, left: Array, b: list[Value]) -> None:
-    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on.
-
-    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own. Sums of
-    integers wrap around.
-    """
+    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on: products are exact in float64,
+    and a sum is rounded once; the hardware rounds in an order of its own."""
     lanes, (rows, columns) = len(state.lane_numbers), SUMS
     right = whole(b, shape.b, (shape.depth, 8), lanes)
     sums = whole(_elements(state, line, acc, i, 4, shape.sums), SUMS, (16, 8), lanes)
@@ -344,8 +336,6 @@ def mma_sp_m16n8k32(
     name, lanes = "mma_sp_m16n8k32", len(state.lane_numbers)
     _require_warps(state, line, name)
     which = one_number(state, line, name, half)
-    if which not in (0, 1):
-        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
     a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
     (words,) = _elements(state, line, places, p, 1, np.uint32)
     left = unpacked(whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
@@ -359,10 +349,9 @@ def ldmatrix(
     """Of a tile from an offset on, or, ``at``, from an address on."""
     if at:
         offset = np.asarray(offset).astype(np.int64)
-        wrong = np.broadcast_to(offset % 16 != 0, state.mask.bits.shape)
+        wrong = state.mask.bits & (offset % 16 != 0)
         if wrong.any():
-            text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
-            state.fault("misaligned", line, tile.name, text, wrong)
+            state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
         offset = offset // tile.dtype.itemsize
     _require_warps(state, line, name)
     if not isinstance(tile.storage, Shared):

@@ -36,7 +36,7 @@ class Storage:
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
-        self.dtype = data.dtype
+        self.dtype: Any = data.dtype
 
     def flat_offset(self, place: Offsets) -> Any:
         """Where in ``data`` the elements at an offset are."""

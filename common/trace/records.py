@@ -93,7 +93,6 @@ class Records(Global):
         return self._fields[name]
 
     def _made(self, name: str) -> Any:
-        assert self.dtype.fields is not None
         kind, offset = self.dtype.fields[name][:2]
         data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
         if not kind.subdtype:
@@ -122,12 +121,12 @@ class OwnRecords:
     names = None
 
     def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
-        self.dtype, self._size, self._make = np.dtype(dtype), size, make
+        self.dtype: Any = np.dtype(dtype)
+        self._size, self._make = size, make
         self._made: dict[str, Any] = {}
 
     def field(self, name: str) -> Any:
         if name not in self._made:
-            assert self.dtype.fields is not None
             kind = self.dtype.fields[name][0]
             apart = math.prod(kind.shape)
             if kind.names:

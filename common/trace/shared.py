@@ -56,6 +56,7 @@ class Shared(Storage):
     """An array in shared memory, one per block, and who accessed what since the last barrier."""
 
     space = "shared"
+    written: Bools
 
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         blocks = state.blocks_at_once
@@ -99,7 +100,6 @@ class Shared(Storage):
             self.data[places] = chosen
             if self.names is not None:
                 self.names.note_write(view, places * self.dtype.itemsize)
-            assert self.written is not None
             if state.tainted is not None:
                 unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
                 have = ~(state.tainted[lanes] & unset)
@@ -146,7 +146,7 @@ class Shared(Storage):
         if "write" in ops or ops >= {"atomic", "read"}:
             self._find_races(state, view)
         self.accesses, self._read_lanes = later, 0
-        self.complete = self.complete or bool(self.written is not None and self.written.all())
+        self.complete = self.complete or bool(self.written.all())
 
     def _find_races(self, state: State, view: View) -> None:
         changed = np.zeros(len(self.data), np.bool_)

@@ -38,8 +38,7 @@ from common.trace.records import Records
 from common.trace.state import Launch, TraceError
 from common.trace.views import View, of_device
 
-# Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
-# shapes are the ECE408 layers with four images.
+# Small enough to trace every block in a second or two, large enough for a block that touches no edge.
 SHAPES: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=384, N=384, K=256),),
     "conv2d": (
@@ -154,13 +153,12 @@ def kind(value: Any) -> Any:
 
 
 class Tracer:
-    """Stands in for a GPU: meanwhile device arrays are the tracer's (:class:`DeviceArray`), and a kernel that is
-    launched runs at once, all blocks.
+    """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
+    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks.
 
-    A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the tracer
-    lives. ``order`` of blocks and of threads that write one element may be changed between launches. Without
-    ``recording`` faults are found, but no accesses counted: that is quicker. The GPU is an H200, but for its
-    ``multiprocessors``; ``asked``: has a step asked how many there are?
+    A kernel keeps the globals that it had at its first launch with arguments of some types. ``order`` of blocks and
+    of threads that write one element may be changed between launches. Without ``recording`` no accesses are counted:
+    that is quicker. ``asked``: has a step asked how many multiprocessors there are?
     """
 
     def __init__(
@@ -168,7 +166,7 @@ class Tracer:
     ) -> None:
         self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
         self.asked = False
-        self.watched: frozenset[str] = frozenset()
+        self.watched: frozenset[str] = frozenset()  # these three: see :func:`run`
         self.merged: dict[str, int] = {}
         self.kept = 0
         self.ledgers: dict[Callable[..., Any], Ledger] = {}
@@ -209,12 +207,12 @@ class Tracer:
 
     def printed(self) -> tuple[list[str], int]:
         """The first lines that kernels printed, and how many there were."""
-        ledgers = list(self.ledgers.values())
-        return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
+        found = self.ledgers.values()
+        return [line for one in found for line in one.printed][:MOST_PRINTED], sum(one.prints for one in found)
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
-        """Carry a launch out, or some blocks of it; where a barrier of the whole grid waits for them, all, and at
-        once: says whether it was all. ``quiet``: without recording; ``alone``: one block after the other."""
+        """Carry a launch out, or some blocks of it; all, and at once, before a barrier of the grid: says whether all.
+        ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
         ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
@@ -266,10 +264,9 @@ def run(
     """Trace a step on integers. Raises TraceError for what the tracer does not know.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
-    cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
-    same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
-    32-bit reads are counted as the compiler is known to make them, so many words at a time. ``kept``: requests
-    of each access that are kept, lane by lane. ``order`` and ``recording``: see :class:`Tracer`.
+    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose every access by the first block is
+    kept. ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words
+    at a time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept

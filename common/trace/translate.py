@@ -23,8 +23,6 @@ _Loop: TypeAlias = "tuple[str, str]"  # variables with the masks of those who ha
 
 
 class Translator(Expressions):
-    """Translates a function; ``known``: as :class:`common.trace.expressions.Expressions` has it."""
-
     def __init__(self, definition: ast.FunctionDef, *known: Any) -> None:
         super().__init__(definition, *known)
         self.flow = Flow(definition.body)
@@ -190,55 +188,42 @@ class Translator(Expressions):
         self._rejoin(node, before)
 
     def _do_For(self, node: ast.For) -> None:  # noqa: N802
-        item, leaves = self.fresh("_v"), any(map(may_leave, node.body))
-        turns = f"_t.iterate({self.expression(node.iter)}, {self.line(node)}, {leaves})"
-        counter = item
+        item = counter = self.fresh("_v")
         function = getattr(node.iter.func, "id", "") if isinstance(node.iter, ast.Call) else ""
         if self.narrow and function in COUNTS and not names(node.target, ast.Store) <= self.ints:
             counter = f"_narrow({item})"
-        before, loop = self._begin_loop(leaves)
-        with self._under(f"for {item} in {turns}"):
-            self._turn(node, before, loop, counter)
-        self._end_loop(node, before, loop)
+        turns = f"_t.iterate({self.expression(node.iter)}, {self.line(node)}, {any(map(may_leave, node.body))})"
+        self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        taken, line = self.fresh("_c"), self.line(node)
-        before, loop = self._begin_loop(any(map(may_leave, node.body)))
-        with self._under("while True"):
-            self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {line})")
-            self._emit(f"if {taken} is _t.none: break")
-            self._emit(f"_t.mask = {taken}")
-            self._turn(node, before, loop)
-            self._emit(f"_t.mask = {self._without(taken, loop[0]) if loop else taken}")
-        self._end_loop(node, before, loop)
+        self._loop(node, "while True")
 
-    def _begin_loop(self, leaves: bool) -> tuple[str, _Loop | None]:
-        before = self.fresh("_m")
+    def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
+        before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
         self._emit(f"{before} = _t.mask")
-        if not leaves:
-            return before, None
-        loop = self.fresh("_b"), self.fresh("_k")
-        self._emit(f"{loop[0]} = _t.none")
-        return before, loop
-
-    def _turn(self, node: ast.For | ast.While, before: str, loop: _Loop | None, counter: str = "") -> None:
-        """One turn, of those who have not left the loop."""
-        self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
-        if loop:
-            self.loops.append(loop)
-            self._emit(f"{loop[1]} = _t.none")
-            self._emit(f"_t.mask = {self._without('_t.mask', loop[0])}")
-            self._emit("if _t.mask is _t.none: break")
-        if isinstance(node, ast.For):
-            self._assign(node.target, counter)
-        self._block(node.body)
-        if loop:
-            self.loops.pop()
-        self.scopes.pop()
-
-    def _end_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> None:
-        """All go on but for those who have returned; before, those who have not left by ``break`` do the ``else``."""
-        if node.orelse:
+        if any(map(may_leave, node.body)):
+            loop = self.fresh("_b"), self.fresh("_k")
+            self._emit(f"{loop[0]} = _t.none")
+        with self._under(header):
+            if isinstance(node, ast.While):
+                self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {self.line(node)})")
+                self._emit(f"if {taken} is _t.none: break")
+                self._emit(f"_t.mask = {taken}")
+            self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
+            if loop:  # a turn is of those who have not left
+                self.loops.append(loop)
+                self._emit(f"{loop[1]} = _t.none")
+                self._emit(f"_t.mask = {self._without('_t.mask', loop[0])}")
+                self._emit("if _t.mask is _t.none: break")
+            if isinstance(node, ast.For):
+                self._assign(node.target, counter)
+            self._block(node.body)
+            if loop:
+                self.loops.pop()
+            self.scopes.pop()
+            if isinstance(node, ast.While):
+                self._emit(f"_t.mask = {self._without(taken, loop[0]) if loop else taken}")
+        if node.orelse:  # of those who have not left by ``break``
             rest = self.fresh("_e")
             self._emit(f"{rest} = {self._without(before, *(loop or ())[:1])}")
             self._masked(before, rest, node.orelse, self.flow.after[node])
@@ -267,10 +252,7 @@ class Translator(Expressions):
 
 
 class Flow:
-    """Backward liveness over structured code.
-
-    Which variables may be read ``after`` a statement, at a loop's ``head``, and in the ``other`` branch of an ``if``.
-    """
+    """Which variables may be read ``after`` a statement, at a loop's ``head``, in an ``if``'s ``other`` branch."""
 
     def __init__(self, body: list[ast.stmt]) -> None:
         self.after: dict[ast.stmt, frozenset[str]] = {}

@@ -193,7 +193,7 @@ def as_offset(value: Value) -> Offsets:
 
 
 def within(
-    state: State, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
+    state: State, index: Value, extent: int, line: int, view: Any, axis: int | None, verb: str
 ) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
     at = as_offset(index)
@@ -218,7 +218,7 @@ def within(
 
 
 def _outside(
-    state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: View, axis: int | None,
+    state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: Any, axis: int | None,
     verb: str,
 ) -> None:  # fmt: skip
     number = state.first(at, lanes)

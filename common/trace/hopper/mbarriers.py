@@ -23,8 +23,8 @@ from common.trace.hopper.tiles import joined
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.messages import TracedSpan
 from common.trace.state import State
-from common.trace.values import Value
-from common.trace.views import as_offset
+from common.trace.values import Value, spread
+from common.trace.views import within
 
 on_engines = partial(intrinsic, engines=True)
 
@@ -105,8 +105,10 @@ class Barrier:
 
 
 class Barriers:
+    ndim = 1
+
     def __init__(self, state: State, count: int) -> None:
-        self.state, self.count, self.name = state, count, ""
+        self.state, self.size, self.name = state, count, ""
         self.known: dict[tuple[int, int], Barrier] = {}  # by block and number
 
     def at(self, block: int, i: int) -> Barrier:
@@ -116,15 +118,9 @@ class Barriers:
 
     def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
         """The active lanes, and the barrier that each names; one beyond the array is a fault."""
-        state = self.state
-        numbers = np.broadcast_to(np.asarray(as_offset(i)), state.mask.bits.shape)
-        wrong = state.mask.bits & ((numbers < 0) | (numbers >= self.count))
-        if wrong.any():
-            first = int(numbers[int(np.argmax(wrong))])
-            text = f"{self.name} is {verb} at {first}, its extent is {self.count}"
-            state.fault("outside", line, self.name, text, wrong)
-        lanes = np.flatnonzero(state.mask.bits & ~wrong)
-        return list(zip(lanes.tolist(), numbers[lanes].tolist(), strict=True))
+        numbers, wrong = within(self.state, i, self.size, line, self, None, verb)
+        lanes = np.flatnonzero(self.state.among(wrong))
+        return list(zip(lanes.tolist(), spread(numbers, self.state.mask.bits.shape)[lanes].tolist(), strict=True))
 
 
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:

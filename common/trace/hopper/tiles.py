@@ -129,10 +129,7 @@ def joined(first: Ints, second: Ints) -> Ints:
 
 
 class Agent(NamedTuple):
-    """Who accesses an array: a lane, or one for each element; or a ``group``, the warpgroup that begins with it.
-
-    ``verb`` says what is done, in which line.
-    """
+    """Who accesses an array: a lane, or one for each element; or a ``group``, the warpgroup that begins with it."""
 
     state: State
     view: View
@@ -219,11 +216,11 @@ class Tiles(Shared):
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
             self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
 
-    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
+    def still_under_way(self, *_: Any) -> None:
         """Nothing: whoever reads it before it has arrived is found by ``pending``."""
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
-        self.complete = self.complete or bool(self.written is not None and self.written.all())
+        self.complete = self.complete or bool(self.written.all())
         self.accesses.clear()
 
     def fence(self, state: State, lanes: Bools) -> None:
@@ -237,7 +234,6 @@ class Tiles(Shared):
 
     def read_by_engine(self, agent: Agent, places: Ints, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
-        assert self.written is not None
         early = self.under_way[places]
         self._tell("copy-not-awaited", agent, places, early, _EARLY)
         self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
@@ -257,8 +253,7 @@ class Tiles(Shared):
         self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
     def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
-        """A copy to these elements, rows of a box of this width, begins; it is done when that column has come to
-        ``number``."""
+        """A copy to rows of a box of this width begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
         self._tell("race", agent, places, under_way, _FILLED_TWICE)
         self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
@@ -268,14 +263,13 @@ class Tiles(Shared):
         self._put(places, column, number, agent.lane, agent.line)
         self.fenced[places] = 0
         self.under_way[places] = True
-        assert self.written is not None
         self.written[places] = False
         self.complete = False
         self.data[places] = poisoned(1, self.dtype)[0]
 
     def misread(self, places: Ints, along_n: bool) -> str:
-        """How an operand, elements by row and k, does not walk through copied boxes as they lie; or nothing. Its rows
-        are columns of the boxes if ``along_n``."""
+        """How an operand, by row and k, does not walk through copied boxes as they lie, or nothing. ``along_n``: its
+        rows are their columns."""
         row, k = self.rows[places], self.columns[places]
         if (row == _NOWHERE).any():
             return ""
@@ -294,7 +288,6 @@ class Tiles(Shared):
         )
 
     def arrive(self, places: Ints, values: Any) -> None:
-        assert self.written is not None
         self.under_way[places] = False
         self.data[places] = values
         self.written[places] = True
@@ -306,7 +299,7 @@ class Tiles(Shared):
         line_of: Ints | None = None,
     ) -> None:  # fmt: skip
         """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
-        place: what was written last, if nothing else is given. It is told of the first."""
+        place: what was written last, if nothing else is given."""
         if not met.any():
             return
         state, view, n = agent.state, agent.view, int(np.argmax(met))
