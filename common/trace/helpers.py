@@ -104,8 +104,7 @@ def copy(
 ) -> None:  # fmt: skip
     """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
     target, wrong = shared.place_flat(state, i, width, line, "written")
-    if not isinstance(shared.storage, Shared):
-        raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
+    shared.require(state, line, "a copy from global memory", "shared")
     found = read_or_zero(state, line, array, offset, width, inside, op)
     lanes, storage = state.among(wrong), shared.storage
     storage.record(state, shared, target, width, "copy", line, lanes)
@@ -271,8 +270,7 @@ def _require_warps(state: State, line: int, name: str) -> None:
 
 def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
     """``view[i:i+count]``, a part of a fragment."""
-    if view.dtype != dtype:
-        raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {np.dtype(dtype)} is needed")
+    view.require(state, line, "a matrix instruction", "local", dtype)
     return view.read_flat(state, line, i, count, aligned=False)
 
 
@@ -289,8 +287,7 @@ def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[
 
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
-    if elements[0].dtype != view.dtype:
-        raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {elements[0].dtype} is needed")
+    view.require(state, line, "a matrix instruction", "local", elements[0].dtype)
     views.spread_taint(state)
     view.write_flat(state, line, i, elements, aligned=False)
 
@@ -354,10 +351,8 @@ def ldmatrix(
             state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
         offset = offset // tile.dtype.itemsize
     _require_warps(state, line, name)
-    if not isinstance(tile.storage, Shared):
-        raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
-    if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
-        raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
+    others = () if transposed else (np.float32, np.int8)
+    tile.require(state, line, name, "shared", np.float16, *others)
     rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
     _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
 
@@ -366,8 +361,7 @@ def stmatrix(
     state: State, line: int, tile: View, offset: Value, frag: View, i: Value, *, name: str, transposed: bool
 ) -> None:
     _require_warps(state, line, name)
-    if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
-        raise state.error(line, f"{tile.name} is no float16 in shared memory, where {name} stores")
+    tile.require(state, line, name, "shared", np.float16)
     rows = _gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
     views.spread_taint(state)
     tile.write_flat(state, line, offset, rows)

@@ -175,9 +175,6 @@ class Gpu(capture.Device):
         super().__init__(capture.MULTIPROCESSORS)
         self.deallocations, self.lst = SimpleNamespace(clear=lambda: None), [self]
 
-    def __getattr__(self, name: str) -> Any:
-        raise HostError(f"the device's {name} is not known to the tracer")
-
     def __getitem__(self, number: int) -> Gpu:
         if number != 0:
             raise IndexError("there is one GPU here")

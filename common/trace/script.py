@@ -65,7 +65,6 @@ class Program:
         self.unknown: list[str] = []
         self.faults: list[Fault] = []
         self._launches: dict[Any, int] = {}
-        self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
     @contextmanager
@@ -78,7 +77,7 @@ class Program:
             capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
             replaced(
                 CUDADispatcher, specialize=lambda kernel, *_: kernel,
-                compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
+                compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: 1024,
             ),
         ):  # fmt: skip
@@ -108,10 +107,7 @@ class Program:
         with self._lock:  # programs may have threads
             given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
             limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
-            for callback in getattr(launched, "pre_launch_callbacks", ()):
-                callback(kernel, launched)
             count = self._launches[function] = self._launches.get(function, 0) + 1
-            self._launched[function] = kernel
             self.tracer.recording = count <= _RECORDED
             launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
@@ -179,10 +175,6 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
-            for line in sorted(set(_widened(self._launched[function]))):
-                kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
-                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
-                kernel.notes[f"line {line} {text}"] = 1
         return found
 
 
@@ -197,13 +189,6 @@ class Compiled:
         threads = int(np.prod(blockdim))
         return limits.occupancy("9.0", threads, 0, dynsmemsize).blocks * capture.MULTIPROCESSORS
 
-    def __getattr__(self, name: str) -> Any:
-        raise host.HostError(f"a compiled kernel's {name} is not known to the tracer")
-
-
-def _not_compiled(kernel: Any, *_: Any) -> Any:
-    raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
-
 
 def _called(kernel: Any) -> list[Any]:
     found = [kernel]
@@ -214,19 +199,6 @@ def _called(kernel: Any) -> list[Any]:
             if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
                 found.append(other)
     return found
-
-
-def _widened(kernel: Any) -> Iterator[int]:
-    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
-    for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
-        annotated = getattr(made, "typed", made).type_annotation
-        kinds = annotated.typemap
-        for one in [one for block in annotated.blocks.values() for one in block.body]:
-            value: Any = getattr(one, "value", None)
-            if getattr(value, "op", "") in ("binop", "inplace_binop"):
-                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
-                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
-                    yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:
@@ -318,7 +290,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt)
-    ours = host.Array | host.Gpu | host.Stream | host.Event
+    ours = host.Array | host.Gpu | host.Stream | host.Event | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return

@@ -20,8 +20,6 @@ from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform,
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
-_FILLED = 4096  # elements that one statement may assign
-
 
 class View:
     def __init__(
@@ -72,6 +70,14 @@ class View:
             return f"{self.name}[{offset}]"
         return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
 
+    def require(self, state: State, line: int, who: str, space: str, *kinds: Any) -> None:
+        """Raise a MistakeError unless the array is in this memory, and of one of these types, as ``who`` takes it."""
+        if self.storage.space != space or (kinds and self.dtype not in kinds):
+            takes = f"{' or '.join(str(np.dtype(kind)) for kind in kinds) or 'one'} in {space} memory"
+            raise state.error(
+                line, f"{self.name} is {self.dtype} in {self.storage.space} memory: {who} takes {takes}"
+            )
+
     def load(self, state: State, index: Any, line: int) -> Any:
         place, wrong = self.place(state, index, line, "read")
         if type(place) is View:
@@ -114,8 +120,6 @@ class View:
 
     def fill(self, state: State, value: Any, line: int) -> None:
         """Assign to every element a number, or the elements of an array of the same shape."""
-        if self.size > _FILLED:
-            raise state.unknown(line, f"{self.name}: {self.size} elements are assigned at once, which is not traced")
         for at in np.ndindex(*self.shape):
             if type(value) is View:
                 if value.shape != self.shape[self.ndim - value.ndim :]:

@@ -88,8 +88,7 @@ class Store(NamedTuple):
 def _require(state: State, line: int, tiles: View, box: Map) -> None:
     if type(box) is not Map:
         raise state.error(line, "a copy takes a tensor map, as Maps makes it")
-    if not isinstance(tiles.storage, Tiles) or tiles.dtype != box.dtype:
-        raise state.error(line, f"{box.name} holds {box.dtype}, and {tiles.name} is no shared memory of that type")
+    tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
 
 
 def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:

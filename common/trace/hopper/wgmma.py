@@ -19,9 +19,8 @@ from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent, Tiles
+from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
-from common.trace.shared import Local
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value, spread
 from common.trace.views import View, as_offset
@@ -243,10 +242,10 @@ def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: F
     names += ["add"] if form.half is None else ["places", "add"]
     asked = {"add": True, "j": 0, "places": 0, **dict(zip(names[: len(given)], given, strict=True)), **named}
     tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
-    if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
-        raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
-    if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
-        raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
+    if type(first) is not int:
+        raise state.error(line, f"{form.name} takes registers at an index known when compiling")
+    tiles.require(state, line, form.name, "shared", form.dtype)
+    acc.require(state, line, form.name, "local", form.sums)
     count = columns // 2
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
