@@ -21,16 +21,16 @@ from __future__ import annotations
 import itertools
 import linecache
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault, telling
-from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedRequest, TracedSpan
+from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -124,26 +124,6 @@ def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints
     return turns.reshape(parts).sum(axis=1), some.reshape(parts).sum(axis=1)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of one access, as :class:`common.trace.messages.TracedAccess` has them."""
-
-    accesses: int = 0
-    requests: int = 0
-    moved: int = 0
-    ideal: int = 0
-    distinct: int = 0
-    sample: list[int | None] | None = None
-    seen: list[TracedRequest] = field(default_factory=list)
-
-    def add(self, accesses: int, cost: Cost) -> None:
-        self.accesses += accesses
-        self.requests += cost.requests
-        self.moved += cost.moved
-        self.ideal += cost.ideal
-        self.distinct += cost.distinct
-
-
 class Key(NamedTuple):
     """``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma."""
 
@@ -154,6 +134,13 @@ class Key(NamedTuple):
     bits: int
 
 
+class _Tallies(dict[Key, TracedAccess]):
+    def __missing__(self, key: Key) -> TracedAccess:
+        line, space, op, array, bits = key
+        self[key] = TracedAccess(line, "", space, op, array, bits, 0, 0, 0, 0, 0, None, 0.0, 0.0, 1.0, 0.0, 0)
+        return self[key]
+
+
 _Place = tuple[str, "int | None", str]  # of a fault: its kind, line and array
 
 
@@ -162,7 +149,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.recording = True
-        self.tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self.tallies = _Tallies()
         self.fma: Counter[int] = Counter()
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
         self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
@@ -237,7 +224,16 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
     def text(line: int) -> str:
         return linecache.getline(file, line).strip()
 
-    accesses = [_access(key, tally, text(key.line)) for key, tally in sorted(ledger.tallies.items())]
+    for key, one in ledger.tallies.items():
+        one.text = text(key.line)
+        if one.requests:
+            one.per_request, one.ideal_per_request = one.moved / one.requests, one.ideal / one.requests
+        if one.moved:
+            one.efficiency = one.ideal / one.moved
+            one.bytes_moved = one.moved * SECTOR_BYTES if key.space == "global" else 0
+        if one.distinct:
+            one.lanes_per_address = one.accesses / one.distinct
+    accesses = [ledger.tallies[key] for key in sorted(ledger.tallies)]
     faults = [
         replace(fault, code=text(fault.line or 0), count=ledger.counts[key], met=ledger.in_turn * ledger.met[key])
         for key, fault in ledger.faults.items()
@@ -255,19 +251,6 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
         per_fma=_per_fma(accesses, fma) if fma else {},
         **{name: getattr(ledger, name) for name in same},
     )  # fmt: skip
-
-
-def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
-    return TracedAccess(
-        **key._asdict(),
-        **{counted.name: getattr(tally, counted.name) for counted in fields(tally)},
-        text=text,
-        per_request=tally.moved / tally.requests if tally.requests else 0.0,
-        ideal_per_request=tally.ideal / tally.requests if tally.requests else 0.0,
-        efficiency=tally.ideal / tally.moved if tally.moved else 1.0,
-        lanes_per_address=tally.accesses / tally.distinct if tally.distinct else 0.0,
-        bytes_moved=tally.moved * SECTOR_BYTES if key.space == "global" else 0,
-    )
 
 
 def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
@@ -323,7 +306,5 @@ def traffic(found: Traced) -> dict[str, dict[str, float]]:
 def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
     accesses = [access for kernel in found.kernels for access in kernel.accesses]
-    sectors, turns = (
-        max((a.per_request for a in accesses if a.space == s), default=0.0) for s in ("global", "shared")
-    )
-    return {"sectors": sectors, "turns": turns}
+    names = {"sectors": "global", "turns": "shared"}
+    return {name: max((a.per_request for a in accesses if a.space == s), default=0.0) for name, s in names.items()}

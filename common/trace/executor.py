@@ -23,7 +23,6 @@ from common.run import stages
 from common.trace import helpers, races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
-from common.trace.hopper import engines
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.tiles import Tiles
@@ -87,7 +86,12 @@ class Executor(State):
     def _run(
         self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order, split: frozenset[int]
     ) -> None:
-        self._watch(arguments)
+        parameters = list(inspect.signature(self.launch.function).parameters)
+        for name, argument in zip(parameters, arguments, strict=False):
+            for view in _views(argument):  # of allocations that the kernel may write reads are watched, too
+                if isinstance(view.storage, Global):
+                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
+                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
         clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
@@ -108,7 +112,7 @@ class Executor(State):
                 self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
                 self.engines.teams.run(work)
                 self.mask = self.waiting = self.all
-                engines.end_engines(self)
+                self.engines.end()
                 if recording:
                     self.ledger.pipeline = self.engines.pipeline.spans()
             else:
@@ -126,15 +130,6 @@ class Executor(State):
         races.end(self)
         helpers.end_copies(self)
         views.note_unwritten(self)
-
-    def _watch(self, arguments: list[Argument]) -> None:
-        """Of allocations that the kernel may write, as any in a tuple, reads are watched, too."""
-        names = list(inspect.signature(self.launch.function).parameters)
-        for name, argument in zip(names, arguments, strict=False):
-            for view in _views(argument):
-                if isinstance(view.storage, Global):
-                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
-                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""

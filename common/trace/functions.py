@@ -22,7 +22,7 @@ from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.translate import FUNCTION, Translator
-from common.trace.values import Cast, Value
+from common.trace.values import Cast
 from common.trace.views import View
 
 Code = Callable[..., Any]
@@ -37,8 +37,8 @@ _RUNTIME = {
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 _RUNTIME["_slice"] = slice
 _BUILTINS = {
-    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.truth, "complex": values.python_complex,
+    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": Cast(np.int64),
+    "float": Cast(np.float64), "bool": values.truth, "complex": values.python_complex,
     "range": values.make_range, "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 _INTEGERS = (
@@ -66,7 +66,7 @@ class Names:
         self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
             **_BUILTINS,
-            "int": self._integer,
+            "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
         }
@@ -133,10 +133,6 @@ class Names:
         if type(one) is not View:
             return one
         return (one.load(self.state, index, self.state.turning) for index in range(len(one)))
-
-    def _integer(self, value: Value = 0) -> Value:
-        views.require_written(self.state, value)
-        return values.python_int(value)
 
 
 class Function:
@@ -297,15 +293,12 @@ class Module:
 
     def __init__(self, names: Names, module: ModuleType) -> None:
         self._names, self._module = names, module
-        self._cuda = module.__name__.endswith("cuda")
-        self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda:
+        if self._module.__name__.endswith("cuda"):
             return self._of_cuda(name)
-        if name not in self._found:
-            self._found[name] = self._read(name)
-        return self._found[name]
+        setattr(self, name, self._read(name))
+        return vars(self)[name]
 
     def _of_cuda(self, name: str) -> Any:
         if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles

@@ -117,8 +117,6 @@ def _mapped(*arrays: Any, **_: Any) -> Iterator[Any]:
 
 
 class Stream:
-    """Work on it is done as soon as it is asked for."""
-
     handle = 0
 
     def __int__(self) -> int:
@@ -133,13 +131,8 @@ class Stream:
     def add_callback(self, callback: Any, arg: Any = None) -> None:
         callback(self, 0, arg)
 
-    def __repr__(self) -> str:
-        return "<CUDA stream of the tracer>"
-
 
 class Event:
-    """A point of a stream, passed as soon as it is there."""
-
     def __init__(self, said: set[str]) -> None:
         self._said = said
 

@@ -285,26 +285,12 @@ def threadfence(state: State, line: int) -> None:
 # --- numbers ---
 
 
-def bits_of(state: State, line: int, value: Value, *, work: Code) -> Value:
-    """``work`` of an integer's bits, unsigned, and how many it has."""
+def bits_of(state: State, line: int, value: Value, *, work: Callable[[int, int], int], kind: Any = np.int64) -> Value:
+    """``work`` of an integer's bits, unsigned, and how many it has; an integer of a ``kind``."""
     dtype = dtype_of(value)
-    result = work(np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}"), 8 * dtype.itemsize)
-    return int(result) if uniform(value) else result
-
-
-def _highest(bits: Any, size: int) -> Any:
-    """The number of the highest bit that is set, -1 without one."""
-    found = np.full(np.shape(bits), -1)
-    for i in range(size):
-        found = np.where(bits >> bits.dtype.type(i) & bits.dtype.type(1) != 0, i, found)
-    return found
-
-
-def _turned(bits: Any, size: int) -> Any:
-    one, result = bits.dtype.type(1), np.zeros_like(bits)
-    for i in range(size):
-        result |= (bits >> bits.dtype.type(i) & one) << bits.dtype.type(size - 1 - i)
-    return result
+    words = np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}")
+    result = np.frompyfunc(lambda word: work(int(word), 8 * dtype.itemsize), 1, 1)(words)
+    return int(result) if uniform(value) else result.astype(kind or words.dtype)
 
 
 def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
@@ -328,10 +314,9 @@ _VOTES: dict[str, Code] = {
     "eq_sync": lambda present, holds: (holds == present) | (holds == 0),
 }
 _BITS: dict[str, Code] = {
-    "popc": lambda bits, size: np.bitwise_count(bits).astype(np.int64),
-    "clz": lambda bits, size: size - 1 - _highest(bits, size),
-    "ffs": lambda bits, size: _highest(bits & (~bits + bits.dtype.type(1)), size) + 1,
-    "brev": _turned,
+    "popc": lambda bits, size: bits.bit_count(),
+    "clz": lambda bits, size: size - bits.bit_length(),
+    "ffs": lambda bits, size: (bits & -bits).bit_length(),
 }
 _FUNCTIONS: dict[str, Code] = {
     "syncthreads": barrier,
@@ -347,6 +332,7 @@ _FUNCTIONS: dict[str, Code] = {
     **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
     **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
     **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
+    "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),
     "lanemask_lt": lambda state, line: (1 << state.lane_numbers % WARP) - 1,
     "fma": fma,

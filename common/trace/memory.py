@@ -141,7 +141,7 @@ class Global(Storage):
         self.pitch = self.dtype.itemsize  # bytes from an element to the next
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
-        """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
+        """A fault if kernels are only to read this, even where they write what was there."""
         self._watched = True
         if self.read_only:
             text = f"{view.name} is an input of the step, which kernels only read"

@@ -62,6 +62,13 @@ class TracedAccess(Struct, omit_defaults=True):
     bytes_moved: int
     seen: list[TracedRequest] = []
 
+    def add(self, accesses: int, cost: Any) -> None:
+        self.accesses += accesses
+        self.requests += cost.requests
+        self.moved += cost.moved
+        self.ideal += cost.ideal
+        self.distinct += cost.distinct
+
 
 class TracedEvent(Struct):
     """An access of one warp to a watched array: places and threads, lane by lane."""

@@ -264,9 +264,9 @@ def run(
     """Trace a step on integers. Raises TraceError for what the tracer does not know.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
-    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose accesses by the first block are kept.
-    ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words
-    at a time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
+    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose accesses by the first block are
+    kept. ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words at a
+    time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept

@@ -185,7 +185,6 @@ class Teams:
             self.now.pause()
 
     def require_whole(self, line: int, name: str) -> None:
-        """Raise SplitError if the team that runs is one warp of a warpgroup."""
         if self.now is not None and self.now.warpgroup in self.split:
             raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
 
@@ -294,7 +293,10 @@ class Engines:
         return min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256)
 
     def end(self) -> None:
-        """All threads have ended: an arrival at a block that may have ended is at fault, and registers nobody has."""
+        """All threads have ended: what is under way is at fault, an arrival at a block that may have ended, and
+        registers that nobody has."""
+        tma.end(self.state)
+        wgmma.end(self.state)
         size, launch = self.state.lanes_per_block, self.state.launch
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
             heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
@@ -360,9 +362,3 @@ def _register_registers(name: str, sign: int) -> None:
 
 _register_registers("take_registers", 1)
 _register_registers("give_registers", -1)
-
-
-def end_engines(state: State) -> None:
-    tma.end(state)
-    wgmma.end(state)
-    state.engines.end()

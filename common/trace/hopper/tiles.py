@@ -184,9 +184,6 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def flat(self, block: int, places: Ints) -> Ints:
-        return places + block * self.size
-
     # --- ordinary accesses, of all active lanes ---
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:

@@ -152,8 +152,7 @@ def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, 
         return None
     rows, columns = np.arange(box.rows)[:, None], np.arange(box.columns)[None]
     address = layouts.swizzled(i * size + rows * box.swizzle + columns * size, box.swizzle)
-    storage: Tiles = tiles.storage
-    return storage.flat(block, address // size).reshape(-1)
+    return np.asarray(address // size + block * tiles.storage.size).reshape(-1)
 
 
 def _load(

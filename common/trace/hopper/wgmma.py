@@ -163,8 +163,7 @@ class Product:
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
             self.fault("outside", self.tiles.name, text)
             return None
-        elements: Ints = storage.flat(int(self.state.block_number[self.lead]), places)
-        return elements
+        return np.asarray(places + int(self.state.block_number[self.lead]) * storage.size)
 
     def require_fenced(self, view: View, first: int, count: int) -> None:
         """A fault if the threads have set the registers since their last wgmma_fence."""
