@@ -10,11 +10,10 @@ multiplied and free again. Its clock counts these events in one block: it orders
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -232,75 +231,61 @@ on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank
 
 # --- the pipeline over time ---
 
-Stage = Literal["filling", "full", "multiplied", "free"]
 MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
-_MOST = 512  # fillings that are kept
-
-
-@dataclass
-class Filling:
-    """One filling of a stage, and when it came to each state; ``reads`` of it are under way."""
-
-    stage: str
-    line: int
-    begun: dict[Stage, int] = field(default_factory=dict)
-    reads: int = 0
-    read_in: int = 0
+_MOST = 2048  # events that are kept
 
 
 class Pipeline:
-    """What happens to the stages of one block; nothing is kept unless ``recording``."""
+    """What happens to the stages of one block, by column of their barriers; nothing is kept unless ``recording``."""
 
     def __init__(self, recording: bool) -> None:
         self.recording, self.clock = recording, 0
-        self.fillings: list[Filling] = []
-        self._now: dict[int, Filling] = {}  # by column of the barrier
+        self.stages: dict[int, list[TracedSpan]] = {}  # the last span of each goes on
+        self.reads: Counter[int] = Counter()  # that are under way
 
-    def _begin(self, now: Filling, stage: Stage) -> None:
+    def _begin(self, column: int, state: str, name: str, line: int) -> None:
         self.clock += 1
-        now.begun[stage] = self.clock
+        own = self.stages.setdefault(column, [])
+        if own:
+            own[-1].end = self.clock
+        own.append(TracedSpan(name, state, self.clock, 0, line))
 
     def filling(self, block: int, column: int, name: str, line: int) -> None:
         """A copy begins that counts at the barrier of this name, block, and column of the clocks."""
-        if not self.recording or block or len(self.fillings) >= _MOST:
-            return
-        if column not in self._now or "full" in self._now[column].begun:
-            self._now[column] = Filling(name, line)
-            self.fillings.append(self._now[column])
-            self._begin(self._now[column], "filling")
+        begun = column in self.stages and self.stages[column][-1].state == "filling"
+        if self.recording and not block and not begun and self.clock < _MOST:
+            self._begin(column, "filling", name, line)
 
     def full(self, column: int) -> None:
-        if column in self._now and "full" not in self._now[column].begun:
-            self._begin(self._now[column], "full")
+        last = self.stages[column][-1] if column in self.stages else None
+        if last is not None and last.state == "filling":
+            self._begin(column, "full", last.stage, last.line)
 
-    def read(self, column: int, line: int) -> list[Filling]:
-        """wgmma begins to read what was copied there; gives the stage."""
-        now = self._now.get(column)
-        if now is None:
+    def read(self, column: int, line: int) -> list[int]:
+        """wgmma begins to read what was copied there; gives the column of the stage."""
+        if column not in self.stages:
             return []
-        if "multiplied" not in now.begun:
-            self._begin(now, "multiplied")
-            now.read_in = line
-        now.reads += 1
-        return [now]
+        last = self.stages[column][-1]
+        if last.state == "free":  # it goes on
+            self.stages[column].pop()
+        elif last.state != "multiplied":
+            self._begin(column, "multiplied", last.stage, line)
+        self.reads[column] += 1
+        return [column]
 
-    def multiplied(self, stages: list[Filling]) -> None:
-        for now in stages:
-            now.reads -= 1
-            if not now.reads:
-                self._begin(now, "free")
+    def multiplied(self, columns: list[int]) -> None:
+        """One product has read these stages."""
+        for column in columns:
+            self.reads[column] -= 1
+            if not self.reads[column]:
+                copied = next(one for one in self.stages[column][::-1] if one.state == "filling")
+                self._begin(column, "free", copied.stage, copied.line)
 
     def spans(self) -> list[TracedSpan]:
         """From when to when each stage is in which state, stage by stage."""
-        found: list[TracedSpan] = []
-        for stage in dict.fromkeys(one.stage for one in self.fillings):
-            own = [one for one in self.fillings if one.stage == stage]
-            ends = [*(later.begun["filling"] for later in own[1:]), self.clock + 1]
-            for one, end in zip(own, ends, strict=True):
-                for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
-                    line = one.read_in if state == "multiplied" else one.line
-                    found.append(TracedSpan(stage, state, start, until, line))
-        return found
+        for own in self.stages.values():
+            own[-1].end = self.clock + 1
+        return [span for own in self.stages.values() for span in own]
 
 
 def drawn(spans: list[TracedSpan], width: int) -> list[str]:
