@@ -281,11 +281,11 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             lambdas += [node] if given == code.co_varnames[: code.co_argcount] else []
     if len({ast.unparse(node) for node in lambdas}) != 1:
         raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
-    made = ast.parse("def f(): pass").body[0]
-    assert isinstance(made, ast.FunctionDef)
+    made: Any = ast.parse("def f(): pass").body[0]
     made.name, made.args = code.co_name, lambdas[0].args
     made.body = [ast.copy_location(ast.Return(lambdas[0].body), lambdas[0].body)]
-    return ast.copy_location(made, lambdas[0])
+    found: ast.FunctionDef = ast.copy_location(made, lambdas[0])
+    return found
 
 
 class Module:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
 import importlib
 import linecache
 import math
@@ -15,6 +14,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,14 +58,7 @@ class Array(DeviceArray):
         return self
 
 
-def make(shape: Any, dtype: Any = np.float64, values: Any = None, order: str = "C") -> Array:
-    """Device memory that holds ``values``, or what nobody has written."""
-    shape = tuple(map(int, shape)) if isinstance(shape, tuple | list) else (int(shape),)
-    if order == "F":
-        made = allocate(shape[::-1], dtype, None if values is None else np.asarray(values).T).T
-    else:
-        made = allocate(shape, dtype, values)
-    return made.view(Array)
+make = partial(allocate, of=Array)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
@@ -210,7 +203,7 @@ class Reduce:
             raise TypeError("only support 1D array")
         values = np.array(arr[:size])
         with np.errstate(all="ignore"):
-            total = values.dtype.type(functools.reduce(self.functor, values, values.dtype.type(init)))
+            total = values.dtype.type(reduce(self.functor, values, values.dtype.type(init)))
         if res is None or not len(values):
             return total
         res[:1].copy_to_device(np.array([total], values.dtype))

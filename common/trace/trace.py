@@ -101,20 +101,19 @@ class DeviceArray(HostArray):
             flags[index] = written
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
-    """Device memory that holds ``values``, or what nobody has written."""
-    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-    kind = np.dtype(dtype)
-    count = math.prod(shape)
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: Any = DeviceArray) -> Any:
+    """Device memory, of this class of arrays, that holds ``values``, or what nobody has written."""
+    shape = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
+    kind, count = np.dtype(dtype), math.prod(shape)
     raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
     address = raw.__array_interface__["data"][0]
     skip = -address % _ALIGNMENT
-    data = raw[skip : skip + count * kind.itemsize].view(kind)
+    data: Any = raw[skip : skip + count * kind.itemsize].view(kind)
     if values is None:
         poison(data)
     else:
-        data[:] = np.asarray(values, kind).reshape(-1)
-    array: DeviceArray = data.reshape(shape).view(DeviceArray)
+        data[:] = np.asarray(values, kind).ravel(order)
+    array = data.reshape(shape, order=order).view(of)
     make = Records if kind.names else Global
     array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
@@ -341,7 +340,7 @@ def in_place_of_the_device(
         require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
         carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
 
-    def make(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
+    def make(_: str, shape: Any, dtype: Any, values: Any) -> Any:
         return values if isinstance(values, DeviceArray) else allocate(shape, dtype, values)
 
     functions = capture.arrays(make)
