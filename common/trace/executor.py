@@ -292,9 +292,7 @@ class Executor(State):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
-        lanes = self.mask.bits & zero
-        if lanes.any():
-            self.fault("zero-division", line, "", "an integer is divided by zero", lanes)
+        self.fault("zero-division", line, "", "an integer is divided by zero", zero)
         return choose(zero, 0, function(a, choose(zero, 1, b)))
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:

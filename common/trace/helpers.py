@@ -262,10 +262,9 @@ def cut_to_tf32(value: Value) -> Value:
 def _require_warps(state: State, line: int, name: str) -> None:
     """A fault unless all lanes of each warp that comes here do."""
     rows = state.mask.bits.reshape(-1, WARP)
-    apart = rows.any(axis=1) & ~rows.all(axis=1)
-    if apart.any():
-        text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
-        state.fault("warp-sync", line, "", text, state.mask.bits & np.repeat(apart, WARP))
+    apart = np.repeat(rows.any(axis=1) & ~rows.all(axis=1), WARP)
+    text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
+    state.fault("warp-sync", line, "", text, apart)
 
 
 def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
@@ -346,9 +345,8 @@ def ldmatrix(
     """Of a tile from an offset on, or, ``at``, from an address on."""
     if at:
         offset = np.asarray(offset).astype(np.int64)
-        wrong = state.mask.bits & (offset % 16 != 0)
-        if wrong.any():
-            state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
+        wrong = np.broadcast_to(offset % 16 != 0, state.mask.bits.shape)
+        state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
         offset = offset // tile.dtype.itemsize
     _require_warps(state, line, name)
     others = () if transposed else (np.float32, np.int8)

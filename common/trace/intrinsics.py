@@ -106,10 +106,13 @@ def _change(
     place, wrong = view.place(state, index, line, "written")
     storage = view.storage
     if not isinstance(storage, Global | Shared):
-        text = f"{view.name} is neither in global nor in shared memory: no atomic operation takes it"
-        raise state.error(line, text)
+        raise state.error(line, f"{view.name} is neither in global nor in shared memory, as an atomic operation asks")
     lanes = state.among(wrong)
-    at = storage.begin_atomic(state, view, place, lanes, line, fresh)
+    storage.record(state, view, place, 1, "atomic", line, lanes)
+    at = np.broadcast_to(np.asarray(storage.flat_offset(place)), lanes.shape)
+    if not fresh and not storage.complete:
+        storage.missing(state, view, place, at, line, changes=True)
+    storage.note_atomic(state, view, at, lanes, line)
     everyone = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
     old = np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]
@@ -216,19 +219,14 @@ def _packed(bits: Bools) -> Ints:
 
 
 def _votes(state: State, line: int, member: Value, name: str) -> Ints:
-    """Per lane: the lanes that its mask names and that run here, as bits.
-
-    What Volta and later ask for, or it is a fault: a thread's mask names itself, and all that it names come.
-    """
+    """Per lane: the lanes that its mask names and that run here, as bits. A mask names its thread, and all come."""
     bits, lane = state.mask.bits, state.lane_numbers % WARP
     named = np.broadcast_to(np.asarray(member).astype(np.int64), bits.shape) & _EVERYBODY
     here, alive = _packed(bits), _packed(state.waiting.bits)
     outside, absent = bits & ((named >> lane) & 1 == 0), bits & (named & alive & ~here != 0)
-    if outside.any():
-        state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
-    if absent.any():
-        text = f"{name} names threads in its mask that do not come to it: they have branched off"
-        state.fault("warp-sync", line, "", text, absent)
+    state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
+    text = f"{name} names threads in its mask that do not come to it: they have branched off"
+    state.fault("warp-sync", line, "", text, absent)
     return named & here
 
 
@@ -251,7 +249,7 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
     missing = state.mask.bits & ((present >> source) & 1 == 0)
     there = missing & state.all.bits[giver]  # what no thread at all gives is unused
-    if there.any() and not real:
+    if not real:
         why = "does not come to it" if (there & state.waiting.bits[giver]).any() else "has returned"
         state.fault("warp-sync", line, "", f"{name} takes the value of a thread that {why}", there)
     views.take_taint(state, giver)

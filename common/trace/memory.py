@@ -49,7 +49,7 @@ class Storage:
     @property
     def blank(self) -> Any:
         """What stands where nothing was written."""
-        return np.nan if self.dtype.kind == "f" else 0
+        return self.dtype.type(np.nan if self.dtype.kind == "f" else 0)
 
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
@@ -74,21 +74,12 @@ class Storage:
         for v in range(width):
             at = first + v if v else first
             if self.written is not None and not self.complete:
-                self._missing(state, view, place + v, at, line)
+                self.missing(state, view, place + v, at, line)
             self.note_read(state, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
-        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+        return values if wrong is None else [choose(wrong, self.blank, value) for value in values]
 
-    def begin_atomic(self, state: State, view: View, place: Offsets, lanes: Bools, line: int, fresh: bool) -> Ints:
-        """Note an atomic operation; returns the elements by lane. ``fresh``: what they held does not matter."""
-        self.record(state, view, place, 1, "atomic", line, lanes)
-        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
-        if not fresh and not self.complete:
-            self._missing(state, view, place, at, line, changes=True)
-        self.note_atomic(state, view, at, lanes, line)
-        return at
-
-    def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
+    def missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
         if self.written is None:
             return

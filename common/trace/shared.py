@@ -225,9 +225,9 @@ class Local(Storage):
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
             if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
                 views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-            return self._blank() if value is None else value
+            return self.blank if value is None else value
         at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
-        rows = [spread(self._blank() if value is None else value, place.shape) for value in self.values]
+        rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
         gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
         missing = np.stack(gaps)[at, lane] & state.mask.bits
         if missing.any():
@@ -270,10 +270,7 @@ class Local(Storage):
             self.lacking[i] = lacking & ~mask.bits
             if not self.lacking[i].any():
                 del self.lacking[i]
-        self.values[i] = np.where(mask.bits, value, self._blank() if old is None else old)
-
-    def _blank(self) -> Value:
-        return self.dtype.type(self.blank)
+        self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         tally = state.ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]

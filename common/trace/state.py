@@ -322,14 +322,15 @@ class State:
         self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0,
         cause: str = "", look_at: str = "",
     ) -> None:  # fmt: skip
-        """Report a fault of ``lanes`` (default: the active ones), told of the first of them, or of ``lane``.
-
-        ``count``: of how many lanes or words, if not of as many as ``lanes``. ``cause``: as the ledger has it.
-        """
+        """Report a fault of those of ``lanes`` that are active (default: all), if any, told of the first; or of
+        ``lane``. ``count``: of how many lanes or words, if not of as many as ``lanes``."""
         if lanes is None or uniform(lanes):
             lanes = self.mask.bits
-        lanes = lanes & self.mask.bits if lane is None else lanes
-        lane = int(np.argmax(lanes)) if lane is None else lane
+        if lane is None:
+            lanes = lanes & self.mask.bits
+            lane = int(np.argmax(lanes))
+            if not lanes[lane]:
+                return
         count = count or int(np.count_nonzero(lanes))
         thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
         fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
