@@ -45,8 +45,6 @@ _ASTRAY = 2_000  # branches after the read of an integer that nothing has writte
 
 
 class Executor(State):
-    """A kernel as first compiled, and one launch of it at a time: ``configure`` begins another."""
-
     def __init__(self, launch: Launch, ledger: Ledger) -> None:
         function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
@@ -55,8 +53,6 @@ class Executor(State):
         self.main.freeze()
         self.shared_storage = Tiles if self.has_engines else Shared
         self.configure(launch, ledger)
-
-    # --- running ---
 
     def run(
         self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: Order = "forward"
@@ -148,8 +144,6 @@ class Executor(State):
             value.name = name
         return value
 
-    # --- masks ---
-
     def branch(self, condition: Value, line: int) -> Mask:
         """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
         if self.unset:  # a loop that depends on it may never end
@@ -208,7 +202,6 @@ class Executor(State):
         return self._turns(items, line) if leaves or type(items) is Range else items
 
     def unpacked(self, value: Any, line: int) -> Any:
-        """What several variables are given at once; of an array its elements."""
         return tuple(self.iterate(value, line, False)) if type(value) is View else value
 
     def _turns(self, items: Any, line: int) -> Iterator[Any]:
@@ -249,8 +242,6 @@ class Executor(State):
 
     def either(self, first: Value, second: Code) -> Value:
         return self.select(first, lambda: True, lambda: truth(second()))
-
-    # --- values and arrays ---
 
     def load(self, array: Any, index: Any, line: int) -> Any:
         if isinstance(array, Record):

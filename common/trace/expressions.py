@@ -177,8 +177,6 @@ class Expressions:
         spot = str(node.lineno * 4096 + node.col_offset)
         return f"_t.call({', '.join([self.expression(node.func), self.line(node), spot, *arguments])})"
 
-    # --- what is known of an expression ---
-
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
 
@@ -207,7 +205,6 @@ class Expressions:
         return False
 
     def is_count(self, node: ast.expr) -> bool:
-        """Is it a ``range`` of such ints?"""
         match node:
             case ast.Call(ast.Name(name), arguments, []):
                 known = name in (COUNTS[1:] if self.narrow else COUNTS) and name not in self.local

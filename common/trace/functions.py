@@ -107,7 +107,6 @@ class Names:
         return self._called(function) if inspect.isfunction(function) else value
 
     def _note(self, names: set[str]) -> None:
-        """Of the toolkit's functions, the kernel may call these."""
         self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(names)
         self.waits = self.waits or not engines.WAITS.isdisjoint(names)
 
@@ -237,7 +236,6 @@ def _only_read(definition: ast.FunctionDef) -> dict[str, int]:
 
 
 def scope_of(function: Code) -> dict[str, Any]:
-    """What a function's free names stand for now."""
     scope = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -226,7 +226,6 @@ def unpacked(kept: Array, words: Array, half: int) -> Array:
 
 
 def summed(sums: Array, dtype: Any) -> Array:
-    """Exact sums as registers of this type hold them: rounded, or wrapped around."""
     return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
 
 
@@ -370,8 +369,6 @@ for _ending in "", "_transposed":
     intrinsic(partial(ldmatrix, **_turned), f"ldmatrix4{_ending}")
     intrinsic(partial(ldmatrix, at=True, **_turned), f"ldmatrix4{_ending}_at")
     intrinsic(partial(stmatrix, **_turned | {"name": f"stmatrix4{_ending}"}), f"stmatrix4{_ending}")
-
-# --- numbers ---
 
 
 @intrinsic

@@ -189,9 +189,6 @@ class Gpu(capture.Device):
     pop = push
 
 
-# --- reductions and element-wise functions ---
-
-
 class Reduce:
     """``cuda.reduce``: the function is applied to one element after the other."""
 

@@ -280,9 +280,6 @@ def threadfence(state: State, line: int) -> None:
     state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
 
 
-# --- numbers ---
-
-
 def bits_of(state: State, line: int, value: Value, *, work: Callable[[int, int], int], kind: Any = np.int64) -> Value:
     """``work`` of an integer's bits, unsigned, and how many it has; an integer of a ``kind``."""
     dtype = dtype_of(value)

@@ -225,9 +225,6 @@ class Constant(Storage):
         raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
 
 
-# --- what accesses have in common ---
-
-
 def one_address(state: State) -> Cost:
     """Of an access by all lanes to one address."""
     return Cost(*[state.mask.warps] * 4)

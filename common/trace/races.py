@@ -209,7 +209,6 @@ def _told(
 
 
 def same(a: Any, b: Any) -> Bools:
-    """Equal, or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
@@ -266,7 +265,6 @@ def pass_grid_barrier(state: State, line: int) -> None:
 
 
 def _of_blocks(state: State) -> Bools:
-    """The lanes of blocks with an active lane."""
     return np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
 
 

@@ -145,9 +145,6 @@ class OwnRecords:
                 storage.settle(state, own, present)
 
 
-# --- arrays that kernels make ---
-
-
 def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
     if kind.names:
         return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))

@@ -179,8 +179,6 @@ class Program:
 
 
 class Compiled:
-    """A kernel compiled for some types of arguments, as far as programs ask."""
-
     def __init__(self, typed: Any) -> None:
         self.typed = typed
         self.signature, self.entry_point = typed.signature, typed.entry_point
@@ -211,7 +209,6 @@ def _plain(argument: Any) -> Any:
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
-    """A number as a kernel's signature has it."""
     from numba.cuda import types
     from numba.cuda.np.numpy_support import as_dtype
 
@@ -249,9 +246,6 @@ def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
     looked = re.search(r"is changed atomically by .* and read by", fault.what)
     own = [one for one in kernel.select("global", "atomic") if (one.line, one.array) == (fault.line, fault.array)]
     return fault.kind in ("race", "overlap") and looked is not None and bool(own)
-
-
-# --- a file ---
 
 
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:

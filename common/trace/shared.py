@@ -20,9 +20,7 @@ _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before th
 
 
 class _Access(NamedTuple):
-    """One access to shared memory by an instruction; ``op``: read, write or atomic."""
-
-    op: str
+    op: str  # read, write or atomic
     at: Any
     lanes: Bools
     line: int
@@ -192,8 +190,6 @@ def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -
 
 
 class Local(Storage):
-    """A thread's own array: registers, as long as every index is known when compiling."""
-
     space = "local"
     unset_look_at = "set it first: a local array is each thread's own, and what other threads stored is in theirs"
 

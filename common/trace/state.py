@@ -260,8 +260,6 @@ class State:
         parts = [numbers % x, numbers // x % y, numbers // (x * y)]
         return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
 
-    # --- who a lane is ---
-
     def thread_of(self, lane: int) -> Point:
         thread = lane % self.lanes_per_block
         x, y, _ = self.block
@@ -284,8 +282,6 @@ class State:
         """The call that is being made: by function, or by the calls that lead to it where Numba writes it out."""
         return (*self.call_path, self.spot)
 
-    # --- masks ---
-
     def _kept(self, mask: Mask, bits: Bools) -> Mask:
         """What of a mask is in ``bits``, too: itself if all is, ``none`` itself if nothing is."""
         count = int(np.count_nonzero(bits))
@@ -305,10 +301,7 @@ class State:
         return b if a is self.none else a if b is self.none else Mask(a.bits | b.bits)
 
     def among(self, wrong: Bools | None) -> Bools:
-        """The active lanes but for those whose index is wrong."""
         return self.mask.bits if wrong is None else self.mask.bits & ~wrong
-
-    # --- what is reported ---
 
     def error(self, line: int, text: str) -> MistakeError:
         found = MistakeError(f"line {line}: {text}")

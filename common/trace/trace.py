@@ -148,9 +148,6 @@ def kind(value: Any) -> Any:
     return getattr(value, "dtype", type(value))
 
 
-# --- launches ---
-
-
 class Tracer:
     """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
     (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks.
@@ -205,7 +202,6 @@ class Tracer:
         return [fault for kernel in self.reports() for fault in kernel.faults]
 
     def printed(self) -> tuple[list[str], int]:
-        """The first lines that kernels printed, and how many there were."""
         found = self.ledgers.values()
         return [line for one in found for line in one.printed][:MOST_PRINTED], sum(one.prints for one in found)
 

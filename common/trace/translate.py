@@ -59,8 +59,6 @@ class Translator(Expressions):
                 node.col_offset = node.end_col_offset = 0
         return tree
 
-    # --- pieces ---
-
     def _emit(self, text: str) -> None:
         self.rows.append((self.at, " " * self.depth + text))
 
@@ -81,8 +79,6 @@ class Translator(Expressions):
         around = self.loops[-1] if self.loops else ()
         self._emit(f"_t.mask = {self._without(before, *around) if may_leave(node) or may_return(node) else before}")
 
-    # --- statements ---
-
     def _block(self, statements: list[ast.stmt]) -> None:
         for i, statement in enumerate(statements):
             method = getattr(self, "_do_" + type(statement).__name__, None)
@@ -97,7 +93,6 @@ class Translator(Expressions):
                 return
 
     def _masked(self, before: str, mask: str, body: list[ast.stmt], live: frozenset[str]) -> None:
-        """Statements of those in the mask, if there are any; ``live``: what the others may read later."""
         self.scopes.append((before, live))
         with self._under(f"if {mask} is not _t.none"):
             self._emit(f"_t.mask = {mask}")

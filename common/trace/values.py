@@ -29,7 +29,6 @@ def dtype_of(value: Value) -> np.dtype[Any]:
 
 
 def uniform(value: Value) -> bool:
-    """Is it one value for all threads?"""
     return not isinstance(value, np.ndarray)
 
 
@@ -121,7 +120,6 @@ def invert(a: Value) -> Value:
 
 
 def truth(value: Value) -> Value:
-    """A condition: a bool, or an array of them."""
     if uniform(value):
         return bool(value)
     return value if value.dtype == np.bool_ else value != 0

@@ -33,7 +33,6 @@ class View:
 
     @staticmethod
     def of(storage: Any, shape: tuple[int, ...]) -> View:
-        """All of a storage, in row-major order."""
         return View(storage, 0, shape, _row_major(shape), bounded=True)
 
     def __len__(self) -> int:
@@ -119,7 +118,6 @@ class View:
         return place, wrong
 
     def fill(self, state: State, value: Any, line: int) -> None:
-        """Assign to every element a number, or the elements of an array of the same shape."""
         for at in np.ndindex(*self.shape):
             if type(value) is View:
                 if value.shape != self.shape[self.ndim - value.ndim :]:
@@ -345,7 +343,6 @@ def spread_taint(state: State) -> None:
 
 
 def note_unwritten(state: State) -> None:
-    """Note what was read and came to nothing."""
     for source in state.sources:
         if source.view is not None:
             text = f"line {source.line} reads elements of {source.view.name} that nothing has written"

@@ -102,7 +102,6 @@ class Team:
         return self._work is not None and self._work.done()
 
     def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        """Carry the work out up to the next :meth:`pause`, or to its end; raises what it raises."""
         if self._work is None:
             self._work = pool.submit(work)
             self._work.add_done_callback(lambda _: self._theirs.release())
@@ -240,9 +239,6 @@ def _all_at(teams: list[Team], of_cluster: bool) -> bool:
     return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
 
 
-# --- what all of them have ---
-
-
 class Engines:
     """The state of the blocks that run at once; ``seed`` sets the order in which copies arrive."""
 
@@ -280,7 +276,6 @@ class Engines:
             self.clocks.meet(warps[keys == key])
 
     def cluster_of(self, block: int, mask: int, line: int, lane: int) -> list[int]:
-        """The blocks of this block's cluster whose bit is set in the mask."""
         cluster = self.state.cluster
         if mask <= 0 or mask >> cluster:
             text = f"the mask {mask:#x} names blocks of a cluster of {cluster}"

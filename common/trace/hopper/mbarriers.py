@@ -251,7 +251,6 @@ class Pipeline:
         own.append(TracedSpan(name, state, self.clock, 0, line))
 
     def filling(self, block: int, column: int, name: str, line: int) -> None:
-        """A copy begins that counts at the barrier of this name, block, and column of the clocks."""
         begun = column in self.stages and self.stages[column][-1].state == "filling"
         if self.recording and not block and not begun and self.clock < _MOST:
             self._begin(column, "filling", name, line)
@@ -282,7 +281,6 @@ class Pipeline:
                 self._begin(column, "free", copied.stage, copied.line)
 
     def spans(self) -> list[TracedSpan]:
-        """From when to when each stage is in which state, stage by stage."""
         for own in self.stages.values():
             own[-1].end = self.clock + 1
         return [span for own in self.stages.values() for span in own]

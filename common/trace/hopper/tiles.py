@@ -109,7 +109,6 @@ class Clocks:
         self.known[lanes, : len(given)] = np.maximum(self.known[lanes, : len(given)], given)
 
     def meet(self, warps: Ints) -> None:
-        """All lanes of these warps wait for each other."""
         self.pass_on(warps)
         given = self._by_warp[warps].max(axis=(0, 1))
         given[warps] -= 1  # the intervals that have begun are their own
@@ -139,7 +138,6 @@ class Agent(NamedTuple):
     group: bool = False
 
     def known(self, column: Any) -> Ints:
-        """The number of each column that the agent knows; a warpgroup, that all of its lanes do."""
         known = self.state.engines.clocks.known
         row = known[self.lane : self.lane + WARPGROUP].min(axis=0) if self.group else known[self.lane]
         found: Ints = known[self.lane, column] if np.ndim(self.lane) else row[column]
@@ -165,8 +163,6 @@ class Groups:
 
 
 class Tiles(Shared):
-    """An array in shared memory, one per block."""
-
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
@@ -183,8 +179,6 @@ class Tiles(Shared):
         self.readers: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
-
-    # --- ordinary accesses, of all active lanes ---
 
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         who, places = self._alone(state, at, lanes)
@@ -226,8 +220,6 @@ class Tiles(Shared):
         own = waiting[lanes[self.lane[waiting]] & ~self.under_way[waiting]]
         self.fenced[own] = state.engines.clocks.now[self.lane[own] // WARP]
         self.fence_stamp[own] = picked_stamps(state.stamps, self.lane[own])
-
-    # --- accesses of the engines ---
 
     def read_by_engine(self, agent: Agent, places: Ints, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
@@ -288,8 +280,6 @@ class Tiles(Shared):
         self.under_way[places] = False
         self.data[places] = values
         self.written[places] = True
-
-    # --- what is compared ---
 
     def _tell(
         self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, others: Ints | None = None,

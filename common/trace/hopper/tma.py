@@ -70,8 +70,6 @@ class Load(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A box on its way to global memory."""
-
     map: Map
     tiles: Tiles
     places: Ints

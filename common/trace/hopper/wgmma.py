@@ -75,7 +75,6 @@ class Sums:
         view.storage.flight.append(self)
 
     def land(self, state: State) -> None:
-        """All is added up: the registers are the threads' again."""
         storage = self.storage
         storage.flight.remove(self)
         if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in self.registers):
