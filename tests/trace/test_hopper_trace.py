@@ -442,7 +442,7 @@ def test_only_b_along_k_may_begin_at_any_row(swizzle, seen):
 
 def test_a_descriptor_is_read_field_by_field():
     bits = int(layouts.encoded(0x2400, 8192, 1024))
-    assert layouts.Descriptor.of(bits) == (0x2400, 8192, 1024, 128, 0)
+    assert layouts.Descriptor.of(bits) == (0x2400, 8192, 1024, 128)
     assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 512))).swizzle == 64
     assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 256))).swizzle == 32
     assert "in row 2 of a group" in layouts.Descriptor.of(int(layouts.encoded(256, 0, 1024))).wrong(8)

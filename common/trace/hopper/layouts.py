@@ -71,12 +71,11 @@ class Descriptor(NamedTuple):
     leading: int
     stride: int
     swizzle: int  # 0: none
-    base: int
 
     @staticmethod
     def of(bits: int) -> Descriptor:
         start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0), bits >> 49 & 7)
+        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0))
 
     def wrong(self, groups: int, any_row: bool = False) -> str:
         """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin
