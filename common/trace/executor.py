@@ -50,7 +50,6 @@ class Executor(State):
         super().__init__(getattr(function, "home", function.__code__.co_filename))
         self.names = Names(self)
         self.main = self.names.wrapped(function)
-        self.main.freeze()
         self.shared_storage = Tiles if self.has_engines else Shared
         self.configure(launch, ledger)
 

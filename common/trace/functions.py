@@ -9,6 +9,7 @@ import linecache
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
@@ -87,8 +88,8 @@ class Names:
         if isinstance(value, type) and issubclass(value, enum.IntEnum):
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
-            if not value.__name__.startswith("numba"):
-                self._note(set(vars(value)))  # what of it is called is not known yet
+            if not value.__name__.startswith("numba"):  # what of it is called is not known yet
+                self._note(set(vars(value)))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         number = _number_type(value)
         if number is not None:
@@ -107,13 +108,14 @@ class Names:
         return self._called(function) if inspect.isfunction(function) else value
 
     def _note(self, names: set[str]) -> None:
-        self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(names)
-        self.waits = self.waits or not engines.WAITS.isdisjoint(names)
+        self.state.has_engines |= not ENGINES.isdisjoint(names)
+        self.waits |= not engines.WAITS.isdisjoint(names)
 
     def _called(self, function: Code) -> Function:
         if function not in self.called:
             self.called[function] = Function(function, self)
-            self.called[function].freeze()
+            with suppress(TraceError):  # told when it is called
+                self.called[function].freeze()
         return self.called[function]
 
     def _of_numba(self, value: Any, home: str) -> Any:
@@ -146,10 +148,7 @@ class Function:
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
-        try:
-            found = _translation(*_source(self.function, self.home))
-        except TraceError:
-            return  # told when it is called
+        found = _translation(*_source(self.function, self.home))
         self._shares, self.only_read = found.shares, found.only_read
         self.names.state.cooperative |= "this_grid" in self.function.__code__.co_names
         scope, narrow = scope_of(self.function), _NARROW[found.narrow]
@@ -161,7 +160,6 @@ class Function:
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._translated is None:
-            _translation(*_source(self.function, self.home))  # says why
             self.freeze()
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1

@@ -257,7 +257,7 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     if not (missing.any() and real):
         return taken
     # what comes from nobody may be thrown away, as the upper half of a sum is
-    views.taken_from_nobody(state, line, name, missing)
+    views.taint(state, line, missing, f"{name} takes the value of a thread that does not come to it")
     return np.where(missing, dtype_of(value).type(np.nan), taken)
 
 

@@ -273,38 +273,37 @@ def require_written(state: State, value: Value, line: int = 0) -> None:
 def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
     """What nothing has written was read, ``offset`` from the view's start."""
     if nan:
-        _taint(state, Source(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape), view.name))
-        return
-    # an integer cannot be told apart later
-    text = f"{view.element(state.first(offset, lanes))}, which nothing has written, is read"
-    told, look_at = _left(state, view, int(np.argmax(lanes)))
+        taint(state, line, lanes, view.name, view, offset)
+    else:  # an integer cannot be told apart later
+        text = _unset(state, line, view, state.first(offset, lanes), lanes)
+        state.unset = state.unset or (line, text)
+
+
+def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, became: str = "") -> str:
+    """A fault of lanes that read what nothing has written; its words."""
+    text, look_at = f"{view.element(offset)}, which nothing has written, is read{became}", view.storage.unset_look_at
+    gone = np.count_nonzero(
+        state.left.reshape(state.blocks_at_once, -1)[int(np.argmax(lanes)) // state.lanes_per_block]
+    )
+    told = ""
+    if gone and view.storage.space == "shared":
+        told = f": {gone} of the block's {state.threads} threads had returned before the barrier"
+        look_at = (
+            "the return: a thread without an output still stages for its block, and comes to each of its barriers"
+        )
     state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
-    state.unset = state.unset or (line, text)
+    return text
 
 
-def _left(state: State, view: View, lane: int) -> tuple[str, str]:
-    """What is added where a lane reads what nothing has written, and what to look at."""
-    gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[lane // state.lanes_per_block])
-    if not gone or view.storage.space != "shared":
-        return "", view.storage.unset_look_at
-    look_at = "the return: a thread without an output still stages for its block, and comes to each of its barriers"
-    return f": {gone} of the block's {state.threads} threads had returned before the barrier", look_at
-
-
-def taken_from_nobody(state: State, line: int, name: str, lanes: Bools) -> None:
-    """A shuffle took what no thread gave: a fault if something comes of it."""
-    said = f"{name} takes the value of a thread that does not come to it"
-    _taint(state, Source(lanes.copy(), line, None, np.zeros(lanes.shape, np.int64), said))
-
-
-def _taint(state: State, new: Source) -> None:
-    state.tainted = new.lanes.copy() if state.tainted is None else state.tainted | new.lanes
+def taint(state: State, line: int, lanes: Bools, name: str, view: View | None = None, offsets: Offsets = 0) -> None:
+    """These lanes read what nothing has written, or took what no thread gave: a fault if something comes of it."""
+    state.tainted = lanes.copy() if state.tainted is None else state.tainted | lanes
     for source in state.sources:
-        if (source.line, source.name) == (new.line, new.name):
-            source.offsets = np.where(new.lanes, new.offsets, source.offsets)
-            source.lanes |= new.lanes
+        if (source.line, source.name) == (line, name):
+            source.offsets = np.where(lanes, offsets, source.offsets)
+            source.lanes |= lanes
             return
-    state.sources.append(new)
+    state.sources.append(Source(lanes.copy(), line, view, np.broadcast_to(offsets, lanes.shape), name))
 
 
 def reveal(state: State, value: Value, what: str) -> None:
@@ -316,13 +315,11 @@ def reveal(state: State, value: Value, what: str) -> None:
     source = next((one for one in state.sources if one.lanes[lane]), None) if lanes.any() else None
     if source is None:
         return
+    became = f", and what becomes of it {what}"
     if source.view is None:
-        state.fault("warp-sync", source.line, "", f"{source.name}, and what becomes of it {what}", lanes)
+        state.fault("warp-sync", source.line, "", f"{source.name}{became}", lanes)
     else:
-        element = source.view.element(int(source.offsets[lane]))
-        text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-        told, look_at = _left(state, source.view, lane)
-        state.fault("read-before-write", source.line, source.view.name, text + told, lanes, look_at=look_at)
+        _unset(state, source.line, source.view, int(source.offsets[lane]), lanes, became)
     state.sources.remove(source)
 
 

@@ -53,7 +53,7 @@ def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], 
     counts, place = [], base[0]
     for first, low, high, step, extent in zip(base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True):
         if not (low <= first < extent + high) or (first - low) % step:
-            raise ValueError(f"the walk has no base pixel {base}")
+            raise ValueError(f"the copy begins at the pixel (n, d, h, w) = {base}, where no window begins")
         counts.append(-(-(extent + high - low) // step))
         place = place * counts[-1] + (first - low) // step
     places = place + np.arange(count)

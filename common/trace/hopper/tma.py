@@ -38,23 +38,28 @@ class Map:
         self.rounds = bool(getattr(given, "tf32", False))
         self.bytes = self.rows * self.columns * int(self.dtype.itemsize)
 
-    def tile(self, row: int, column: int) -> tuple[Ints, Bools]:
-        """The elements of the storage in a box from (row, column) on, and which of them there are."""
-        m, n = row + np.arange(self.rows)[:, None], column + np.arange(self.columns)[None]
-        extents, strides = self.view.shape, self.view.strides
-        inside = (m >= 0) & (m < extents[0]) & (n >= 0) & (n < extents[1])
-        return self.view.start + m * strides[0] + n * strides[1], inside
-
-    def pixels(self, base: tuple[int, ...], first: int, tap: tuple[int, ...]) -> tuple[Ints, Bools]:
-        """The same of im2col, from the base pixel (n, d, h, w) on, at a tap. Raises ValueError if there is none."""
-        shape, strides = self.view.shape, self.view.strides
-        pixel = layouts.walked(shape, self, self.rows, base, tap)
-        channel = first + np.arange(self.columns)[None]
-        offset, inside = self.view.start + channel * strides[4], (channel >= 0) & (channel < shape[4])
-        for index, extent, stride in zip(pixel, shape, strides, strict=False):
-            offset = offset + index[:, None] * stride
-            inside = inside & ((index >= 0) & (index < extent))[:, None]
-        return offset, inside
+    def elements(self, *where: int) -> tuple[Ints, Bools]:
+        """Of a box at (row, column), or of im2col at (n, d, h, w, c, t, r, s): its elements in the storage, and which
+        of them there are. Raises ValueError for a place that no such box has."""
+        if (self.kind == "tiled") != (len(where) == 2):
+            raise ValueError(
+                f"{self.name} is a map of kind {self.kind}, and this copy takes {len(where)} coordinates"
+            )
+        columns = np.arange(self.columns)[None]
+        if len(where) == 2:
+            places = [where[0] + np.arange(self.rows)[:, None], where[1] + columns]
+        else:
+            base, tap = where[:4], where[5:]
+            if not all(0 <= offset < layouts.OFFSETS for offset in tap):
+                raise ValueError(f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}")
+            pixel = layouts.walked(self.view.shape, self, self.rows, base, tap)
+            places = [*(index[:, None] for index in pixel), where[4] + columns]
+        found: Any = self.view.start
+        inside: Any = True
+        for index, extent, stride in zip(places, self.view.shape, self.view.strides, strict=True):
+            found = found + index * stride
+            inside = inside & (index >= 0) & (index < extent)
+        return found, inside
 
 
 class Load(NamedTuple):
@@ -87,24 +92,6 @@ def _require(state: State, line: int, tiles: View, box: Map) -> None:
     if type(box) is not Map:
         raise state.error(line, "a copy takes a tensor map, as Maps makes it")
     tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
-
-
-def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:
-    if (box.kind == "tiled") != (len(where) == 2):
-        kinds = ["a tiled", "an im2col"]
-        this, other = kinds if box.kind == "tiled" else kinds[::-1]
-        raise state.error(line, f"{box.name} is {this} map, and this copy takes {other} one")
-    if box.kind == "tiled":
-        return box.tile(*where)
-    base, tap = tuple(where[:4]), tuple(where[5:])
-    text = f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}"
-    if all(0 <= offset < layouts.OFFSETS for offset in tap):
-        try:
-            return box.pixels(base, where[4], tap)
-        except ValueError:
-            text = f"{box.name} is read from the pixel (n, d, h, w) = {base} on, where no window begins"
-    state.fault_of(lane, "operand", line, box.name, text)
-    return None
 
 
 def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
@@ -165,10 +152,12 @@ def _load(
     engine = state.engines
     for lane, number in bars.named(line, b, "used"):
         where = [at(value, lane) for value in place]
-        found = _source(state, line, map, where[:axes], lane)
-        if found is None:
+        try:
+            found, inside = map.elements(*where[:axes])
+        except ValueError as error:
+            state.fault_of(lane, "operand", line, map.name, str(error))
             continue
-        values = _read(state, line, map, *found, lane).reshape(-1)
+        values = _read(state, line, map, found, inside, lane).reshape(-1)
         own = int(state.block_number[lane])
         for target in engine.cluster_of(own, where[-1], line, lane) if multicast else [own]:
             barrier = bars.at(target, number)
@@ -198,7 +187,7 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         places = _places(state, line, tiles, at(as_offset(i), lane), box, block, lane)
         if places is None:
             continue
-        target, inside = box.tile(at(row, lane), at(column, lane))
+        target, inside = box.elements(at(row, lane), at(column, lane))
         own = engine.stores[lane]
         agent = Agent(state, tiles, lane, line, "read by a bulk store")
         tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
