@@ -59,9 +59,9 @@ class Executor(State):
         """Execute blocks (their numbers, x fastest; None: all), in ``order``, ``at_once`` clusters of them at a time,
         each whole; arrays among the arguments are Views."""
         split: frozenset[int] = frozenset()
-        told: _Before | None = None
+        told: Code | None = None
         while True:
-            before = _Before(self, arguments) if self.has_engines else None
+            before = self._restorer(arguments) if self.has_engines else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
                 return
@@ -69,14 +69,29 @@ class Executor(State):
                 self.engines.teams.tell()
                 if stuck.split <= split and at_once == 1:
                     return  # it stays so: nothing that comes after it tells more
-                told = _Before(self, arguments)
+                told = self._restorer(arguments)
                 split, at_once = split | stuck.split, 1
             except SplitError:
                 assert told is not None  # nothing is split at first
-                told.restore(self)
+                told()
                 return
             if before:
-                before.restore(self)
+                before()
+
+    def _restorer(self, arguments: list[Argument]) -> Code:
+        """What puts back all that a launch changes, so that it can begin anew."""
+        storages = [view.storage for view in _views(tuple(arguments)) if type(view.storage) is Global]
+        arrays = [(storage, storage.data.copy(), deepcopy(storage.written)) for storage in storages]
+        ledger = deepcopy({key: held for key, held in vars(self.ledger).items() if key != "_costs"})
+
+        def restore() -> None:
+            for storage, data, written in arrays:
+                storage.data[:], storage.written = data, written
+                storage.forget()
+            vars(self.ledger).update(ledger)
+            self.configure(self.launch, self.ledger)
+
+        return restore
 
     def _run(
         self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order, split: frozenset[int]
@@ -290,25 +305,6 @@ class Executor(State):
         if type(result) is not int and self.ledger.recording:
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
-
-
-class _Before:
-    """What a launch changes, as it is now; so that the launch can begin anew."""
-
-    def __init__(self, executor: Executor, arguments: list[Argument]) -> None:
-        self._arrays = [
-            (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))
-            for view in _views(tuple(arguments)) if type(view.storage) is Global
-        ]  # fmt: skip
-        self._ledger = deepcopy({key: held for key, held in vars(executor.ledger).items() if key != "_costs"})
-
-    def restore(self, executor: Executor) -> None:
-        for storage, data, written in self._arrays:
-            storage.data[:] = data
-            storage.written = written
-            storage.forget()
-        vars(executor.ledger).update(self._ledger)
-        executor.configure(executor.launch, executor.ledger)
 
 
 def _register(array: View, index: Any) -> int | None:

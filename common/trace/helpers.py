@@ -268,7 +268,7 @@ def _require_warps(state: State, line: int, name: str) -> None:
 
 def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
     """``view[i:i+count]``, a part of a fragment."""
-    view.require(state, line, "a matrix instruction", "local", dtype)
+    view.require(state, line, "a matrix instruction", "", dtype)
     return view.read_flat(state, line, i, count, aligned=False)
 
 
@@ -285,7 +285,7 @@ def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[
 
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
-    view.require(state, line, "a matrix instruction", "local", elements[0].dtype)
+    view.require(state, line, "a matrix instruction", "", elements[0].dtype)
     views.spread_taint(state)
     view.write_flat(state, line, i, elements, aligned=False)
 

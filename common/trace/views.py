@@ -70,12 +70,11 @@ class View:
         return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
 
     def require(self, state: State, line: int, who: str, space: str, *kinds: Any) -> None:
-        """Raise a MistakeError unless the array is in this memory, and of one of these types, as ``who`` takes it."""
-        if self.storage.space != space or (kinds and self.dtype not in kinds):
-            takes = f"{' or '.join(str(np.dtype(kind)) for kind in kinds) or 'one'} in {space} memory"
-            raise state.error(
-                line, f"{self.name} is {self.dtype} in {self.storage.space} memory: {who} takes {takes}"
-            )
+        """Raise a MistakeError unless the array is in this memory (any, if ""), and of one of these types (any)."""
+        if space not in ("", self.storage.space) or (kinds and self.dtype not in kinds):
+            takes = " or ".join(str(np.dtype(kind)) for kind in kinds) + (space and f" in {space} memory")
+            mine = f"{self.name} is {self.dtype} in {self.storage.space} memory"
+            raise state.error(line, f"{mine}, and {who} takes {takes.strip()}")
 
     def load(self, state: State, index: Any, line: int) -> Any:
         place, wrong = self.place(state, index, line, "read")

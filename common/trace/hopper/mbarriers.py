@@ -293,10 +293,7 @@ def drawn(spans: list[TracedSpan], width: int) -> list[str]:
     ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
     rows = []
     for stage in stages:
-        cells = [" "] * ticks
-        for span in spans:
-            if span.stage == stage:
-                for tick in range(span.start, min(span.end, ticks)):
-                    cells[tick] = MARKS[span.state]
-        rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
+        own = [span for span in spans if span.stage == stage]
+        line = " " * (own[0].start - 1) + "".join(MARKS[span.state] * (span.end - span.start) for span in own)
+        rows.append(stage.ljust(label) + line[: ticks - 1].rstrip())
     return rows
