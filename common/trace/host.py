@@ -74,14 +74,6 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> A
     return make(values.shape, values.dtype, values, _order(values))
 
 
-def device_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> Any:
-    return make(shape, dtype, order=order)
-
-
-def device_array_like(ary: Any, stream: Any = 0) -> Any:
-    return make(ary.shape, ary.dtype, order=_order(ary))
-
-
 def _order(array: Any) -> str:
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
@@ -281,7 +273,8 @@ def in_place(said: set[str]) -> Iterator[Gpu]:
     gpu, stream = Gpu(), Stream()
     nothing = lambda *_, **__: None  # noqa: E731
     functions: dict[str, Any] = {
-        "device_array": device_array, "device_array_like": device_array_like, "to_device": to_device,
+        "device_array": lambda shape, dtype=np.float64, strides=None, order="C", **_: make(shape, dtype, None, order),
+        "device_array_like": lambda ary, **_: make(ary.shape, ary.dtype, None, _order(ary)), "to_device": to_device,
         "_auto_device": lambda ary, stream=0, copy=True: (to_device(ary), False),
         "managed_array": _shared_with_host, "mapped_array": _shared_with_host,
         "mapped_array_like": lambda ary, **_: _shared_with_host(ary.shape, ary.dtype, order=_order(ary)),

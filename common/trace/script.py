@@ -253,7 +253,16 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
     program = Program(stop, kept)
     found = [str(path.parent), *sys.path]
     with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
-        _main(path, program)
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except (UnknownError, StoppedError):
+            pass
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                coded = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else end.code
+                program.faults.append(Fault("uncaught", str(coded)))
+        except BaseException as error:
+            _ended(error, path, program)
     sys.stdout.flush()
     kernels = program.kernels()
     faults = [*program.faults, *(fault for kernel in kernels for fault in kernel.faults)]
@@ -261,19 +270,6 @@ def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> Scri
     return ScriptResult(
         status=status, kernels=kernels, others=program.faults, unknown=program.unknown, notes=sorted(program.notes)
     )
-
-
-def _main(path: Path, program: Program) -> None:
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except (UnknownError, StoppedError):
-        pass
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            said = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else str(end.code)
-            program.faults.append(Fault("uncaught", said))
-    except BaseException as error:
-        _ended(error, path, program)
 
 
 def _ended(error: BaseException, path: Path, program: Program) -> None:
@@ -297,7 +293,4 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
         return
     kind = "not-compiled" if compiled else "uncaught"
     program.faults.append(Fault(kind, cut(text, 600), line, cut(linecache.getline(str(path), line or 0).strip())))
-    first = next((i for i, frame in enumerate(frames) if own and frame == own[0]), 0)
-    said = traceback.TracebackException.from_exception(error)
-    said.stack = traceback.StackSummary.from_list(frames[first:])
-    print("".join(said.format()), file=sys.stderr)
+    traceback.print_exception(error, limit=(frames.index(own[0]) if own else 0) - len(frames))
