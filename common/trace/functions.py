@@ -186,19 +186,12 @@ def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[
 
 @dataclass(frozen=True)
 class _Translation:
-    """A function's translation, the floats that it names, and its free names.
-
-    ``only_read``  parameters that nothing is done with but to read elements, by so many indices
-    ``shares``     have all calls one shared memory? Not if Numba writes the function out at each
-    ``narrow``     the type that `lessons.toolkit.narrow` gives its integers, if it does
-    """
-
     code: CodeType
-    constants: dict[str, Any]
-    free: frozenset[str]
-    only_read: dict[str, int]
-    shares: bool
-    narrow: str
+    constants: dict[str, Any]  # the floats that it names
+    free: frozenset[str]  # names
+    only_read: dict[str, int]  # parameters that nothing is done with but to read elements, by so many indices
+    shares: bool  # have all calls one shared memory? Not if Numba writes the function out at each
+    narrow: str  # the type that `lessons.toolkit.narrow` gives its integers, if it does
 
 
 @lru_cache(maxsize=1024)

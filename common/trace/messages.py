@@ -35,7 +35,6 @@ class TracedRequest(Struct):
 class TracedAccess(Struct, omit_defaults=True):
     """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in a ``cost.Cost``.
 
-    ``accesses``           by threads
     ``sample``             the element offsets of the first request's lanes
     ``efficiency``         the share of what moved that had to
     ``lanes_per_address``  threads of a request that share an address: above 1, the value is broadcast
@@ -49,7 +48,7 @@ class TracedAccess(Struct, omit_defaults=True):
     op: str
     array: str
     bits: int
-    accesses: int
+    accesses: int  # by threads
     requests: int
     moved: int
     ideal: int

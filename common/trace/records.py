@@ -85,9 +85,8 @@ class Records(Global):
         self._fields: dict[str, Any] = {}
 
     def field(self, name: str) -> Any:
-        """The field's storage: its own elements, with a record's bytes from one to the next; or, of an array field,
-        elements of the whole allocation, of which the field's lie ``apart`` from one record to the next. None of an
-        array field whose elements do not divide a record."""
+        """The field's storage: its own elements, a record's bytes apart; or, of an array field, elements of the whole
+        allocation, the field's ``apart`` from one record to the next. None if they do not divide a record."""
         if name not in self._fields:
             self._fields[name] = self._made(name)
         return self._fields[name]

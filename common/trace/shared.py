@@ -219,8 +219,16 @@ class Local(Storage):
         if type(place) is int:
             value, lanes = self.values[place], self.lacking.get(place)
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
-            if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
-                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+            if missing is not None and missing.any():
+                sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
+                if sums is None:
+                    views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+                else:
+                    text = (
+                        f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
+                    )
+                    lanes = missing & sums.mask.bits
+                    state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
             return self.blank if value is None else value
         at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
         rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
@@ -229,14 +237,6 @@ class Local(Storage):
         if missing.any():
             views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
         return np.stack(rows)[at, lane]
-
-    def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
-        sums = next((one for one in self.flight if place in one.registers and (one.mask.bits & lanes).any()), None)
-        if sums is None:
-            return False
-        text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
-        state.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
-        return True
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:

@@ -36,11 +36,8 @@ class Event(NamedTuple):
 def apart(
     lanes_per_block: int, first: Ints, second: Ints, then: tuple[Any, Any], now: tuple[Any, Any]
 ) -> tuple[Bools, Bools]:
-    """For threads: are they of different blocks; are they of one block, and no barrier lies between?
-
-    ``then`` holds the stamps of both as the first made its access, ``now`` those as the second made its own. Lanes of
-    a warp are ordered only if both have come to a syncwarp meanwhile.
-    """
+    """For threads: are they of different blocks; are they of one block, and no barrier lies between? ``then`` holds
+    the stamps of both at the first's access, ``now`` at the second's. Lanes of a warp need a syncwarp of both."""
     other_block = first // lanes_per_block != second // lanes_per_block
     same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
     one_warp = first // WARP == second // WARP
@@ -130,9 +127,8 @@ class Log:
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
         """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
 
-        ``then`` and ``now`` are their stamps. As a sum's last block does: write, threadfence, atomic add; atomic add,
-        read. Where two of these are not of one thread, a barrier stands between them. Within a block it is a lock,
-        given back before another thread takes it.
+        As a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of
+        these that are not of one thread. Within a block it is a lock, given back before another thread takes it.
         """
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -289,17 +289,8 @@ class Flow:
             case ast.AugAssign():
                 return out | names(node) | names(node.target, ast.Store)
             case ast.Assign():
-                stored = (target.id for target in _targets(node.targets) if isinstance(target, ast.Name))
-                return (out - frozenset(stored)) | names(node)
+                return (out - names(node, ast.Store)) | names(node)
         return out | names(node)
-
-
-def _targets(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
-    for node in nodes:
-        if isinstance(node, ast.Tuple | ast.List):
-            yield from _targets(node.elts)
-        else:
-            yield node
 
 
 def may_leave(node: ast.AST, inside: bool = False) -> bool:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -259,8 +260,7 @@ class Engines:
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
 
     def resume(self, line: int, of_cluster: bool) -> None:
-        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on: they have waited
-        for each other."""
+        """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
         state = self.state
         if not of_cluster:
             races.pass_barrier(state, line)
@@ -336,24 +336,20 @@ def cluster_rank(state: State, line: int) -> Value:
 on_engines(lambda state, line: state.engines.teams.wait(line, True), "cluster_sync")
 
 
-def _register_registers(name: str, sign: int) -> None:
-    def ask(state: State, line: int, count: Value) -> None:
-        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-        number, engine = one_number(state, line, name, count), state.engines
-        if number % 8 or not 24 <= number <= 256:
-            raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-        for lead in wgmma.warpgroups(state, line, name):
-            text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-            if len(state.launch.bounds) > 1:
-                held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
-                wrong = sign * (number - held) < 0
-                text = f"{name} asks for {number} registers a thread, and each has {held}" if wrong else ""
-            if text:
-                state.fault_of(lead, "operand", line, "", text)
-            engine.registers[lead] = number, line
-
-    on_engines(ask, name)
+def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None:
+    """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
+    number, engine, bounds = one_number(state, line, name, count), state.engines, state.launch.bounds
+    if number % 8 or not 24 <= number <= 256:
+        raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
+    for lead in wgmma.warpgroups(state, line, name):
+        text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+        if len(bounds) > 1:
+            held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+            text = f"{name} asks for {number} registers a thread, and each has {held}"
+        if len(bounds) < 2 or sign * (number - held) < 0:
+            state.fault_of(lead, "operand", line, "", text)
+        engine.registers[lead] = number, line
 
 
-_register_registers("take_registers", 1)
-_register_registers("give_registers", -1)
+on_engines(partial(_ask, name="take_registers", sign=1), "take_registers")
+on_engines(partial(_ask, name="give_registers", sign=-1), "give_registers")

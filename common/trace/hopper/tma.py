@@ -27,8 +27,7 @@ _WAVEFRONT = 128  # bytes that shared memory takes at a time
 
 
 class Map:
-    """A tensor map as a kernel sees it: the array that it describes, and its fields; ``bytes`` are those that count
-    at a barrier: of the whole box, outside the array too."""
+    """A tensor map as a kernel sees it; ``bytes`` are those that count at a barrier, outside the array too."""
 
     def __init__(self, view: View, given: Any) -> None:
         self.view, self.name, self.dtype = view, view.name, view.dtype
@@ -111,8 +110,7 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
 
 
 def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:
-    """A box in shared memory; or its elements in global memory: the sectors that they touch, and the fewest that hold
-    so many bytes."""
+    """A box in shared memory; or its elements in global memory: sectors touched, and the fewest that would do."""
     if not state.ledger.recording:
         return
     moved = ideal = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
