@@ -33,14 +33,7 @@ class TracedRequest(Struct):
 
 
 class TracedAccess(Struct, omit_defaults=True):
-    """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in a ``cost.Cost``.
-
-    ``sample``             the element offsets of the first request's lanes
-    ``efficiency``         the share of what moved that had to
-    ``lanes_per_address``  threads of a request that share an address: above 1, the value is broadcast
-    ``bytes_moved``        whole sectors, from global memory or to it; 0 for other memories
-    ``seen``               the first requests, where they are kept
-    """
+    """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in ``cost.Cost``."""
 
     line: int
     text: str
@@ -53,13 +46,13 @@ class TracedAccess(Struct, omit_defaults=True):
     moved: int
     ideal: int
     distinct: int
-    sample: list[int | None] | None
+    sample: list[int | None] | None  # the element offsets of the first request's lanes
     per_request: float
     ideal_per_request: float
-    efficiency: float
-    lanes_per_address: float
-    bytes_moved: int
-    seen: list[TracedRequest] = []
+    efficiency: float  # the share of what moved that had to
+    lanes_per_address: float  # threads of a request that share an address: above 1, the value is broadcast
+    bytes_moved: int  # whole sectors, from global memory or to it; 0 for other memories
+    seen: list[TracedRequest] = []  # the first requests, where they are kept
 
     def add(self, accesses: int, cost: Any) -> None:
         self.accesses += accesses
@@ -91,16 +84,7 @@ class TracedSpan(Struct):
 
 
 class TracedKernel(Struct):
-    """What one kernel did in the traced blocks.
-
-    ``fma_lines``   multiply-adds of threads, by line as text
-    ``branches``    by line as text: branches of warps that split, and all
-    ``pipeline``    of the first block
-    ``printed``     the first lines, of ``prints`` in all
-    ``under_way``   the most groups of copies that a wait left on their way
-    ``totals``      sums over all lines, named as :data:`common.timing.tools.METRICS` where the hardware counts them
-    ``per_fma``     by memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread
-    """
+    """What one kernel did in the traced blocks."""
 
     name: str
     file: str
@@ -111,17 +95,17 @@ class TracedKernel(Struct):
     first_block: Point
     accesses: list[TracedAccess]
     fma: int
-    fma_lines: dict[str, int]
-    branches: dict[str, tuple[int, int]]
+    fma_lines: dict[str, int]  # multiply-adds of threads, by line as text
+    branches: dict[str, tuple[int, int]]  # by line as text: branches of warps that split, and all
     faults: list[Fault]
     notes: dict[str, int]
     events: list[TracedEvent]
-    pipeline: list[TracedSpan]
-    printed: list[str]
+    pipeline: list[TracedSpan]  # of the first block
+    printed: list[str]  # the first lines, of ``prints`` in all
     prints: int
-    under_way: int
-    totals: dict[str, int]
-    per_fma: dict[str, dict[str, float]]
+    under_way: int  # the most groups of copies that a wait left on their way
+    totals: dict[str, int]  # sums over all lines, named as timing.tools.METRICS where the hardware counts them
+    per_fma: dict[str, dict[str, float]]  # by memory: instructions and 32-bit values for each multiply-add
 
     def select(self, space: str, *ops: str) -> list[TracedAccess]:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
