@@ -187,7 +187,8 @@ class Product:
         self.sums: Sums = sums or Sums(self, acc, registers)
         engines, tiles = self.state.engines, self.tiles.storage
         queue = engines.queues[self.lead]
-        agent = Agent(self.state, self.tiles, self.lead, self.line, "read by wgmma", group=True)
+        row = engines.clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
+        agent = Agent(self.state, self.tiles, self.lead, self.line, "read by wgmma", row)
         for side, places, along_n in (("A", a, False), ("B", b.T, self.form.rows)):
             if places is None:
                 continue
@@ -304,7 +305,7 @@ def wgmma_wait(state: State, line: int, pending: Value) -> None:
     for lead in warpgroups(state, line, "wgmma_wait"):
         clocks = state.engines.clocks
         done = clocks.done(WGMMA, lead // WARP, state.engines.queues[lead].finish(state, groups))
-        clocks.acquire(slice(lead, lead + WARPGROUP), done)
+        clocks.acquire(list(range(lead, lead + WARPGROUP)), done)
 
 
 @on_engines
