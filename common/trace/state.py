@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -209,7 +209,7 @@ class State:
         self.reversed = False  # of threads that write one element, does the first one win?
 
     def configure(self, launch: Launch, ledger: Ledger) -> None:
-        self.launch, self.ledger = launch, ledger
+        self.launch, self.ledger = replace(launch, arguments=()), ledger  # which keeps nobody's arrays
         self.grid, self.block, self.cluster = launch.grid, launch.block, launch.cluster
         self.shared_bytes = launch.shared_bytes
         self.threads = math.prod(self.block)
