@@ -122,8 +122,9 @@ _register(copy, "copy4_async", "copy8_async", "copy8_or_zero", "copy16_async", "
 
 
 @intrinsic
-def wait_async(state: State, line: int, keep: int | None = None) -> None:
-    """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
+def wait_async(state: State, line: int, pending: Value | None = None) -> None:
+    """What the active lanes' copies bring is there now, but for the last ``pending`` groups and what is in none."""
+    keep = None if pending is None else one_number(state, line, "wait_group", pending)
     left: list[Copy] = []
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
@@ -150,9 +151,7 @@ def commit_group(state: State, line: int) -> None:
     state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
 
 
-@intrinsic
-def wait_group(state: State, line: int, pending: Value) -> None:
-    wait_async(state, line, one_number(state, line, "wait_group", pending))
+intrinsic(wait_async, "wait_group")
 
 
 def end_copies(state: State) -> None:

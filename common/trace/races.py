@@ -23,11 +23,9 @@ _AT_ONCE = "written at once"
 
 
 class _Accesses:
-    """A thread for each element, and the event in which it touched it."""
-
     def __init__(self, size: int) -> None:
-        self.who = np.full(size, _NOBODY, np.int64)
-        self.event = np.zeros(size, np.int64)
+        self.who = np.full(size, _NOBODY, np.int64)  # a thread for each element
+        self.event = np.zeros(size, np.int64)  # in which it touched it
 
     def put(self, places: Ints, who: Ints, event: Any) -> None:
         self.who[places], self.event[places] = who, event
