@@ -109,7 +109,8 @@ class Clocks:
     def acquire(self, lanes: list[int], given: Ints) -> None:
         """These lanes, in their order, come to know what others handed over."""
         span = _span(lanes)
-        self.known[span, : len(given)] = np.maximum(self.known[span, : len(given)], given)
+        own = self.known[span, : len(given)]
+        self.known[span, : len(given)] = np.maximum(own, given, out=own)  # in place where it is a slice
 
     def meet(self, warps: Ints) -> None:
         self.pass_on(warps)
