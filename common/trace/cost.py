@@ -21,16 +21,16 @@ from __future__ import annotations
 import itertools
 import linecache
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault, telling
-from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedRequest, TracedSpan
+from common.trace.messages import Point, Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -59,10 +59,8 @@ class Cost(NamedTuple):
 
 
 def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
-    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
-
-    Each lane's ``width_bytes`` must lie within one sector, as if aligned. ``past_l1``: a copy that leaves L1 out.
-    """
+    """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32). Each lane's
+    ``width_bytes`` must lie within one sector. ``past_l1``: a copy that leaves L1 out."""
     rows, _ = _active_rows(addresses, active)
     distinct = _different(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
@@ -100,7 +98,6 @@ def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
 
 
 def _different(rows: Ints) -> Ints:
-    """Different values in each row."""
     return np.asarray(1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1))
 
 
@@ -114,10 +111,8 @@ def _paired(words: Ints, used: Bools) -> Bools:
 
 
 def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
-    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass.
-
-    A pass takes as many wavefronts as the most distinct words that one bank must deliver.
-    """
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass: it takes as many
+    wavefronts as the most distinct words that one bank must deliver."""
     some = used.reshape(-1, lanes).any(axis=1)
     words, _ = _active_rows(rows.reshape(-1, lanes), used.reshape(-1, lanes))
     every = np.sort((words[:, :, None] + np.arange(width)).reshape(len(words), lanes * width), axis=1)
@@ -129,37 +124,21 @@ def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints
     return turns.reshape(parts).sum(axis=1), some.reshape(parts).sum(axis=1)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of one access: a line, an array, a direction and a width."""
-
-    accesses: int = 0  # by lanes
-    requests: int = 0  # by warps
-    moved: int = 0
-    ideal: int = 0
-    distinct: int = 0
-    sample: list[int | None] | None = None  # element offsets of the first request's lanes
-    seen: list[TracedRequest] = field(default_factory=list)  # the first requests, as many as the ledger keeps
-
-    def add(self, accesses: int, cost: Cost) -> None:
-        self.accesses += accesses
-        self.requests += cost.requests
-        self.moved += cost.moved
-        self.ideal += cost.ideal
-        self.distinct += cost.distinct
-
-
 class Key(NamedTuple):
-    """What is tallied.
-
-    ``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma.
-    """
+    """``space``: global, shared, constant or local; ``op``: read, write, copy, atomic, tma, tma store or wgmma."""
 
     line: int
     space: str
     op: str
     array: str
     bits: int
+
+
+class _Tallies(dict[Key, TracedAccess]):
+    def __missing__(self, key: Key) -> TracedAccess:
+        line, space, op, array, bits = key
+        self[key] = TracedAccess(line, "", space, op, array, bits, 0, 0, 0, 0, 0, None, 0.0, 0.0, 1.0, 0.0, 0)
+        return self[key]
 
 
 _Place = tuple[str, "int | None", str]  # of a fault: its kind, line and array
@@ -170,7 +149,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.recording = True
-        self.tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self.tallies = _Tallies()
         self.fma: Counter[int] = Counter()
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
         self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
@@ -193,7 +172,6 @@ class Ledger:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
         ``positions``, one per lane, and ``width``: in bytes (global) or words (shared).
-        ``op``: read, ROWS, write, copy (from global to shared memory) or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -212,14 +190,12 @@ class Ledger:
         return found
 
     def multiply_add(self, line: int, dtype: np.dtype[Any], count: int) -> None:
-        """So many threads multiply and add, as one instruction."""
         if self.recording and dtype.kind == "f":
             self.fma[line] += count
             if dtype == np.float64:
                 self.notes[f"line {line} multiplies and adds in float64"] += 1
 
     def print(self, lines: Iterable[str], count: int) -> None:
-        """The kernel prints so many lines; as many of them are asked for as are kept."""
         self.printed += itertools.islice(lines, max(MOST_PRINTED - len(self.printed), 0))
         self.prints += count
 
@@ -248,63 +224,49 @@ def report(function: Callable[..., Any], launches: list[tuple[Point, Point]], le
     def text(line: int) -> str:
         return linecache.getline(file, line).strip()
 
-    accesses = [_access(key, tally, text(key.line)) for key, tally in sorted(ledger.tallies.items())]
+    for key, one in ledger.tallies.items():
+        one.text = text(key.line)
+        if one.requests:
+            one.per_request, one.ideal_per_request = one.moved / one.requests, one.ideal / one.requests
+        if one.moved:
+            one.efficiency = one.ideal / one.moved
+            one.bytes_moved = one.moved * SECTOR_BYTES if key.space == "global" else 0
+        if one.distinct:
+            one.lanes_per_address = one.accesses / one.distinct
+    accesses = [ledger.tallies[key] for key in sorted(ledger.tallies)]
     faults = [
         replace(fault, code=text(fault.line or 0), count=ledger.counts[key], met=ledger.in_turn * ledger.met[key])
         for key, fault in ledger.faults.items()
     ]
     fma = sum(ledger.fma.values())
     same = ("notes", "events", "pipeline", "printed", "prints", "under_way")
+    grid, block = launches[0]
+    blocks = sum(math.prod(grid) for grid, _ in launches)
     return TracedKernel(
-        name=function.__name__,
-        file=file,
-        grid=launches[0][0],
-        block=launches[0][1],
-        launches=len(launches),
-        blocks=sum(math.prod(grid) for grid, _ in launches),
-        first_block=(0, 0, 0),
-        accesses=accesses,
-        fma=fma,
+        function.__name__, file, grid, block, len(launches), blocks, (0, 0, 0), accesses, fma,
         fma_lines={str(line): count for line, count in sorted(ledger.fma.items())},
         branches={str(line): (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
         faults=sorted(faults, key=lambda one: (telling(one), one.what.endswith(LEFT_OVER), one.line or 0)),
         totals=_totals(accesses, fma),
         per_fma=_per_fma(accesses, fma) if fma else {},
         **{name: getattr(ledger, name) for name in same},
-    )
-
-
-def _access(key: Key, tally: Tally, text: str) -> TracedAccess:
-    return TracedAccess(
-        **key._asdict(),
-        **{counted.name: getattr(tally, counted.name) for counted in fields(tally)},
-        text=text,
-        per_request=tally.moved / tally.requests if tally.requests else 0.0,
-        ideal_per_request=tally.ideal / tally.requests if tally.requests else 0.0,
-        efficiency=tally.ideal / tally.moved if tally.moved else 1.0,
-        lanes_per_address=tally.accesses / tally.distinct if tally.distinct else 0.0,
-        bytes_moved=tally.moved * SECTOR_BYTES if key.space == "global" else 0,
-    )
-
-
-# by name in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as the hardware counts
-_TOTALS = {
-    "load_requests": ("requests", "global", ("read", "copy")), "load_sectors": ("moved", "global", ("read", "copy")),
-    "store_requests": ("requests", "global", ("write",)), "store_sectors": ("moved", "global", ("write",)),
-    "copy_requests": ("requests", "global", ("copy",)), "copy_sectors": ("moved", "global", ("copy",)),
-    "shared_load_requests": ("requests", "shared", ("read",)),
-    "shared_load_wavefronts": ("moved", "shared", ("read",)),
-    "shared_store_requests": ("requests", "shared", ("write",)),
-    "shared_store_wavefronts": ("moved", "shared", ("write",)),
-}  # fmt: skip
+    )  # fmt: skip
 
 
 def _totals(accesses: list[TracedAccess], fma: int) -> dict[str, int]:
-    def total(key: str, space: str, ops: tuple[str, ...]) -> int:
+    """Named as in :class:`common.trace.messages.TracedKernel`; an asynchronous copy is a load, as hardware counts."""
+
+    def total(key: str, space: str, *ops: str) -> int:
         return sum(getattr(a, key) for a in accesses if a.space == space and a.op in ops)
 
-    moved, ideal = (total(key, "shared", ("read", "write")) for key in ("moved", "ideal"))
-    found = {name: total(*which) for name, which in _TOTALS.items()}
+    found = {}
+    for name, ops in {"load": ("read", "copy"), "store": ("write",), "copy": ("copy",)}.items():
+        found[f"{name}_requests"] = total("requests", "global", *ops)
+        found[f"{name}_sectors"] = total("moved", "global", *ops)
+    for name, op in {"load": "read", "store": "write"}.items():
+        found[f"shared_{name}_requests"] = total("requests", "shared", op)
+        found[f"shared_{name}_wavefronts"] = total("moved", "shared", op)
+    moved, ideal = (total(key, "shared", "read", "write") for key in ("moved", "ideal"))
     return {**found, "shared_conflicts": moved - ideal, "ffma_threads": fma}
 
 
@@ -344,7 +306,5 @@ def traffic(found: Traced) -> dict[str, dict[str, float]]:
 def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most."""
     accesses = [access for kernel in found.kernels for access in kernel.accesses]
-    sectors, turns = (
-        max((a.per_request for a in accesses if a.space == s), default=0.0) for s in ("global", "shared")
-    )
-    return {"sectors": sectors, "turns": turns}
+    names = {"sectors": "global", "turns": "shared"}
+    return {name: max((a.per_request for a in accesses if a.space == s), default=0.0) for name, s in names.items()}

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -23,17 +23,15 @@ from common.run import stages
 from common.trace import helpers, races, values, views
 from common.trace.cost import WARP, Ints, Ledger
 from common.trace.functions import Function, Names
-from common.trace.hopper import engines
 from common.trace.hopper.engines import Engines, SplitError, StuckError
 from common.trace.hopper.mbarriers import Barriers
 from common.trace.hopper.tiles import Tiles
 from common.trace.hopper.tma import Map
 from common.trace.intrinsics import Code, Intrinsic
 from common.trace.memory import Global
-from common.trace.messages import Point
 from common.trace.records import Record
 from common.trace.shared import Local, Shared
-from common.trace.state import Mask, State, TraceError
+from common.trace.state import Launch, Mask, State, TraceError
 from common.trace.values import Range, Value, choose, dtype_of, truth, uniform
 from common.trace.views import View
 
@@ -47,32 +45,23 @@ _ASTRAY = 2_000  # branches after the read of an integer that nothing has writte
 
 
 class Executor(State):
-    """A kernel as first compiled, and one launch of it at a time: ``configure`` begins another."""
-
-    def __init__(
-        self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
-        bounds: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, launch: Launch, ledger: Ledger) -> None:
+        function: Code = launch.function
         super().__init__(getattr(function, "home", function.__code__.co_filename))
-        self.function = function
         self.names = Names(self)
         self.main = self.names.wrapped(function)
-        self.main.freeze()
         self.shared_storage = Tiles if self.has_engines else Shared
-        self.configure(grid, block, ledger, shared_bytes, bounds)
-
-    # --- running ---
+        self.configure(launch, ledger)
 
     def run(
         self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: Order = "forward"
     ) -> None:
-        """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
-        Views. ``order``: of the blocks, and of threads that write one element. Of blocks in clusters, ``at_once`` and
-        the order are those of clusters, and they run whole."""
+        """Execute blocks (their numbers, x fastest; None: all), in ``order``, ``at_once`` clusters of them at a time,
+        each whole; arrays among the arguments are Views."""
         split: frozenset[int] = frozenset()
-        told: _Before | None = None
+        told: Code | None = None
         while True:
-            before = _Before(self, arguments) if self.has_engines else None
+            before = self._restorer(arguments) if self.has_engines else None
             try:
                 self._run(arguments, blocks, at_once, order, split)
                 return
@@ -80,19 +69,39 @@ class Executor(State):
                 self.engines.teams.tell()
                 if stuck.split <= split and at_once == 1:
                     return  # it stays so: nothing that comes after it tells more
-                told = _Before(self, arguments)
+                told = self._restorer(arguments)
                 split, at_once = split | stuck.split, 1
             except SplitError:
                 assert told is not None  # nothing is split at first
-                told.restore(self)
+                told()
                 return
             if before:
-                before.restore(self)
+                before()
+
+    def _restorer(self, arguments: list[Argument]) -> Code:
+        """What puts back all that a launch changes, so that it can begin anew."""
+        storages = [view.storage for view in _views(tuple(arguments)) if type(view.storage) is Global]
+        arrays = [(storage, storage.data.copy(), deepcopy(storage.written)) for storage in storages]
+        ledger = deepcopy({key: held for key, held in vars(self.ledger).items() if key != "_costs"})
+
+        def restore() -> None:
+            for storage, data, written in arrays:
+                storage.data[:], storage.written = data, written
+                storage.forget()
+            vars(self.ledger).update(ledger)
+            self.configure(self.launch, self.ledger)
+
+        return restore
 
     def _run(
         self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: Order, split: frozenset[int]
     ) -> None:
-        self._watch(arguments)
+        parameters = list(inspect.signature(self.launch.function).parameters)
+        for name, argument in zip(parameters, arguments, strict=False):
+            for view in _views(argument):  # of allocations that the kernel may write reads are watched, too
+                if isinstance(view.storage, Global):
+                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
+                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
         clusters = np.unique((np.arange(math.prod(self.grid)) if blocks is None else blocks) // self.cluster)
         groups = [clusters[first : first + at_once] for first in range(0, len(clusters), at_once)]
         self.reversed = order == "backward"
@@ -108,8 +117,14 @@ class Executor(State):
         """Execute the blocks that have begun; what Python says of it becomes a TraceError."""
         work = partial(self.main.invoke, self, 0, tuple(arguments), {})
         try:
-            if self.has_engines:
-                self._take_turns(work, split)
+            if self.has_engines:  # warps wait for each other, and for copies and products
+                recording = self.ledger.recording and not self.ledger.pipeline
+                self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
+                self.engines.teams.run(work)
+                self.mask = self.waiting = self.all
+                self.engines.end()
+                if recording:
+                    self.ledger.pipeline = self.engines.pipeline.spans()
             else:
                 work()
         except (LaunchLimitError, StuckError, SplitError):
@@ -119,31 +134,12 @@ class Executor(State):
             if known and re.search(r"\bline \d", str(error)):
                 raise
             lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == self.home]
-            where = f"{self.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
+            where = f"{self.launch.function.__name__}:{f' line {lines[-1]}:' if lines else ''}"
             placed = type(error) if known else TraceError
             raise placed(f"{where} {'' if known else f'{type(error).__name__}: '}{error}") from error
         races.end(self)
         helpers.end_copies(self)
         views.note_unwritten(self)
-
-    def _take_turns(self, work: Callable[[], None], split: frozenset[int]) -> None:
-        """Run the kernel where its warps wait for each other, and for copies and products."""
-        recording = self.ledger.recording and not self.ledger.pipeline
-        self.engines = Engines(self, split, not self.names.waits, int(self.reversed), recording)
-        self.engines.teams.run(work)
-        self.mask = self.waiting = self.all
-        engines.end_engines(self)
-        if recording:
-            self.ledger.pipeline = self.engines.pipeline.spans()
-
-    def _watch(self, arguments: list[Argument]) -> None:
-        """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
-        names = list(inspect.signature(self.function).parameters)
-        for name, argument in zip(names, arguments, strict=False):
-            for view in _views(argument):
-                if isinstance(view.storage, Global):
-                    only_read = not isinstance(argument, tuple) and self.main.only_read.get(name) == view.ndim
-                    view.storage.begin(self.log, not (only_read or view.storage.read_only))
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
         """``spot`` tells the calls of a function's text apart."""
@@ -162,12 +158,13 @@ class Executor(State):
             value.name = name
         return value
 
-    # --- masks ---
-
     def branch(self, condition: Value, line: int) -> Mask:
         """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
-        if self.unset:
-            self._require_end()
+        if self.unset:  # a loop that depends on it may never end
+            self.branches += 1
+            if self.branches > _ASTRAY:
+                line, text = self.unset
+                raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
         condition = truth(condition)
         if uniform(condition):
             return self.mask if condition else self.none
@@ -180,16 +177,7 @@ class Executor(State):
             counts[1] += self.mask.warps
         return taken
 
-    def _require_end(self) -> None:
-        """An integer that nothing has written was read: a loop that depends on it may never end."""
-        self.branches += 1
-        if self.branches > _ASTRAY:
-            assert self.unset is not None
-            line, text = self.unset
-            raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
-
     def leave(self, returned: Mask) -> Mask:
-        """The lanes that have returned, with those that do so now."""
         returned = self.union(returned, self.mask)
         if self.depth == 1:
             self.waiting = self.without(self.all, returned)
@@ -209,7 +197,6 @@ class Executor(State):
         self.fault("raises", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
 
     def printed(self, *items: Any) -> None:
-        """``print`` of the active lanes, as Numba's: a line for each thread."""
         shape = self.mask.bits.shape
 
         def line(lane: int) -> str:
@@ -226,23 +213,20 @@ class Executor(State):
         self.turning = line
         if type(items) is View:
             items = map(partial(self.load, items, line=line), range(len(items)))
-        if type(items) is Range:
-            return self._turns(items, line)
-        return self._again(items) if leaves else items
+        return self._turns(items, line) if leaves or type(items) is Range else items
 
     def unpacked(self, value: Any, line: int) -> Any:
-        """What several variables are given at once; of an array its elements."""
         return tuple(self.iterate(value, line, False)) if type(value) is View else value
 
-    def _again(self, items: Any) -> Iterator[Any]:
+    def _turns(self, items: Any, line: int) -> Iterator[Any]:
+        """The turns of a loop that lanes leave, or of a range that differs: those before its end go on."""
         mask = self.mask
-        for item in items:
-            self.mask = mask
-            yield item
-
-    def _turns(self, items: Range, line: int) -> Iterator[Value]:
-        """A range that differs between lanes: those that have not reached its end go on."""
-        mask, value = self.mask, items.start
+        if type(items) is not Range:
+            for item in items:
+                self.mask = mask
+                yield item
+            return
+        value = items.start
         while True:
             self.mask = mask
             self.mask = self.branch(choose(items.step > 0, value < items.stop, value > items.stop), line)
@@ -253,7 +237,7 @@ class Executor(State):
             value = values.add(value, items.step)
 
     def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
-        """``a if condition else b`` where either reads memory: only the lanes that need it do."""
+        """``a if condition else b`` where only the lanes that need either read memory."""
         condition = truth(condition)
         if uniform(condition):
             return then() if condition else otherwise()
@@ -273,21 +257,17 @@ class Executor(State):
     def either(self, first: Value, second: Code) -> Value:
         return self.select(first, lambda: True, lambda: truth(second()))
 
-    # --- values and arrays ---
-
     def load(self, array: Any, index: Any, line: int) -> Any:
         if isinstance(array, Record):
             return array.load(self, index, line)
         if type(array) is not View:
             return self._of_tuple(array, index, line) if isinstance(index, np.ndarray) else array[index]
-        if not self.ledger.recording and (at := _register(array, index)) is not None:  # most loads are of this kind
-            storage = array.storage
-            if not storage.lacking and (value := storage.values[at]) is not None:
-                return value
+        at = None if self.ledger.recording else _register(array, index)  # most loads are of this kind
+        if at is not None and not array.storage.lacking and (value := array.storage.values[at]) is not None:
+            return value
         return array.load(self, index, line)
 
     def _of_tuple(self, values: tuple[Value, ...], index: Any, line: int) -> Value:
-        """The number of a tuple that each lane chooses."""
         wrong = self.mask.bits & ((index < -len(values)) | (index >= len(values)))
         if wrong.any():
             self.fault("outside", line, "", f"a tuple of {len(values)} is read at {index[wrong][0]}", wrong)
@@ -317,9 +297,7 @@ class Executor(State):
             return function(a, b)
         if "f" in (dtype_of(a).kind, dtype_of(b).kind):
             return function(np.float64(a) if type(a) is int else a, b)
-        lanes = self.mask.bits & zero
-        if lanes.any():
-            self.fault("zero-division", line, "", "an integer is divided by zero", lanes)
+        self.fault("zero-division", line, "", "an integer is divided by zero", zero)
         return choose(zero, 0, function(a, choose(zero, 1, b)))
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
@@ -327,27 +305,6 @@ class Executor(State):
         if type(result) is not int and self.ledger.recording:
             self.ledger.multiply_add(line, dtype_of(result), self.mask.count)
         return result
-
-
-class _Before:
-    """What a launch changes, as it is now; so that the launch can begin anew."""
-
-    def __init__(self, executor: Executor, arguments: list[Argument]) -> None:
-        views = [a.view if type(a) is Map else a for a in arguments]
-        self._arrays = [
-            (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))
-            for view in views if type(view) is View and type(view.storage) is Global
-        ]  # fmt: skip
-        self._ledger = deepcopy({key: held for key, held in vars(executor.ledger).items() if key != "_costs"})
-
-    def restore(self, executor: Executor) -> None:
-        for storage, data, written in self._arrays:
-            storage.data[:] = data
-            storage.written = written
-            storage.forget()
-        vars(executor.ledger).update(self._ledger)
-        bounds = executor.bounds and (*executor.bounds, executor.cluster)
-        executor.configure(executor.grid, executor.block, executor.ledger, executor.shared_bytes, bounds or ())
 
 
 def _register(array: View, index: Any) -> int | None:
@@ -358,7 +315,6 @@ def _register(array: View, index: Any) -> int | None:
 
 
 def _views(argument: Argument) -> Iterator[View]:
-    """The arrays of an argument: itself, that of a tensor map, those in a tuple."""
     if isinstance(argument, tuple):
         for part in argument:
             yield from _views(part)

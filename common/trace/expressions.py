@@ -24,11 +24,10 @@ class Expressions:
 
     ``pure(name)``  does a call of a free name read no memory and need no line
     ``home``        is it in the step's own file? Otherwise what it does is booked on the line that called it
-    ``ints``        names of Python ints that are one for all threads: their arithmetic, most of a kernel's, stays
-                    Python's own. Free names (given as ``ints``), and counters of loops over ranges of such
-    ``narrow``      is it one of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops
-                    that are written out. Where arithmetic or a variable takes one, it has 32 bits
-    ``constants``   the floats that the translation names
+    ``ints``        free names, and counters of loops over ranges of such, that are Python ints, one for all threads:
+                    their arithmetic, most of a kernel's, stays Python's own
+    ``narrow``      is it of `lessons.toolkit.narrow`? Then only constants are such ints, and counters of loops that
+                    are written out; where arithmetic or a variable takes one, it has 32 bits
     """
 
     def __init__(
@@ -178,8 +177,6 @@ class Expressions:
         spot = str(node.lineno * 4096 + node.col_offset)
         return f"_t.call({', '.join([self.expression(node.func), self.line(node), spot, *arguments])})"
 
-    # --- what is known of an expression ---
-
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
 
@@ -208,7 +205,6 @@ class Expressions:
         return False
 
     def is_count(self, node: ast.expr) -> bool:
-        """Is it a ``range`` of such ints?"""
         match node:
             case ast.Call(ast.Name(name), arguments, []):
                 known = name in (COUNTS[1:] if self.narrow else COUNTS) and name not in self.local

@@ -9,6 +9,7 @@ import linecache
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType, SimpleNamespace
@@ -22,7 +23,7 @@ from common.trace.intrinsics import ENGINES, Cuda, model_of, unknown
 from common.trace.memory import Constant
 from common.trace.state import State, TraceError
 from common.trace.translate import FUNCTION, Translator
-from common.trace.values import Cast, Value
+from common.trace.values import Cast
 from common.trace.views import View
 
 Code = Callable[..., Any]
@@ -37,8 +38,8 @@ _RUNTIME = {
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 _RUNTIME["_slice"] = slice
 _BUILTINS = {
-    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.truth, "complex": values.python_complex,
+    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": Cast(np.int64),
+    "float": Cast(np.float64), "bool": values.truth, "complex": values.python_complex,
     "range": values.make_range, "enumerate": enumerate, "zip": zip, "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 _INTEGERS = (
@@ -57,10 +58,7 @@ _NARROW = {"": {}, **{number.__name__: _narrowed(number) for number in (np.uint3
 
 
 class Names:
-    """The globals and closed-over values of a kernel and its device functions, read once, as Numba does.
-
-    ``state`` is what translated code calls ``_t``.
-    """
+    """The globals and closed-over values of a kernel and its device functions, read once, as Numba does."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -69,7 +67,7 @@ class Names:
         self.waits = False  # do threads wait for each other by other means than a barrier of the block
         self.builtins = {
             **_BUILTINS,
-            "int": self._integer,
+            "int": Cast(np.int64, partial(views.require_written, self.state)),
             "enumerate": lambda one, start=0: enumerate(self._items(one), start),
             "zip": lambda *several: zip(*map(self._items, several), strict=False),
         }
@@ -90,8 +88,8 @@ class Names:
         if isinstance(value, type) and issubclass(value, enum.IntEnum):
             return SimpleNamespace(**{one.name: int(one) for one in value})
         if isinstance(value, ModuleType):
-            if not value.__name__.startswith("numba"):
-                self._note(set(vars(value)))  # what of it is called is not known yet
+            if not value.__name__.startswith("numba"):  # what of it is called is not known yet
+                self._note(set(vars(value)))
             return self.cuda.cg if value.__name__ == "numba.cuda.cg" else Module(self, value)
         number = _number_type(value)
         if number is not None:
@@ -110,14 +108,14 @@ class Names:
         return self._called(function) if inspect.isfunction(function) else value
 
     def _note(self, names: set[str]) -> None:
-        """Of the toolkit's functions, the kernel may call these."""
-        self.state.has_engines = self.state.has_engines or not ENGINES.isdisjoint(names)
-        self.waits = self.waits or not engines.WAITS.isdisjoint(names)
+        self.state.has_engines |= not ENGINES.isdisjoint(names)
+        self.waits |= not engines.WAITS.isdisjoint(names)
 
     def _called(self, function: Code) -> Function:
         if function not in self.called:
             self.called[function] = Function(function, self)
-            self.called[function].freeze()
+            with suppress(TraceError):  # told when it is called
+                self.called[function].freeze()
         return self.called[function]
 
     def _of_numba(self, value: Any, home: str) -> Any:
@@ -129,20 +127,13 @@ class Names:
             return self._called(getattr(value, "py_func", value))
         if home == "numba.cuda.libdevice":
             return values.of_libdevice(value.__name__) or unknown(f"libdevice.{value.__name__}")
-        name = next((name for name, one in vars(cuda).items() if one is value), "")
-        return getattr(self.cuda, name or "?", None) or unknown(
-            getattr(value, "__name__", name or type(value).__name__)
-        )
+        name = next((name for name, one in vars(cuda).items() if one is value), "?")
+        return getattr(self.cuda, name, None) or unknown(getattr(value, "__name__", name))
 
     def _items(self, one: Any) -> Any:
-        """What a loop goes through: of an array, its elements."""
         if type(one) is not View:
             return one
         return (one.load(self.state, index, self.state.turning) for index in range(len(one)))
-
-    def _integer(self, value: Value = 0) -> Value:
-        views.require_written(self.state, value)
-        return values.python_int(value)
 
 
 class Function:
@@ -153,17 +144,13 @@ class Function:
         self.home = function.__code__.co_filename == names.state.home  # is it in the step's own file?
         self.only_read: dict[str, int] = {}  # see _Translation
         self._shares = True
-        self._translated: Code | None = None
+        self._translated: Any = None
 
     def freeze(self) -> None:
         """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
-        try:
-            found = _translation(*_source(self.function, self.home))
-        except TraceError:
-            return  # told when it is called
+        found = _translation(*_source(self.function, self.home))
         self._shares, self.only_read = found.shares, found.only_read
-        if "this_grid" in self.function.__code__.co_names:
-            self.names.state.cooperative = True
+        self.names.state.cooperative |= "this_grid" in self.function.__code__.co_names
         scope, narrow = scope_of(self.function), _NARROW[found.narrow]
         wrapped = {name: self.names.wrapped(scope[name]) for name in found.free}
         runtime = {**_RUNTIME, **{name: one for name, one in narrow.items() if name in _RUNTIME}}
@@ -173,9 +160,7 @@ class Function:
 
     def invoke(self, state: State, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._translated is None:
-            _translation(*_source(self.function, self.home))  # says why
             self.freeze()
-            assert self._translated is not None
         site, mask, path = state.site, state.mask, state.call_path
         state.depth += 1
         state.call_path = [self.function] if self._shares else [*path, self.function, state.spot]
@@ -189,10 +174,7 @@ class Function:
 
 
 def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[str], frozenset[str], frozenset[str]]:
-    """What a translation is made of: code and text, free names, which of them are types, and which Python ints.
-
-    A factory's functions share one, as long as they are made of the same text.
-    """
+    """What a translation is made of: code and text, free names, which of them are types, and which Python ints."""
     code, scope = function.__code__, scope_of(function)
     linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
@@ -204,19 +186,12 @@ def _source(function: Code, home: bool) -> tuple[CodeType, str, bool, frozenset[
 
 @dataclass(frozen=True)
 class _Translation:
-    """A function's translation, the floats that it names, and its free names.
-
-    ``only_read``  parameters that nothing is done with but to read elements, by so many indices
-    ``shares``     have all calls one shared memory? Not if Numba writes the function out at each
-    ``narrow``     the type that `lessons.toolkit.narrow` gives its integers, if it does
-    """
-
     code: CodeType
-    constants: dict[str, Any]
-    free: frozenset[str]
-    only_read: dict[str, int]
-    shares: bool
-    narrow: str
+    constants: dict[str, Any]  # the floats that it names
+    free: frozenset[str]  # names
+    only_read: dict[str, int]  # parameters that nothing is done with but to read elements, by so many indices
+    shares: bool  # have all calls one shared memory? Not if Numba writes the function out at each
+    narrow: str  # the type that `lessons.toolkit.narrow` gives its integers, if it does
 
 
 @lru_cache(maxsize=1024)
@@ -252,7 +227,6 @@ def _only_read(definition: ast.FunctionDef) -> dict[str, int]:
 
 
 def scope_of(function: Code) -> dict[str, Any]:
-    """What a function's free names stand for now."""
     scope = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -296,11 +270,11 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             lambdas += [node] if given == code.co_varnames[: code.co_argcount] else []
     if len({ast.unparse(node) for node in lambdas}) != 1:
         raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
-    made = ast.parse("def f(): pass").body[0]
-    assert isinstance(made, ast.FunctionDef)
+    made: Any = ast.parse("def f(): pass").body[0]
     made.name, made.args = code.co_name, lambdas[0].args
     made.body = [ast.copy_location(ast.Return(lambdas[0].body), lambdas[0].body)]
-    return ast.copy_location(made, lambdas[0])
+    found: ast.FunctionDef = ast.copy_location(made, lambdas[0])
+    return found
 
 
 class Module:
@@ -308,15 +282,12 @@ class Module:
 
     def __init__(self, names: Names, module: ModuleType) -> None:
         self._names, self._module = names, module
-        self._cuda = module.__name__.endswith("cuda")
-        self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda:
+        if self._module.__name__.endswith("cuda"):
             return self._of_cuda(name)
-        if name not in self._found:
-            self._found[name] = self._read(name)
-        return self._found[name]
+        setattr(self, name, self._read(name))
+        return vars(self)[name]
 
     def _of_cuda(self, name: str) -> Any:
         if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles

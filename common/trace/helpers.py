@@ -7,6 +7,7 @@ To add one: a function below with ``@intrinsic``, or a name in a table; those of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from common.catalog import codes
 from common.trace import values, views
 from common.trace.cost import LEFT_OVER, PAST_L1, ROWS, WARP, Bools, Ints
-from common.trace.intrinsics import intrinsic, one_number
+from common.trace.intrinsics import Code, intrinsic, one_number
 from common.trace.records import shared_memory
 from common.trace.shared import Shared
 from common.trace.state import State
@@ -68,12 +69,15 @@ def store(
     array.write_flat(state, line, offset, found)
 
 
-for _name, _width in {
-    "load2": 2, "load4": 4, "load2_halves": 2, "load8": 8, "load1_or_zero": 1, "load4_or_zero": 4
-}.items():  # fmt: skip
-    intrinsic(partial(load, width=_width), _name)
-for _name, _width in {"store2": 2, "store4": 4, "store8": 8, "store2_rounded": 2, "store2_bfloat": 2}.items():
-    intrinsic(partial(store, width=_width, coded=_name == "store2_bfloat"), _name)
+def _register(function: Code, *named: str, **options: Any) -> None:
+    """Functions whose names say how many elements they take."""
+    for name in named:
+        intrinsic(partial(function, width=int(re.sub(r"\D", "", name)), **options), name)
+
+
+_register(load, "load2", "load4", "load2_halves", "load8", "load1_or_zero", "load4_or_zero")
+_register(store, "store2", "store4", "store8", "store2_rounded")
+_register(store, "store2_bfloat", coded=True)
 for _name, _dtype in {"shared_array": np.float32, "half_array": np.float16, "byte_array": np.int8}.items():
     intrinsic(partial(shared_memory, dtype=Cast(_dtype), alignment=16), _name)
 intrinsic(lambda state, line, count: values.make_range(count), "unrolled")
@@ -100,8 +104,7 @@ def copy(
 ) -> None:  # fmt: skip
     """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
     target, wrong = shared.place_flat(state, i, width, line, "written")
-    if not isinstance(shared.storage, Shared):
-        raise state.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
+    shared.require(state, line, "a copy from global memory", "shared")
     found = read_or_zero(state, line, array, offset, width, inside, op)
     lanes, storage = state.among(wrong), shared.storage
     storage.record(state, shared, target, width, "copy", line, lanes)
@@ -114,19 +117,14 @@ def copy(
         state.copies.append(Copy(storage, shared, at, lanes, value, line, state.groups))
 
 
-for _name, _width in {
-    "copy1_async": 1, "copy1_or_zero": 1, "copy4_or_zero": 4, "fetch1_or_zero": 1, "fetch4_or_zero": 4
-}.items():  # fmt: skip
-    intrinsic(partial(copy, width=_width), _name)
-for _name, _width in {
-    "copy4_async": 4, "copy8_async": 8, "copy8_or_zero": 8, "copy16_async": 16, "copy16_or_zero": 16
-}.items():  # fmt: skip
-    intrinsic(partial(copy, width=_width, op=PAST_L1), _name)
+_register(copy, "copy1_async", "copy1_or_zero", "copy4_or_zero", "fetch1_or_zero", "fetch4_or_zero")
+_register(copy, "copy4_async", "copy8_async", "copy8_or_zero", "copy16_async", "copy16_or_zero", op=PAST_L1)
 
 
 @intrinsic
-def wait_async(state: State, line: int, keep: int | None = None) -> None:
-    """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
+def wait_async(state: State, line: int, pending: Value | None = None) -> None:
+    """What the active lanes' copies bring is there now, but for the last ``pending`` groups and what is in none."""
+    keep = None if pending is None else one_number(state, line, "wait_group", pending)
     left: list[Copy] = []
     for copy in state.copies:
         lanes, storage = copy.lanes & state.mask.bits, copy.storage
@@ -153,13 +151,10 @@ def commit_group(state: State, line: int) -> None:
     state.groups = state.groups + 1 if whole else state.groups + state.mask.bits
 
 
-@intrinsic
-def wait_group(state: State, line: int, pending: Value) -> None:
-    wait_async(state, line, one_number(state, line, "wait_group", pending))
+intrinsic(wait_async, "wait_group")
 
 
 def end_copies(state: State) -> None:
-    """A fault for each copy that is under way when the threads end."""
     for copy in state.copies:
         text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
         state.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
@@ -167,8 +162,7 @@ def end_copies(state: State) -> None:
 
 # --- what the lanes of a warp hold of matrices ---
 
-_LANES = np.arange(WARP)[:, None]
-_G, _T = _LANES // 4, _LANES % 4
+_G, _T = np.divmod(np.arange(WARP)[:, None], 4)
 _MATRICES = 4  # of 8 x 8 halves or 8 x 4 float32, that one ldmatrix reads
 
 
@@ -180,8 +174,7 @@ def _places(count: int, row: Any, column: Any) -> Places:
 
 
 class Shape(NamedTuple):
-    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements of A and B each lane holds, and of which
-    type the sums are."""
+    """A multiplication of 16 x ``depth`` by ``depth`` x 8: which elements each lane holds, and the sums' type."""
 
     depth: int
     a: Places
@@ -218,8 +211,8 @@ def whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes
 
 
 def unpacked(kept: Array, words: Array, half: int) -> Array:
-    """A, 16 x 32 for each warp, of the 16 x 16 values that are ``kept`` of it, and of the places that two members of
-    each group of lanes say these have in their ``words``; NaN where they are not in order."""
+    """A, 16 x 32 for each warp, of the 16 x 16 values ``kept`` of it, at the places that two lanes of each group have
+    in their ``words``; NaN where these are not in order."""
     kept = kept.reshape(-1, 16, 8, 2).copy()
     words = words.astype(np.int64).reshape(-1, 8, 4)[:, :, 2 * half : 2 * half + 2]
     below, four, which = np.ogrid[:2, :4, :2]
@@ -232,7 +225,6 @@ def unpacked(kept: Array, words: Array, half: int) -> Array:
 
 
 def summed(sums: Array, dtype: Any) -> Array:
-    """Exact sums as registers of this type hold them: rounded, or wrapped around."""
     return sums.astype(dtype) if dtype == FLOAT32 else sums.astype(np.int64).astype(dtype)
 
 
@@ -241,11 +233,10 @@ def _dealt(rows: list[Value], lanes: int, transposed: bool) -> list[Value]:
     held = np.array([spread(element, (lanes,)) for element in rows]).T
     matrices, pairs = held.reshape(-1, _MATRICES, 8, len(rows)), len(rows) // 4
     found = []
-    for matrix in range(_MATRICES):
-        for pair in range(pairs):
-            row, column = _G[:, 0], pairs * _T[:, 0] + pair
-            place = (column, row) if transposed else (row, column)
-            found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
+    for matrix, pair in np.ndindex(_MATRICES, pairs):
+        row, column = _G[:, 0], pairs * _T[:, 0] + pair
+        place = (column, row) if transposed else (row, column)
+        found.append(matrices[:, matrix, place[0], place[1]].reshape(lanes))
     return found
 
 
@@ -269,16 +260,14 @@ def cut_to_tf32(value: Value) -> Value:
 def _require_warps(state: State, line: int, name: str) -> None:
     """A fault unless all lanes of each warp that comes here do."""
     rows = state.mask.bits.reshape(-1, WARP)
-    apart = rows.any(axis=1) & ~rows.all(axis=1)
-    if apart.any():
-        text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
-        state.fault("warp-sync", line, "", text, state.mask.bits & np.repeat(apart, WARP))
+    apart = np.repeat(rows.any(axis=1) & ~rows.all(axis=1), WARP)
+    text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
+    state.fault("warp-sync", line, "", text, apart)
 
 
 def _elements(state: State, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
     """``view[i:i+count]``, a part of a fragment."""
-    if view.dtype != dtype:
-        raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {np.dtype(dtype)} is needed")
+    view.require(state, line, "a matrix instruction", "", dtype)
     return view.read_flat(state, line, i, count, aligned=False)
 
 
@@ -295,18 +284,14 @@ def _decoded(state: State, line: int, view: View, i: Value, count: int) -> list[
 
 def _give(state: State, line: int, view: View, i: Value, elements: list[Value]) -> None:
     """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
-    if elements[0].dtype != view.dtype:
-        raise state.error(line, f"{view.name} holds {view.dtype}, and a fragment of {elements[0].dtype} is needed")
+    view.require(state, line, "a matrix instruction", "", elements[0].dtype)
     views.spread_taint(state)
     view.write_flat(state, line, i, elements, aligned=False)
 
 
 def _multiplied(state: State, line: int, acc: View, i: Value, shape: Shape, left: Array, b: list[Value]) -> None:
-    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on.
-
-    Products are exact in float64, and a sum is rounded once; the hardware rounds in an order of its own. Sums of
-    integers wrap around.
-    """
+    """Add ``left``, a matrix for each warp, times B to the sums from ``acc[i]`` on: products are exact in float64,
+    and a sum is rounded once; the hardware rounds in an order of its own."""
     lanes, (rows, columns) = len(state.lane_numbers), SUMS
     right = whole(b, shape.b, (shape.depth, 8), lanes)
     sums = whole(_elements(state, line, acc, i, 4, shape.sums), SUMS, (16, 8), lanes)
@@ -345,8 +330,6 @@ def mma_sp_m16n8k32(
     name, lanes = "mma_sp_m16n8k32", len(state.lane_numbers)
     _require_warps(state, line, name)
     which = one_number(state, line, name, half)
-    if which not in (0, 1):
-        raise state.error(line, f"{name}: half={which}: must be 0 or 1")
     a, b = _elements(state, line, a_frag, j, 8, np.float16), _elements(state, line, b_frag, k, 8, np.float16)
     (words,) = _elements(state, line, places, p, 1, np.uint32)
     left = unpacked(whole(a, SPARSE.a, (16, 16), lanes), spread(words, (lanes,)), which)
@@ -361,15 +344,11 @@ def ldmatrix(
     if at:
         offset = np.asarray(offset).astype(np.int64)
         wrong = np.broadcast_to(offset % 16 != 0, state.mask.bits.shape)
-        if wrong.any():
-            text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
-            state.fault("misaligned", line, tile.name, text, wrong)
+        state.fault("misaligned", line, tile.name, "ldmatrix reads rows of 16 bytes on 16-byte boundaries", wrong)
         offset = offset // tile.dtype.itemsize
     _require_warps(state, line, name)
-    if not isinstance(tile.storage, Shared):
-        raise state.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
-    if tile.dtype != np.float16 and (transposed or tile.dtype not in (np.float32, np.int8)):
-        raise state.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
+    others = () if transposed else (np.float32, np.int8)
+    tile.require(state, line, name, "shared", np.float16, *others)
     rows = tile.read_flat(state, line, offset, 16 // tile.dtype.itemsize, op=ROWS)
     _give(state, line, frag, i, _dealt(rows, len(state.lane_numbers), transposed))
 
@@ -378,8 +357,7 @@ def stmatrix(
     state: State, line: int, tile: View, offset: Value, frag: View, i: Value, *, name: str, transposed: bool
 ) -> None:
     _require_warps(state, line, name)
-    if not isinstance(tile.storage, Shared) or tile.dtype != np.float16:
-        raise state.error(line, f"{tile.name} is no float16 in shared memory, where {name} stores")
+    tile.require(state, line, name, "shared", np.float16)
     rows = _gathered(_elements(state, line, frag, i, 8, np.float16), len(state.lane_numbers), transposed)
     views.spread_taint(state)
     tile.write_flat(state, line, offset, rows)
@@ -390,8 +368,6 @@ for _ending in "", "_transposed":
     intrinsic(partial(ldmatrix, **_turned), f"ldmatrix4{_ending}")
     intrinsic(partial(ldmatrix, at=True, **_turned), f"ldmatrix4{_ending}_at")
     intrinsic(partial(stmatrix, **_turned | {"name": f"stmatrix4{_ending}"}), f"stmatrix4{_ending}")
-
-# --- numbers ---
 
 
 @intrinsic

@@ -106,10 +106,13 @@ def _change(
     place, wrong = view.place(state, index, line, "written")
     storage = view.storage
     if not isinstance(storage, Global | Shared):
-        text = f"{view.name} is neither in global nor in shared memory: no atomic operation takes it"
-        raise state.error(line, text)
+        raise state.error(line, f"{view.name} is neither in global nor in shared memory, as an atomic operation asks")
     lanes = state.among(wrong)
-    at = storage.begin_atomic(state, view, place, lanes, line, fresh)
+    storage.record(state, view, place, 1, "atomic", line, lanes)
+    at = np.broadcast_to(np.asarray(storage.flat_offset(place)), lanes.shape)
+    if not fresh and not storage.complete:
+        storage.missing(state, view, place, at, line, changes=True)
+    storage.note_atomic(state, view, at, lanes, line)
     everyone = np.flatnonzero(lanes)[:: -1 if state.reversed else 1]
     old = np.zeros(lanes.shape, view.dtype)
     everyone = everyone[np.argsort(at[everyone], kind="stable")]
@@ -136,8 +139,6 @@ def _change(
 
 
 class Cuda:
-    """The names of ``numba.cuda`` that kernels use."""
-
     warpsize = WARP
 
     def __init__(self, state: State) -> None:
@@ -190,7 +191,7 @@ _BIT = 1 << np.arange(WARP)
 def barrier(state: State, line: int) -> None:
     """A barrier of the block; beside engines, those who come first let the others go on."""
     if state.has_engines:
-        state.engines.barrier(line, False)
+        state.engines.teams.wait(line)
     else:
         races.pass_barrier(state, line)
 
@@ -218,19 +219,14 @@ def _packed(bits: Bools) -> Ints:
 
 
 def _votes(state: State, line: int, member: Value, name: str) -> Ints:
-    """Per lane: the lanes that its mask names and that run here, as bits.
-
-    What Volta and later ask for, or it is a fault: a thread's mask names itself, and all that it names come.
-    """
+    """Per lane: the lanes that its mask names and that run here, as bits. A mask names its thread, and all come."""
     bits, lane = state.mask.bits, state.lane_numbers % WARP
     named = np.broadcast_to(np.asarray(member).astype(np.int64), bits.shape) & _EVERYBODY
     here, alive = _packed(bits), _packed(state.waiting.bits)
     outside, absent = bits & ((named >> lane) & 1 == 0), bits & (named & alive & ~here != 0)
-    if outside.any():
-        state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
-    if absent.any():
-        text = f"{name} names threads in its mask that do not come to it: they have branched off"
-        state.fault("warp-sync", line, "", text, absent)
+    state.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
+    text = f"{name} names threads in its mask that do not come to it: they have branched off"
+    state.fault("warp-sync", line, "", text, absent)
     return named & here
 
 
@@ -242,7 +238,7 @@ def syncwarp(state: State, line: int, member: Value = _EVERYBODY) -> None:
     state.stamps = state.stamps + (1 if whole and all_named else state.mask.bits)
     if state.has_engines:
         here, gone = state.mask.bits.reshape(-1, WARP), ~state.waiting.bits.reshape(-1, WARP)
-        state.engines.clocks.pass_on(np.flatnonzero((here | gone).all(axis=1) & here.any(axis=1)).tolist())
+        state.engines.clocks.pass_on(np.flatnonzero((here | gone).all(axis=1) & here.any(axis=1)))
 
 
 def shuffle(state: State, line: int, member: Value, value: Value, other: Value, *, name: str, of: Code) -> Value:
@@ -252,15 +248,15 @@ def shuffle(state: State, line: int, member: Value, value: Value, other: Value, 
     source = np.where((source < 0) | (source >= WARP), lane, source)
     giver, real = state.lane_numbers - lane + source, dtype_of(value).kind == "f"
     missing = state.mask.bits & ((present >> source) & 1 == 0)
-    there = missing & state.waiting.bits[giver]  # what one that has ended gives is unused
-    if there.any() and not real:
+    there = missing & state.waiting.bits[giver]  # an integer of one that has returned may be thrown away by a guard
+    if not real:
         state.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", there)
     views.take_taint(state, giver)
     taken = value if uniform(value) else value[giver]
     if not (missing.any() and real):
         return taken
     # what comes from nobody may be thrown away, as the upper half of a sum is
-    views.taken_from_nobody(state, line, name, missing)
+    views.taint(state, line, missing, f"{name} takes the value of a thread that does not come to it")
     return np.where(missing, dtype_of(value).type(np.nan), taken)
 
 
@@ -283,29 +279,12 @@ def threadfence(state: State, line: int) -> None:
     state.log.fence(state.ordinals(lanes), races.picked_stamps(state.stamps, lanes))
 
 
-# --- numbers ---
-
-
-def bits_of(state: State, line: int, value: Value, *, work: Code) -> Value:
-    """``work`` of an integer's bits, unsigned, and how many it has."""
+def bits_of(state: State, line: int, value: Value, *, work: Callable[[int, int], int], kind: Any = np.int64) -> Value:
+    """``work`` of an integer's bits, unsigned, and how many it has; an integer of a ``kind``."""
     dtype = dtype_of(value)
-    result = work(np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}"), 8 * dtype.itemsize)
-    return int(result) if uniform(value) else result
-
-
-def _highest(bits: Any, size: int) -> Any:
-    """The number of the highest bit that is set, -1 without one."""
-    found = np.full(np.shape(bits), -1)
-    for i in range(size):
-        found = np.where(bits >> bits.dtype.type(i) & bits.dtype.type(1) != 0, i, found)
-    return found
-
-
-def _turned(bits: Any, size: int) -> Any:
-    one, result = bits.dtype.type(1), np.zeros_like(bits)
-    for i in range(size):
-        result |= (bits >> bits.dtype.type(i) & one) << bits.dtype.type(size - 1 - i)
-    return result
+    words = np.asarray(value).astype(dtype).view(f"u{dtype.itemsize}")
+    result = np.frompyfunc(lambda word: work(int(word), 8 * dtype.itemsize), 1, 1)(words)
+    return int(result) if uniform(value) else result.astype(kind or words.dtype)
 
 
 def fma(state: State, line: int, a: Value, b: Value, c: Value) -> Value:
@@ -329,10 +308,9 @@ _VOTES: dict[str, Code] = {
     "eq_sync": lambda present, holds: (holds == present) | (holds == 0),
 }
 _BITS: dict[str, Code] = {
-    "popc": lambda bits, size: np.bitwise_count(bits).astype(np.int64),
-    "clz": lambda bits, size: size - 1 - _highest(bits, size),
-    "ffs": lambda bits, size: _highest(bits & (~bits + bits.dtype.type(1)), size) + 1,
-    "brev": _turned,
+    "popc": lambda bits, size: bits.bit_count(),
+    "clz": lambda bits, size: size - bits.bit_length(),
+    "ffs": lambda bits, size: (bits & -bits).bit_length(),
 }
 _FUNCTIONS: dict[str, Code] = {
     "syncthreads": barrier,
@@ -348,6 +326,7 @@ _FUNCTIONS: dict[str, Code] = {
     **{name: partial(vote, name=name, of=of) for name, of in _VOTES.items()},
     **{name: partial(match, name=name) for name in ("match_any_sync", "match_all_sync")},
     **{name: partial(bits_of, work=work) for name, work in _BITS.items()},
+    "brev": partial(bits_of, work=lambda bits, size: int(f"{bits:0{size}b}"[::-1], 2), kind=None),
     "activemask": lambda state, line: _packed(state.mask.bits),
     "lanemask_lt": lambda state, line: (1 << state.lane_numbers % WARP) - 1,
     "fma": fma,

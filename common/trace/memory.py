@@ -30,13 +30,13 @@ class Storage:
     complete = False  # has every element been written
     sampled = True  # are the first request's offsets told
     # each kind of memory's own: (state, view, at, lanes, line), the same, and (state, place, width, op, lanes)
-    _note_read: Any
-    _note_atomic: Any
+    note_read: Any
+    note_atomic: Any
     _cost: Any
 
     def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
         self.data, self.written, self.alignment = data, written, alignment
-        self.dtype = data.dtype
+        self.dtype: Any = data.dtype
 
     def flat_offset(self, place: Offsets) -> Any:
         """Where in ``data`` the elements at an offset are."""
@@ -48,8 +48,8 @@ class Storage:
 
     @property
     def blank(self) -> Any:
-        """What stands where nothing was written, as far as a value can tell."""
-        return np.nan if self.dtype.kind == "f" else 0
+        """What stands where nothing was written."""
+        return self.dtype.type(np.nan if self.dtype.kind == "f" else 0)
 
     def require_aligned(self, state: State, view: View, place: Offsets, width: int, line: int) -> None:
         """A fault unless the accessed elements start at a multiple of their size in bytes."""
@@ -74,21 +74,12 @@ class Storage:
         for v in range(width):
             at = first + v if v else first
             if self.written is not None and not self.complete:
-                self._missing(state, view, place + v, at, line)
-            self._note_read(state, view, at, lanes, line)
+                self.missing(state, view, place + v, at, line)
+            self.note_read(state, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
-        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+        return values if wrong is None else [choose(wrong, self.blank, value) for value in values]
 
-    def begin_atomic(self, state: State, view: View, place: Offsets, lanes: Bools, line: int, fresh: bool) -> Ints:
-        """Note an atomic operation; returns the elements by lane. ``fresh``: what they held does not matter."""
-        self.record(state, view, place, 1, "atomic", line, lanes)
-        at: Ints = np.broadcast_to(np.asarray(self.flat_offset(place)), lanes.shape)
-        if not fresh and not self.complete:
-            self._missing(state, view, place, at, line, changes=True)
-        self._note_atomic(state, view, at, lanes, line)
-        return at
-
-    def _missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
+    def missing(self, state: State, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
         """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
         if self.written is None:
             return
@@ -99,10 +90,7 @@ class Storage:
                 nan = self.dtype.kind == "f" and not changes
                 views.read_unwritten(state, line, view, place - view.start, lanes, nan)
 
-    # --- what is counted ---
-
     def record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int, lanes: Bools) -> None:
-        """Count an access."""
         ledger, mask = state.ledger, state.mask
         if not ledger.recording:
             return
@@ -112,26 +100,20 @@ class Storage:
         tally.add(count, self._cost(state, place, width, op, lanes))
         if len(tally.seen) < ledger.kept:
             asked = self._position(place) - self._position(0) // SECTOR_BYTES * SECTOR_BYTES
-            self._keep(state, tally, np.broadcast_to(asked, mask.bits.shape), lanes)
+            rows, bits = np.broadcast_to(asked, mask.bits.shape).reshape(-1, WARP), lanes.reshape(-1, WARP)
+            warps = np.flatnonzero(bits.any(axis=1))[: min(_WARPS_KEPT, ledger.kept - len(tally.seen))]
+            tally.seen += [TracedRequest(warp, _asked(rows[warp], bits[warp])) for warp in warps.tolist()]
         if not self.sampled:
             return
         places = np.broadcast_to(place - view.start, mask.bits.shape)
         if tally.sample is None:
-            rows = mask.bits.reshape(-1, WARP)
-            warp = int(np.argmax(rows.sum(axis=1)))
-            tally.sample = _asked(places.reshape(-1, WARP)[warp], rows[warp])
+            bits = mask.bits.reshape(-1, WARP)
+            warp = int(np.argmax(bits.sum(axis=1)))
+            tally.sample = _asked(places.reshape(-1, WARP)[warp], bits[warp])
         if view.name in ledger.watched:
             lanes = mask.bits & (state.lane_numbers < state.lanes_per_block)
             threads = state.lane_numbers[lanes].tolist()
             ledger.events.append(TracedEvent(line, kind, view.name, width, places[lanes].tolist(), threads))
-
-    @staticmethod
-    def _keep(state: State, tally: Any, asked: Ints, lanes: Bools) -> None:
-        """Keep the requests of a few warps: where each lane asks, in bytes."""
-        rows, bits = asked.reshape(-1, WARP), lanes.reshape(-1, WARP)
-        for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
-            if len(tally.seen) < state.ledger.kept:
-                tally.seen.append(TracedRequest(int(warp), _asked(rows[warp], bits[warp])))
 
 
 class Global(Storage):
@@ -150,7 +132,7 @@ class Global(Storage):
         self.pitch = self.dtype.itemsize  # bytes from an element to the next
 
     def require_writable(self, state: State, view: View, line: int, lane: int | None = None) -> None:
-        """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
+        """A fault if kernels are only to read this, even where they write what was there."""
         self._watched = True
         if self.read_only:
             text = f"{view.name} is an input of the step, which kernels only read"
@@ -165,7 +147,6 @@ class Global(Storage):
         self._watched = self._watched or watched
 
     def forget(self) -> None:
-        """The launch begins anew."""
         self._log = self._shadow = None
 
     def _begun(self, state: State, lanes: Bools | Ints, line: int) -> tuple[Shadow, Moment]:
@@ -179,12 +160,12 @@ class Global(Storage):
     def _position(self, place: Offsets) -> Any:
         return self.address + place * self.pitch
 
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         if self._watched:
             shadow, now = self._begun(state, lanes, line)
             shadow.read(state, view, picked(at, lanes), now)
 
-    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
+    def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.require_writable(state, view, line)
         shadow, now = self._begun(state, lanes, line)
         places = at[lanes]
@@ -199,16 +180,12 @@ class Global(Storage):
         self.record(state, view, place, len(values), "write", line, lanes)
         self.require_writable(state, view, line)
         for v, value in enumerate(values):
-            views.reveal_unwritten(state, value, line, view)
+            if state.tainted is not None:
+                views.reveal(state, value, f"is stored to {view.name} in line {line}")
             places, chosen = ordered(state, place + v, value, lanes, self.dtype)
             self._put(state, view, places, lanes, chosen, line)
 
-    def note_box(self, state: State, view: View, places: Ints, lane: int, line: int) -> None:
-        """A copy that a thread has begun reads these elements."""
-        self._note_read(state, view, places, np.full(len(places), lane), line)
-
     def write_box(self, state: State, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
-        """A copy that a thread has begun writes these elements."""
         self.require_writable(state, view, line, lane)
         self._put(state, view, places, np.full(len(places), lane), values, line)
 
@@ -234,7 +211,7 @@ class Constant(Storage):
     def __init__(self, data: Array) -> None:
         super().__init__(data, None, 16)
 
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         require_constants(state)
 
     def _cost(self, state: State, place: Offsets, width: int, op: str, lanes: Bools) -> Cost:
@@ -246,9 +223,6 @@ class Constant(Storage):
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         raise state.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
-
-
-# --- what accesses have in common ---
 
 
 def one_address(state: State) -> Cost:

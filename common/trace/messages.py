@@ -33,15 +33,7 @@ class TracedRequest(Struct):
 
 
 class TracedAccess(Struct, omit_defaults=True):
-    """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in a ``cost.Cost``.
-
-    ``accesses``           by threads
-    ``sample``             the element offsets of the first request's lanes
-    ``efficiency``         the share of what moved that had to
-    ``lanes_per_address``  threads of a request that share an address: above 1, the value is broadcast
-    ``bytes_moved``        whole sectors, from global memory or to it; 0 for other memories
-    ``seen``               the first requests, where they are kept
-    """
+    """One array, accessed in one line in one direction and width; ``moved`` to ``distinct``: as in ``cost.Cost``."""
 
     line: int
     text: str
@@ -49,18 +41,25 @@ class TracedAccess(Struct, omit_defaults=True):
     op: str
     array: str
     bits: int
-    accesses: int
+    accesses: int  # by threads
     requests: int
     moved: int
     ideal: int
     distinct: int
-    sample: list[int | None] | None
+    sample: list[int | None] | None  # the element offsets of the first request's lanes
     per_request: float
     ideal_per_request: float
-    efficiency: float
-    lanes_per_address: float
-    bytes_moved: int
-    seen: list[TracedRequest] = []
+    efficiency: float  # the share of what moved that had to
+    lanes_per_address: float  # threads of a request that share an address: above 1, the value is broadcast
+    bytes_moved: int  # whole sectors, from global memory or to it; 0 for other memories
+    seen: list[TracedRequest] = []  # the first requests, where they are kept
+
+    def add(self, accesses: int, cost: Any) -> None:
+        self.accesses += accesses
+        self.requests += cost.requests
+        self.moved += cost.moved
+        self.ideal += cost.ideal
+        self.distinct += cost.distinct
 
 
 class TracedEvent(Struct):
@@ -75,8 +74,7 @@ class TracedEvent(Struct):
 
 
 class TracedSpan(Struct):
-    """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another; the line
-    is that of the copy, or of the multiplication."""
+    """A stage of a pipeline is filling, full, multiplied or free, from one tick of a logical clock to another."""
 
     stage: str
     state: str
@@ -86,17 +84,7 @@ class TracedSpan(Struct):
 
 
 class TracedKernel(Struct):
-    """What one kernel did in the traced blocks.
-
-    ``file``        the one whose lines are counted
-    ``fma_lines``   multiply-adds of threads, by line as text
-    ``branches``    by line as text: branches of warps that split, and all
-    ``pipeline``    of the first block
-    ``printed``     the first lines, of ``prints`` in all
-    ``under_way``   the most groups of copies that a wait left on their way
-    ``totals``      sums over all lines, named as :data:`common.timing.tools.METRICS` where the hardware counts them
-    ``per_fma``     by memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread
-    """
+    """What one kernel did in the traced blocks."""
 
     name: str
     file: str
@@ -107,17 +95,17 @@ class TracedKernel(Struct):
     first_block: Point
     accesses: list[TracedAccess]
     fma: int
-    fma_lines: dict[str, int]
-    branches: dict[str, tuple[int, int]]
+    fma_lines: dict[str, int]  # multiply-adds of threads, by line as text
+    branches: dict[str, tuple[int, int]]  # by line as text: branches of warps that split, and all
     faults: list[Fault]
     notes: dict[str, int]
     events: list[TracedEvent]
-    pipeline: list[TracedSpan]
-    printed: list[str]
+    pipeline: list[TracedSpan]  # of the first block
+    printed: list[str]  # the first lines, of ``prints`` in all
     prints: int
-    under_way: int
-    totals: dict[str, int]
-    per_fma: dict[str, dict[str, float]]
+    under_way: int  # the most groups of copies that a wait left on their way
+    totals: dict[str, int]  # sums over all lines, named as timing.tools.METRICS where the hardware counts them
+    per_fma: dict[str, dict[str, float]]  # by memory: instructions and 32-bit values for each multiply-add
 
     def select(self, space: str, *ops: str) -> list[TracedAccess]:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
@@ -150,13 +138,8 @@ class TraceResult(Result, frozen=True, kw_only=True):
 
 
 class ScriptResult(Result, frozen=True, kw_only=True):
-    """What came of a program.
-
-    ``kernels``  those it launched, over all launches
-    ``others``   faults of the program that no kernel made
-    ``unknown``  what the tracer does not know, with the line: there the program was ended
-    ``notes``    what the user is to know besides
-    """
+    """What came of a program: its kernels, over all launches; ``others``: faults that no kernel made; ``unknown``:
+    what the tracer does not know, with the line; ``notes``: what the user is to know."""
 
     kernels: Sequence[TracedKernel] = ()
     others: Sequence[Fault] = ()
@@ -165,13 +148,9 @@ class ScriptResult(Result, frozen=True, kw_only=True):
 
 
 class Script(FileTask[ScriptResult], frozen=True, kw_only=True, tag="check.script"):
-    """What does a program do that runs kernels? The file is run as the main program, from ``folder``.
-
-    ``words``   its arguments
-    ``stop``    end it after the first launch with faults
-    ``kept``    requests of each access that are kept, lane by lane
-    ``output``, ``errors``  the files that it prints to
-    """
+    """What does a program do that runs kernels? The file is run as the main program, from ``folder``, with these
+    ``words``, printing to the files ``output`` and ``errors``. ``stop``: end it after the first launch with faults.
+    ``kept``: as in :class:`TraceOptions`."""
 
     folder: str
     words: Sequence[str] = ()

@@ -23,22 +23,17 @@ _AT_ONCE = "written at once"
 
 
 class _Accesses:
-    """A thread for each element, and the event in which it touched it."""
-
     def __init__(self, size: int) -> None:
-        self.who = np.full(size, _NOBODY, np.int64)
-        self.event = np.zeros(size, np.int64)
+        self.who = np.full(size, _NOBODY, np.int64)  # a thread for each element
+        self.event = np.zeros(size, np.int64)  # in which it touched it
 
     def put(self, places: Ints, who: Ints, event: Any) -> None:
         self.who[places], self.event[places] = who, event
 
 
 class Together:
-    """Threads that read an element, changed it atomically, or wrote the value that it has.
-
-    Of them, in ``slots``, as far as there are any: the last; one more since the last barrier, of another warp if
-    there is one; and one of another block.
-    """
+    """Threads that read an element, changed it atomically, or wrote the value that it has: in ``slots`` the last; one
+    more since the last barrier, of another warp if there is one; and one of another block."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -65,7 +60,7 @@ class Together:
             self._beside(places[chosen], winner[chosen], who[chosen], np.full(len(chosen), now.event), log)
 
     def _move(self, places: Ints, who: Ints, before: Ints, stamps: Any, log: Log) -> None:
-        """Make room for new last ones: keep those that are the last so far."""
+        """Keep those that are the last so far, before others become that."""
         events = self.slots[0].event[places]
         passed = log.stamps(events, before) >> BARRIER != np.asarray(stamps) >> BARRIER
         here = before // log.lanes_per_block == who // log.lanes_per_block
@@ -102,10 +97,11 @@ class Moment(NamedTuple):
 
 
 class Shadow:
-    """The accesses to one allocation in one launch. An access is noted in the order in which its lanes make it."""
+    """The accesses to one allocation in one launch, or to blocks' shared arrays of ``per_block`` elements between two
+    barriers. An access is noted in the order in which its lanes make it."""
 
-    def __init__(self, size: int, log: Log) -> None:
-        self.log = log
+    def __init__(self, size: int, log: Log, per_block: int = 0) -> None:
+        self.log, self.per_block = log, per_block
         self.writers, self.readers, self.atomics = Together(size), Together(size), Together(size)
 
     def moment(self, state: State, lanes: Bools | Ints, line: int) -> Moment:
@@ -184,7 +180,8 @@ class Shadow:
             state.fault(kind, now.line, view.name, text, lane=lane, count=count, look_at=look_at)
 
     def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
-        """An element's name, and the lane of a thread that runs now."""
+        if self.per_block:
+            return view.element(place % self.per_block), who
         lane = who - state.first_ordinal
         start = view.start if type(view.start) is int else int(view.start[lane])
         return view.element(place - start), lane
@@ -210,14 +207,12 @@ def _told(
 
 
 def same(a: Any, b: Any) -> Bools:
-    """Equal, or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
 def no_barrier(file: str, line: int, other: int) -> str:
-    """The end of a race's sentence, of these lines of a file: there is no barrier between, and perhaps in which round
-    of a loop the later access comes. Where a barrier in a loop's body parts the two lines, it is from the later line
-    to the earlier one of the next round that there is none."""
+    """The end of a race's sentence. Where a barrier in a loop's body parts the two lines of the file, it is from the
+    later line to the earlier one of the next round that there is none."""
     first, last = sorted((line, other))
     parted = _parted("".join(linecache.getlines(file)), first, last)
     between = f" line {last} and line {first} in the next round of the loop" if parted else ""
@@ -244,7 +239,6 @@ def _parted(text: str, first: int, last: int) -> bool:
 
 
 def pass_barrier(state: State, line: int) -> None:
-    """The active lanes come to a barrier of their block."""
     present = None  # lanes of the blocks that come here, if not all do
     for other, lanes in state.absent.items():
         met = lanes & state.mask.bits
@@ -269,7 +263,6 @@ def pass_grid_barrier(state: State, line: int) -> None:
 
 
 def _of_blocks(state: State) -> Bools:
-    """The lanes of blocks with an active lane."""
     return np.repeat(state.mask.bits.reshape(state.blocks_at_once, -1).any(axis=1), state.lanes_per_block)
 
 
@@ -290,7 +283,6 @@ def settle(state: State, present: Bools | None) -> None:
 
 
 def end(state: State) -> None:
-    """The blocks that run have ended."""
     settle(state, None)
     for line, lanes in state.absent.items():
         if lanes.any():

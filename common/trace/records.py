@@ -29,14 +29,15 @@ class Record:
         return self.load(self._state, name, self._line)
 
     def _field(self, state: State, name: str, line: int) -> tuple[View, Any]:
-        """The field of all records, one element or record each, of an array field this record's array; and its
-        dtype."""
+        """The field of all records, or of an array field this record's array; and its dtype."""
         whole, said = self._view, f"{self._view.name}.{name}"
         if name not in (whole.dtype.fields or {}):
             raise state.unknown(line, f"{whole.name} has no field {name}")
-        kind, storage = whole.dtype.fields[name][0], whole.storage.field(state, name)
+        kind, storage = whole.dtype.fields[name][0], whole.storage.field(name)
         if storage is None:
             raise state.unknown(line, f"{said}: records whose size the array's elements do not divide are not traced")
+        if isinstance(storage, Global):
+            storage.begin(state.log, True)  # no look at the code tells which fields a kernel writes
         if kind.subdtype:
             place = self._place * storage.apart
             return View(storage, place, kind.shape, View.of(storage, kind.shape).strides, said), kind
@@ -62,7 +63,6 @@ class Record:
             view.storage.write(state, view, self._place, [value], self._wrong, line)
 
     def copy(self, state: State, other: Any, line: int) -> None:
-        """Assign to all fields what another record, or one of the host, has."""
         for name in self._view.dtype.names or ():
             value = other.load(state, name, line) if isinstance(other, Record) else other[name]
             self.store(state, name, value, line)
@@ -84,19 +84,14 @@ class Records(Global):
         self.pitch = pitch or self.pitch
         self._fields: dict[str, Any] = {}
 
-    def field(self, state: State, name: str) -> Any:
-        """The field's storage: its own elements, with a record's bytes from one to the next; or, of an array field,
-        elements of the whole allocation, of which the field's lie ``apart`` from one record to the next. None of an
-        array field whose elements do not divide a record."""
+    def field(self, name: str) -> Any:
+        """The field's storage: its own elements, a record's bytes apart; or, of an array field, elements of the whole
+        allocation, the field's ``apart`` from one record to the next. None if they do not divide a record."""
         if name not in self._fields:
             self._fields[name] = self._made(name)
-        found = self._fields[name]
-        if found is not None:
-            found.begin(state.log, True)  # no look at the code tells which fields a kernel writes
-        return found
+        return self._fields[name]
 
     def _made(self, name: str) -> Any:
-        assert self.dtype.fields is not None
         kind, offset = self.dtype.fields[name][:2]
         data, address, size = self.data[name], self.address + int(offset), kind.base.itemsize
         if not kind.subdtype:
@@ -119,21 +114,23 @@ class Records(Global):
         Record(state, view, place, wrong, line).copy(state, values[0], line)
 
 
-class OwnRecords(Global):
+class OwnRecords:
     """Records in shared memory or of a thread: ``make`` makes a field's storage, of so many elements of a dtype."""
 
+    names = None
+
     def __init__(self, dtype: Any, size: int, make: Callable[[int, Any], Any]) -> None:
-        self.dtype, self._size, self._make, self.names = np.dtype(dtype), size, make, None
+        self.dtype: Any = np.dtype(dtype)
+        self._size, self._make = size, make
         self._made: dict[str, Any] = {}
 
-    def field(self, state: State, name: str) -> Any:
+    def field(self, name: str) -> Any:
         if name not in self._made:
-            assert self.dtype.fields is not None
             kind = self.dtype.fields[name][0]
+            apart = math.prod(kind.shape)
             if kind.names:
                 self._made[name] = OwnRecords(kind, self._size, self._make)
             else:
-                apart = math.prod(kind.shape)
                 self._made[name] = self._make(self._size * apart, kind.base)
                 self._made[name].apart = apart
         return self._made[name]
@@ -147,13 +144,6 @@ class OwnRecords(Global):
                 storage.settle(state, own, present)
 
 
-# --- arrays that kernels make ---
-
-
-def _shape(shape: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in shape) if type(shape) is tuple else (int(shape),)
-
-
 def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any:
     if kind.names:
         return OwnRecords(kind, size, lambda count, part: Shared(state, count, part, part.itemsize))
@@ -162,7 +152,7 @@ def _shared(state: State, size: int, kind: np.dtype[Any], alignment: int) -> Any
 
 def shared_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     """One array per place in the code, however often that is reached; the dynamic ones are all the same memory."""
-    extents, kind = _shape(shape), np.dtype(dtype.dtype)
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), np.dtype(dtype.dtype)
     if extents == (0,):
         return _dynamic(state, line, kind, alignment)
     key = state.here()
@@ -210,7 +200,7 @@ def _dynamic(state: State, line: int, kind: np.dtype[Any], alignment: int) -> Vi
 
 
 def local_memory(state: State, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    extents, kind = _shape(shape), dtype.dtype
+    extents, kind = tuple(map(int, shape if type(shape) is tuple else (shape,))), dtype.dtype
     size, make = math.prod(extents), partial(Local, state)
     storage = OwnRecords(kind, size, make) if kind.names else make(size, kind)
     if state.has_engines:

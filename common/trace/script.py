@@ -36,8 +36,8 @@ from common.run.messages import Status
 from common.trace import host
 from common.trace.functions import scope_of
 from common.trace.messages import ScriptResult, TracedKernel
-from common.trace.state import MistakeError, TraceError
-from common.trace.trace import Launch, Tracer
+from common.trace.state import Launch, MistakeError, TraceError
+from common.trace.trace import Tracer
 from common.trace.values import cast
 
 _RECORDED = 3  # launches of a kernel whose accesses are counted
@@ -61,11 +61,10 @@ class Program:
         self.tracer = Tracer(recording=True)
         self.tracer.kept = kept
         self.stop = stop
-        self.notes: set[str] = set()  # what the user is told beside faults
-        self.unknown: list[str] = []  # what the tracer does not know, with the line
-        self.faults: list[Fault] = []  # of what no kernel is to blame for
+        self.notes: set[str] = set()  # these three: as ScriptResult has them
+        self.unknown: list[str] = []
+        self.faults: list[Fault] = []
         self._launches: dict[Any, int] = {}
-        self._launched: dict[Any, Any] = {}  # kernels, by their functions
         self._lock = threading.RLock()
 
     @contextmanager
@@ -78,13 +77,11 @@ class Program:
             capture.launches(lambda launched, *given, **named: self.launch(launched, *given, **named)),
             replaced(
                 CUDADispatcher, specialize=lambda kernel, *_: kernel,
-                compile=lambda kernel, types: self.compile(kernel, types), get_regs_per_thread=_not_compiled,
+                compile=lambda kernel, types: self.compile(kernel, types),
                 get_max_threads_per_block=lambda *_: 1024,
             ),
         ):  # fmt: skip
             yield
-
-    # --- kernels ---
 
     def compile(self, kernel: Any, signature: Any) -> Any:
         """In place of Numba's own, which asks the driver: types and lowers the kernel for these arguments."""
@@ -101,21 +98,16 @@ class Program:
         return kernel.overloads[types]
 
     def launch(self, launched: Any, *arguments: Any, **named: Any) -> None:
-        """Carry out a launch."""
         kernel, grid, block = launched.dispatcher, launched.griddim, launched.blockdim
         function, asked, bounds = kernel.py_func, kernel.targetoptions, capture.bounds(kernel)
         limits.require_kernel(function.__name__, bool(asked.get("device")), grid, named)
-        for extension in asked.get("extensions") or ():
-            raise self.lacking(f"extensions of arguments are not known to the tracer: {type(extension).__name__}")
-        if asked.get("link"):
-            raise self.lacking(f"{function.__name__} links code that is not Python's")
+        for option in ("extensions", "link"):
+            if asked.get(option):
+                raise self.lacking(f"{function.__name__}: {option}=... of cuda.jit is not known to the tracer")
         with self._lock:  # programs may have threads
             given = self._fitted(kernel, tuple(_plain(one) for one in arguments))
             limits.require_launch(grid, block, launched.sharedmem, None, capture.cluster(kernel))
-            for callback in getattr(launched, "pre_launch_callbacks", ()):
-                callback(kernel, launched)
             count = self._launches[function] = self._launches.get(function, 0) + 1
-            self._launched[function] = kernel
             self.tracer.recording = count <= _RECORDED
             launch = Launch(function, grid, block, launched.sharedmem, given, bounds)
             try:
@@ -127,13 +119,12 @@ class Program:
                 self.stop = True
             finally:
                 self._print(function)
-            if asked.get("debug"):
+            if asked.get("debug"):  # then the host is told what the first thread raises
                 self._raise(function)
             if self.stop and any(ledger.faults for ledger in self.tracer.ledgers.values()):
                 raise StoppedError
 
     def _raise(self, function: Any) -> None:
-        """A kernel that is compiled for debugging tells the host what its first thread raises."""
         faults = self.tracer.ledgers[function].faults
         for key in [key for key, one in faults.items() if one.kind == "raises"]:
             fault = faults.pop(key)
@@ -167,17 +158,13 @@ class Program:
         return tuple(_as_type(one, kind) for one, kind in zip(arguments, types, strict=False))
 
     def _print(self, function: Any) -> None:
-        """What a launch's threads have printed, the first of them."""
         ledger = self.tracer.ledgers.get(function)
         if ledger is not None and ledger.prints:
-            for line in ledger.printed:
-                print(line)
+            print(*ledger.printed, sep="\n")
             if more := ledger.prints - len(ledger.printed):
                 print(f"... {more:,} more lines of {function.__name__}")
             ledger.printed.clear()
             ledger.prints = 0
-
-    # --- what came of it ---
 
     def kernels(self) -> list[TracedKernel]:
         found = self.tracer.reports()
@@ -188,16 +175,10 @@ class Program:
                 if one.kind != "negative-index":
                     kernel.notes[f"line {one.line}: {one.what}; what is read may be old or new"] = 1
             kernel.launches = self._launches[function]
-            for line in sorted(set(_widened(self._launched[function]))):
-                kernel.notes.pop(f"line {line} multiplies and adds in float64", None)
-                text = "computes in float64, as a float32 meets one: most GPUs have few units for it"
-                kernel.notes[f"line {line} {text}"] = 1
         return found
 
 
 class Compiled:
-    """A kernel that is compiled for some types of arguments, as far as programs ask."""
-
     def __init__(self, typed: Any) -> None:
         self.typed = typed
         self.signature, self.entry_point = typed.signature, typed.entry_point
@@ -206,16 +187,8 @@ class Compiled:
         threads = int(np.prod(blockdim))
         return limits.occupancy("9.0", threads, 0, dynsmemsize).blocks * capture.MULTIPROCESSORS
 
-    def __getattr__(self, name: str) -> Any:
-        raise host.HostError(f"a compiled kernel's {name} is not known to the tracer")
-
-
-def _not_compiled(kernel: Any, *_: Any) -> Any:
-    raise host.HostError("registers are known where machine code is: python -m common inspect shows a step's")
-
 
 def _called(kernel: Any) -> list[Any]:
-    """A kernel or its function, and the functions that it calls."""
     found = [kernel]
     for one in found:  # which grows meanwhile
         code = getattr(one, "py_func", one)
@@ -224,19 +197,6 @@ def _called(kernel: Any) -> list[Any]:
             if named and inspect.isfunction(getattr(other, "py_func", other)) and other not in found:
                 found.append(other)
     return found
-
-
-def _widened(kernel: Any) -> Iterator[int]:
-    """The lines of a kernel, and of what it calls, in which a float32 becomes a float64."""
-    for made in [made for one in _called(kernel) for made in getattr(one, "overloads", {}).values()]:
-        annotated = getattr(made, "typed", made).type_annotation
-        kinds = annotated.typemap
-        for one in [one for block in annotated.blocks.values() for one in block.body]:
-            value: Any = getattr(one, "value", None)
-            if getattr(value, "op", "") in ("binop", "inplace_binop"):
-                sides = [str(kinds.get(side.name)) for side in (value.lhs, value.rhs)]
-                if str(kinds.get(one.target.name)) == "float64" and "float32" in sides:
-                    yield one.loc.line
 
 
 def _plain(argument: Any) -> Any:
@@ -249,7 +209,6 @@ def _plain(argument: Any) -> Any:
 
 
 def _as_type(argument: Any, kind: Any) -> Any:
-    """A number as a kernel's signature has it."""
     from numba.cuda import types
     from numba.cuda.np.numpy_support import as_dtype
 
@@ -267,8 +226,7 @@ def _as_type(argument: Any, kind: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _waits(function: Callable[..., Any]) -> bool:
-    """May its blocks wait for each other in a loop, its own or a device function's? Then they run one after the
-    other."""
+    """May its blocks wait for each other in a loop? Then they run one after the other."""
     for one in _called(function):
         with suppress(OSError, SyntaxError):
             tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(one, "py_func", one))))
@@ -284,50 +242,34 @@ def _meant(fault: Fault, file: str) -> bool:
 
 
 def _checked_first(fault: Fault, kernel: TracedKernel) -> bool:
-    """Does a thread only look at an element of global memory before another one changes it atomically, as to find
-    out whether an atomic operation is worth it?"""
-    if fault.kind not in ("race", "overlap") or not re.search(r"is changed atomically by .* and read by", fault.what):
-        return False
-    spaces = {
-        one.space for one in kernel.accesses if (one.line, one.array, one.op) == (fault.line, fault.array, "atomic")
-    }
-    return spaces == {"global"}
-
-
-# --- a file ---
+    """Does a thread only look at an element of global memory, as to find out whether changing it is worth it?"""
+    looked = re.search(r"is changed atomically by .* and read by", fault.what)
+    own = [one for one in kernel.select("global", "atomic") if (one.line, one.array) == (fault.line, fault.array)]
+    return fault.kind in ("race", "overlap") and looked is not None and bool(own)
 
 
 def run(path: Path, words: list[str], stop: bool = False, kept: int = 0) -> ScriptResult:
     """Run a program's file as the main program, with these words as its arguments; what came of it."""
     program = Program(stop, kept)
-    before = sys.argv, list(sys.path)
-    sys.argv = [str(path), *words]
-    sys.path.insert(0, str(path.parent))
-    try:
-        with program.standing_in():
-            _main(path, program)
-    finally:
-        sys.argv, sys.path[:] = before[0], before[1]
-        sys.stdout.flush()
+    found = [str(path.parent), *sys.path]
+    with replaced(sys, argv=[str(path), *words], path=found), program.standing_in():
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except (UnknownError, StoppedError):
+            pass
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                coded = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else end.code
+                program.faults.append(Fault("uncaught", str(coded)))
+        except BaseException as error:
+            _ended(error, path, program)
+    sys.stdout.flush()
     kernels = program.kernels()
     faults = [*program.faults, *(fault for kernel in kernels for fault in kernel.faults)]
     status: Status = "wrong" if faults else "unjudged" if program.unknown else "right"
     return ScriptResult(
         status=status, kernels=kernels, others=program.faults, unknown=program.unknown, notes=sorted(program.notes)
     )
-
-
-def _main(path: Path, program: Program) -> None:
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except (UnknownError, StoppedError):
-        pass
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            said = f"the program ends with exit code {int(end.code)}" if isinstance(end.code, int) else str(end.code)
-            program.faults.append(Fault("uncaught", said))
-    except BaseException as error:
-        _ended(error, path, program)
 
 
 def _ended(error: BaseException, path: Path, program: Program) -> None:
@@ -338,7 +280,7 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     kinds = {kind.__name__ for kind in type(error).__mro__}
     lacking = isinstance(error, host.HostError | ImportError | SyntaxError | KeyboardInterrupt)
-    ours = host.Array | host.Gpu | host.Stream | host.Event
+    ours = host.Array | host.Gpu | host.Stream | host.Event | Compiled
     if lacking or kinds & _OF_THE_DRIVER or isinstance(getattr(error, "obj", None), ours):
         program.unknown.append(f"{path.name}:{line}: {cut(text, 400)}")
         return
@@ -351,7 +293,4 @@ def _ended(error: BaseException, path: Path, program: Program) -> None:
         return
     kind = "not-compiled" if compiled else "uncaught"
     program.faults.append(Fault(kind, cut(text, 600), line, cut(linecache.getline(str(path), line or 0).strip())))
-    first = next((i for i, frame in enumerate(frames) if own and frame == own[0]), 0)
-    said = traceback.TracebackException.from_exception(error)
-    said.stack = traceback.StackSummary.from_list(frames[first:])
-    print("".join(said.format()), file=sys.stderr)
+    traceback.print_exception(error, limit=(frames.index(own[0]) if own else 0) - len(frames))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,9 +20,7 @@ _MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before th
 
 
 class _Access(NamedTuple):
-    """One access to shared memory by an instruction; ``op``: read, write or atomic."""
-
-    op: str
+    op: str  # read, write or atomic
     at: Any
     lanes: Bools
     line: int
@@ -29,36 +28,23 @@ class _Access(NamedTuple):
     value: Any = None
 
 
-class _Interval(Shadow):
-    """The accesses to a block's array between two barriers."""
-
-    def _place(self, state: State, view: View, place: int, who: int) -> tuple[str, int]:
-        return view.element(place % view.storage.size), who
-
-
 class Names:
     """Dynamic shared memory that a kernel has given several names: each is to find what it wrote itself."""
 
     def __init__(self, nbytes: int) -> None:
-        self._last = np.full(nbytes, -1, np.int8)  # the name by which a byte was written last
-        self._wrote: dict[str, Bools] = {}
-
-    def _of(self, name: str) -> tuple[int, Bools]:
-        wrote = self._wrote.setdefault(name, np.zeros(len(self._last), np.bool_))
-        return list(self._wrote).index(name), wrote
+        self._last = np.full(nbytes, "", object)  # the name by which a byte was written last
+        self._wrote: defaultdict[str, Bools] = defaultdict(lambda: np.zeros(nbytes, np.bool_))
 
     def note_write(self, view: View, places: Any) -> None:
-        number, wrote = self._of(view.name)
-        self._last[places] = number
-        wrote[places] = True
+        self._last[places] = view.name
+        self._wrote[view.name][places] = True
 
     def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
-        number, wrote = self._of(view.name)
-        places = np.broadcast_to(np.asarray(at), lanes.shape).clip(0, len(wrote) - 1)
-        lost = lanes & wrote[places] & (self._last[places] != number)
+        places = np.broadcast_to(np.asarray(at), lanes.shape).clip(0, len(self._last) - 1)
+        lost = lanes & self._wrote[view.name][places] & (self._last[places] != view.name)
         if lost.any():
-            other = list(self._wrote)[int(self._last[places][int(np.argmax(lost))])]
-            place = state.first(places % (len(wrote) // state.blocks_at_once), lost) // view.dtype.itemsize
+            other = self._last[places][int(np.argmax(lost))]
+            place = state.first(places % (len(self._last) // state.blocks_at_once), lost) // view.dtype.itemsize
             text = f"{view.element(place)} is read, and {other} has overwritten it: each cuda.shared.array(0, ...)"
             text += " starts at byte 0"
             state.fault("dynamic-overlap", line, view.name, text, lost)
@@ -68,6 +54,7 @@ class Shared(Storage):
     """An array in shared memory, one per block, and who accessed what since the last barrier."""
 
     space = "shared"
+    written: Bools
 
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         blocks = state.blocks_at_once
@@ -84,7 +71,7 @@ class Shared(Storage):
             return place
         return self.base if type(place) is int and place == 0 else self.base + place
 
-    def _note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
+    def note_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         pending = self.pending if state.copies or state.has_engines else None
         if pending is not None and np.count_nonzero(early := lanes & pending.take(at, mode="clip")):
             text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
@@ -93,8 +80,12 @@ class Shared(Storage):
             self.names.note_read(state, view, at * self.dtype.itemsize, lanes, line)
         self.noted_read(state, view, at, lanes, line)
         self._read_lanes += len(lanes)
-        if self._read_lanes > _MANY:
-            self._sum_up()
+        if self._read_lanes > _MANY:  # as in loops without a barrier: one per element and lane pattern is kept
+            kept: dict[Any, _Access] = {}
+            for number, one in enumerate(self.accesses):
+                alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
+                kept.setdefault(alike if one.op == "read" else number, one)
+            self.accesses, self._read_lanes = list(kept.values()), 0
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         lanes = state.among(wrong)
@@ -107,7 +98,6 @@ class Shared(Storage):
             self.data[places] = chosen
             if self.names is not None:
                 self.names.note_write(view, places * self.dtype.itemsize)
-            assert self.written is not None
             if state.tainted is not None:
                 unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
                 have = ~(state.tainted[lanes] & unset)
@@ -138,12 +128,11 @@ class Shared(Storage):
         asked = np.broadcast_to(self._position(place) // WORD_BYTES, lanes.shape)
         return state.ledger.cost("shared", asked, lanes, words, op)
 
-    def _note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
+    def note_atomic(self, state: State, view: View, at: Ints, lanes: Bools, line: int) -> None:
         self.accesses.append(_Access("atomic", at, lanes, line, state.stamps))
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
-        """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
-        no order of the warps makes safe."""
+        """Find races since the last barrier, at one of the blocks with the lanes ``present`` (None: of all)."""
         later: list[_Access] = []
         if present is not None:  # what other blocks did waits for their barrier
             whole, self.accesses = self.accesses, []
@@ -154,38 +143,24 @@ class Shared(Storage):
         ops = {one.op for one in self.accesses}
         if "write" in ops or ops >= {"atomic", "read"}:
             self._find_races(state, view)
-        self.accesses = later
-        self._read_lanes = 0
-        self.complete = self.complete or bool(self.written is not None and self.written.all())
-
-    def _sum_up(self) -> None:
-        """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
-        kept: dict[Any, _Access] = {}
-        for number, one in enumerate(self.accesses):
-            alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
-            kept.setdefault(alike if one.op == "read" else number, one)
-        self.accesses = list(kept.values())
-        self._read_lanes = 0
+        self.accesses, self._read_lanes = later, 0
+        self.complete = self.complete or bool(self.written.all())
 
     def _find_races(self, state: State, view: View) -> None:
-        changed, changes = np.zeros(len(self.data), np.bool_), 0
+        changed = np.zeros(len(self.data), np.bool_)
         for one in self.accesses:
             if one.op != "read":
-                places = picked(one.at, one.lanes)
-                changed[places] = True
-                changes += len(places)
+                changed[picked(one.at, one.lanes)] = True
         met = [  # most read what was staged before
             one for one in self.accesses
             if one.op != "read" or np.count_nonzero(changed.take(one.at, mode="clip"))
         ]  # fmt: skip
-        once = np.count_nonzero(changed) == changes and all(one.op != "read" for one in met)
-        if once or _each_by_one_thread(state, changed, met):
+        if _each_by_one_thread(state, changed, met):
             return
-        content = np.zeros(len(self.data), self.dtype)
-        everyone, log = state.lane_numbers, Log(state.lanes_per_block)
-        shadow = _Interval(len(self.data), log)
+        content, log = np.zeros(len(self.data), self.dtype), Log(state.lanes_per_block)
+        shadow = Shadow(len(self.data), log, self.size)
         for one in met:
-            places, who = picked(one.at, one.lanes), everyone[one.lanes]
+            places, who = picked(one.at, one.lanes), state.lane_numbers[one.lanes]
             if one.op == "read":
                 known = changed[places]
                 places, who = places[known], who[known]
@@ -215,8 +190,6 @@ def _each_by_one_thread(state: State, changed: Bools, accesses: list[_Access]) -
 
 
 class Local(Storage):
-    """A thread's own array: registers, as long as every index is known when compiling."""
-
     space = "local"
     unset_look_at = "set it first: a local array is each thread's own, and what other threads stored is in theirs"
 
@@ -246,25 +219,24 @@ class Local(Storage):
         if type(place) is int:
             value, lanes = self.values[place], self.lacking.get(place)
             missing = state.mask.bits if value is None else None if lanes is None else lanes & state.mask.bits
-            if missing is not None and missing.any() and not self._multiplied_into(state, view, place, missing, line):
-                views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
-            return self._blank() if value is None else value
+            if missing is not None and missing.any():
+                sums = next((s for s in self.flight if place in s.registers and (s.mask.bits & missing).any()), None)
+                if sums is None:
+                    views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
+                else:
+                    text = (
+                        f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
+                    )
+                    lanes = missing & sums.mask.bits
+                    state.fault("wgmma-order", line, view.name, text, lanes, cause="no wait for wgmma")
+            return self.blank if value is None else value
         at, lane = place.clip(0, len(self.values) - 1), np.arange(len(place))
-        rows = [spread(self._blank() if value is None else value, place.shape) for value in self.values]
+        rows = [spread(self.blank if value is None else value, place.shape) for value in self.values]
         gaps = [self.lacking.get(i, np.full(place.shape, v is None)) for i, v in enumerate(self.values)]
         missing = np.stack(gaps)[at, lane] & state.mask.bits
         if missing.any():
             views.read_unwritten(state, line, view, place - view.start, missing, self.dtype.kind == "f")
         return np.stack(rows)[at, lane]
-
-    def _multiplied_into(self, state: State, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
-        """A fault if wgmma still adds to what these lanes read."""
-        sums = next((one for one in self.flight if one.covers(place) and (one.mask.bits & lanes).any()), None)
-        if sums is None:
-            return False
-        text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
-        state.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
-        return True
 
     def write(self, state: State, view: View, place: Offsets, values: list[Value], wrong: Wrong, line: int) -> None:
         if state.ledger.recording:
@@ -294,10 +266,7 @@ class Local(Storage):
             self.lacking[i] = lacking & ~mask.bits
             if not self.lacking[i].any():
                 del self.lacking[i]
-        self.values[i] = np.where(mask.bits, value, self._blank() if old is None else old)
-
-    def _blank(self) -> Value:
-        return self.dtype.type(self.blank)
+        self.values[i] = np.where(mask.bits, value, self.blank if old is None else old)
 
     def _record(self, state: State, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         tally = state.ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]

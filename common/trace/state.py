@@ -1,5 +1,4 @@
-"""The threads that run at once: which of them are active, which barriers each has passed, and how a fault of one is
-reported.
+"""The threads that run at once: which are active, what barriers each has passed, how a fault of one is reported.
 
 Blocks are padded to whole warps, and the lanes of several blocks lie one after another. What differs between threads
 is an array with one element per lane. A thread's *ordinal* tells it from all others of the launch: the number of its
@@ -8,13 +7,15 @@ block, in the order in which blocks run, times the lanes of a block, plus its pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.catalog.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.trace.cost import WARP, Bools, Ints, Ledger
 from common.trace.messages import Point
@@ -35,11 +36,8 @@ class Event(NamedTuple):
 def apart(
     lanes_per_block: int, first: Ints, second: Ints, then: tuple[Any, Any], now: tuple[Any, Any]
 ) -> tuple[Bools, Bools]:
-    """For threads: are they of different blocks; are they of one block, and no barrier lies between?
-
-    ``then`` holds the stamps of both as the first made its access, ``now`` those as the second made its own. Lanes of
-    a warp are ordered only if both have come to a syncwarp meanwhile.
-    """
+    """For threads: are they of different blocks; are they of one block, and no barrier lies between? ``then`` holds
+    the stamps of both at the first's access, ``now`` at the second's. Lanes of a warp need a syncwarp of both."""
     other_block = first // lanes_per_block != second // lanes_per_block
     same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
     one_warp = first // WARP == second // WARP
@@ -55,6 +53,9 @@ class Met(NamedTuple):
     stamps: Ints
     fence: Met | None = None  # for an atomic operation: those that had called it before
 
+    def part(self, chosen: Bools) -> Met:
+        return Met(self.event, self.who[chosen], self.stamps[chosen])
+
 
 def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> Bools:
     """For each asked thread, at its stamp: does another of its block come after it (``sign`` 1), or before (-1)?"""
@@ -69,15 +70,15 @@ def _met(asked: Ints, moments: Ints, others: Ints, theirs: Ints, sign: int) -> B
 
 
 class Log:
-    """The events of a launch, and which of its blocks have let others see what they wrote."""
-
     def __init__(self, lanes_per_block: int) -> None:
         self.lanes_per_block = lanes_per_block
         self.events: list[Event] = []
         self._alike = np.zeros(0, np.int64)  # the events' stamps where all lanes have the same, else -1
-        self._fences: dict[int, list[Met]] = {}  # by block: those that no atomic operation has come after
-        self.released: dict[int, list[Met]] = {}  # by block: atomic operations that tell others what came before
-        self._acquired: dict[int, list[Met]] = {}  # by block: atomic operations that may have been told
+        # By block: fences that no atomic operation has come after, atomic operations that tell others what came
+        # before, and atomic operations that may have been told.
+        self._fences: defaultdict[int, list[Met]] = defaultdict(list)
+        self.released: defaultdict[int, list[Met]] = defaultdict(list)
+        self._acquired: defaultdict[int, list[Met]] = defaultdict(list)
 
     def add(self, line: int, stamps: Any, base: int) -> int:
         last = self.events[-1] if self.events else None
@@ -86,28 +87,24 @@ class Log:
         return len(self.events) - 1
 
     def fence(self, who: Ints, stamps: Any) -> None:
-        """These threads have called threadfence."""
         for block, own, moments in self._by_block(who, stamps):
-            self._fences.setdefault(block, []).append(Met(len(self.events) - 1, own, moments))
+            self._fences[block].append(Met(len(self.events) - 1, own, moments))
 
     def meet(self, who: Ints, stamps: Any, event: int) -> None:
-        """These threads change something atomically."""
         if not (self._fences or self.released):
             return
         for block, own, moments in self._by_block(who, stamps):
-            acquired = self._acquired.setdefault(block, [])
+            acquired = self._acquired[block]
             if acquired and np.array_equal(acquired[-1].who, own) and np.array_equal(acquired[-1].stamps, moments):
                 acquired.pop()  # as in a loop that waits
             acquired.append(Met(event, own, moments))
-            pending = self._fences.pop(block, [])
-            for fence in pending:
+            fences, self._fences[block] = self._fences[block], []
+            for fence in fences:
                 before = _met(fence.who, fence.stamps, own, moments, 1)
                 if before.any():
-                    done = Met(fence.event, fence.who[before], fence.stamps[before])
-                    self.released.setdefault(block, []).append(Met(event, own, moments, done))
+                    self.released[block].append(Met(event, own, moments, fence.part(before)))
                 if not before.all():
-                    left = Met(fence.event, fence.who[~before], fence.stamps[~before])
-                    self._fences.setdefault(block, []).append(left)
+                    self._fences[block].append(fence.part(~before))
 
     def _by_block(self, who: Ints, stamps: Any) -> Iterator[tuple[int, Ints, Ints]]:
         blocks, stamps = who // self.lanes_per_block, np.broadcast_to(np.asarray(stamps), who.shape)
@@ -130,9 +127,8 @@ class Log:
     def handed_over(self, first: Ints, then: Ints, events: Ints, second: Ints, now: Ints) -> Bools:
         """Did the ``first`` threads let others see what they did in events, and have the ``second`` looked since?
 
-        ``then`` and ``now`` are their stamps. As a sum's last block does: write, threadfence, atomic add; atomic add,
-        read. Where two of these are not of one thread, a barrier stands between them. Within a block it is a lock,
-        given back before another thread takes it.
+        As a sum's last block does: write, threadfence, atomic add; atomic add, read; with a barrier between two of
+        these that are not of one thread. Within a block it is a lock, given back before another thread takes it.
         """
         found = np.zeros(len(first), np.bool_)
         pairs = np.stack((first, second)) // self.lanes_per_block
@@ -169,8 +165,26 @@ class Mask:
 
     @cached_property
     def warps(self) -> int:
-        """Warps with an active lane."""
         return int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``bounds`` are a kernel's launch_bounds: threads, resident blocks, blocks of a cluster along x."""
+
+    function: Callable[..., Any]
+    grid: Point
+    block: Point
+    shared_bytes: int
+    arguments: tuple[Any, ...]
+    bounds: tuple[int, ...] = ()
+
+    @property
+    def cluster(self) -> int:
+        return self.bounds[2] if len(self.bounds) > 2 else 1
+
+    def has(self, block: Point) -> bool:
+        return all(0 <= at < extent for at, extent in zip(block, self.grid, strict=True))
 
 
 class State:
@@ -189,21 +203,16 @@ class State:
         self.spot = 0  # of the call that is made: tells the calls in a function's text apart
         self.cooperative = False  # does it have a barrier of the whole grid
         self.has_engines = False  # does it use what works beside its threads: wgmma, copies of boxes
-        self.engines: Any = None  # then, of the blocks that run: a common.trace.hopper.engines.Engines
+        self.engines: Any = None  # then, of the blocks that run: a hopper.engines.Engines
         self.shared_storage: Any = None  # the class of arrays in shared memory
         self.constants: dict[int, Any] = {}  # host arrays that it names, by their id, which they keep
         self.reversed = False  # of threads that write one element, does the first one win?
 
-    def configure(
-        self, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0, bounds: tuple[int, ...] = ()
-    ) -> None:
-        """Begin a launch. ``bounds``: threads of a block, resident blocks, and blocks of a cluster along x."""
-        self.grid, self.block, self.ledger, self.shared_bytes = grid, block, ledger, shared_bytes
-        self.bounds = (bounds[0], bounds[1]) if len(bounds) > 1 else None
-        self.cluster = bounds[2] if len(bounds) > 2 else 1
-        if grid[0] % self.cluster:
-            raise LaunchLimitError(f"grid {grid}: x must be a multiple of the {self.cluster} blocks of a cluster")
-        self.threads = block[0] * block[1] * block[2]
+    def configure(self, launch: Launch, ledger: Ledger) -> None:
+        self.launch, self.ledger = replace(launch, arguments=()), ledger  # which keeps nobody's arrays
+        self.grid, self.block, self.cluster = launch.grid, launch.block, launch.cluster
+        self.shared_bytes = launch.shared_bytes
+        self.threads = math.prod(self.block)
         self.lanes_per_block = -(-self.threads // WARP) * WARP
         self.log = Log(self.lanes_per_block)
         self.ran: list[Ints] = []  # numbers of blocks, in the order in which they ran
@@ -221,24 +230,19 @@ class State:
             self.none = Mask(np.zeros(size, np.bool_), 0)
             self.thread_axes = self.axes(np.minimum(thread, self.threads - 1), self.block)
         self.numbers, self.blocks_at_once = numbers, len(numbers)
-        self.ranks = numbers % self.cluster
-        local = {number: i for i, number in enumerate(numbers.tolist())} if self.cluster > 1 else {}
-        self.peers = [  # by block: all blocks of its cluster
-            [local[number - number % self.cluster + rank] for rank in range(self.cluster)] if local else [i]
-            for i, number in enumerate(numbers.tolist())
-        ]
+        self.ranks = numbers % self.cluster  # clusters are whole, and their blocks side by side
         self.first_ordinal = self.next_ordinal
         self.next_ordinal += len(self.lane_numbers)
         self.ran.append(numbers)
         self.mask = self.waiting = self.all
         self.stamps = 0
         self.left = self.none.bits  # threads that had returned when their block passed its last barrier
-        self.shared: dict[Any, Any] = {}  # arrays in shared memory: a common.trace.views.View by place in the code
+        self.shared: dict[Any, Any] = {}  # arrays in shared memory: a View by place in the code
         self.sites: dict[Any, Any] = {}  # and of dynamic ones, by the place where a kernel asks for one
-        self.copies: list[Any] = []  # under way to shared memory: each a common.trace.helpers.Copy
+        self.copies: list[Any] = []  # under way to shared memory: each a helpers.Copy
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted = None
-        self.sources: list[Any] = []  # what they read: each a common.trace.views.Source
+        self.sources: list[Any] = []  # what they read: each a views.Source
         self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
         self.branches = 0  # since then
         self.turning = 0  # the line of the loop that was begun last
@@ -248,12 +252,9 @@ class State:
 
     @staticmethod
     def axes(numbers: Any, extents: Point) -> list[Value]:
-        """The coordinates of threads or blocks with these numbers."""
         x, y, _ = extents
         parts = [numbers % x, numbers // x % y, numbers // (x * y)]
         return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
-
-    # --- who a lane is ---
 
     def thread_of(self, lane: int) -> Point:
         thread = lane % self.lanes_per_block
@@ -274,11 +275,8 @@ class State:
         return self.stamps.take(ordinals - self.first_ordinal, mode="clip")
 
     def here(self) -> tuple[Any, ...]:
-        """The call that is being made, as Numba tells shared arrays apart: by function, or by the calls that lead to
-        it where it writes the function out."""
+        """The call that is being made: by function, or by the calls that lead to it where Numba writes it out."""
         return (*self.call_path, self.spot)
-
-    # --- masks ---
 
     def _kept(self, mask: Mask, bits: Bools) -> Mask:
         """What of a mask is in ``bits``, too: itself if all is, ``none`` itself if nothing is."""
@@ -299,10 +297,7 @@ class State:
         return b if a is self.none else a if b is self.none else Mask(a.bits | b.bits)
 
     def among(self, wrong: Bools | None) -> Bools:
-        """The active lanes but for those whose index is wrong."""
         return self.mask.bits if wrong is None else self.mask.bits & ~wrong
-
-    # --- what is reported ---
 
     def error(self, line: int, text: str) -> MistakeError:
         found = MistakeError(f"line {line}: {text}")
@@ -316,21 +311,21 @@ class State:
         self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0,
         cause: str = "", look_at: str = "",
     ) -> None:  # fmt: skip
-        """Report a fault of ``lanes`` (default: the active ones), told of the first of them, or of ``lane``.
-
-        ``count``: of how many lanes or words, if not of as many as ``lanes``. ``cause``: as the ledger has it.
-        """
+        """Report a fault of those of ``lanes`` that are active (default: all), if any, told of the first; or of
+        ``lane``. ``count``: of how many lanes or words, if not of as many as ``lanes``."""
         if lanes is None or uniform(lanes):
             lanes = self.mask.bits
-        lanes = lanes & self.mask.bits if lane is None else lanes
-        lane = int(np.argmax(lanes)) if lane is None else lane
+        if lane is None:
+            lanes = lanes & self.mask.bits
+            lane = int(np.argmax(lanes))
+            if not lanes[lane]:
+                return
         count = count or int(np.count_nonzero(lanes))
         thread, block = self.thread_of(lane), self.block_of(lane + self.first_ordinal)
         fault = Fault(kind, text, line, look_at=look_at, array=array, thread=thread, block=block)
         self.ledger.fault(fault, count, cause)
 
     def fault_of(self, lane: int, kind: str, line: int, array: str, text: str, cause: str = "") -> None:
-        """Report a fault of one lane."""
         self.fault(kind, line, array, text, lane=lane, count=1, cause=cause)
 
     def first(self, value: Any, lanes: Any) -> int:

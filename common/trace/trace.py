@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,11 +35,11 @@ from common.trace.hopper.tma import Map
 from common.trace.memory import Global, poison, poisoned
 from common.trace.messages import Point, Traced, TracedKernel
 from common.trace.records import Records
+from common.trace.state import Launch as Launch
 from common.trace.state import TraceError
 from common.trace.views import View, of_device
 
-# Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
-# shapes are the ECE408 layers with four images.
+# Small enough to trace every block in a second or two, large enough for a block that touches no edge.
 SHAPES: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=384, N=384, K=256),),
     "conv2d": (
@@ -102,20 +102,19 @@ class DeviceArray(HostArray):
             flags[index] = written
 
 
-def allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
-    """Device memory that holds ``values``, or what nobody has written."""
-    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-    kind = np.dtype(dtype)
-    count = math.prod(shape)
+def allocate(shape: Any, dtype: Any, values: Any = None, order: Any = "C", of: Any = DeviceArray) -> Any:
+    """Device memory, of this class of arrays, that holds ``values``, or what nobody has written."""
+    shape = tuple(map(int, shape)) if isinstance(shape, Iterable) else (int(shape),)
+    kind, count = np.dtype(dtype), math.prod(shape)
     raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
     address = raw.__array_interface__["data"][0]
     skip = -address % _ALIGNMENT
-    data = raw[skip : skip + count * kind.itemsize].view(kind)
+    data: Any = raw[skip : skip + count * kind.itemsize].view(kind)
     if values is None:
         poison(data)
     else:
-        data[:] = np.asarray(values, kind).reshape(-1)
-    array: DeviceArray = data.reshape(shape).view(DeviceArray)
+        data[:] = np.asarray(values, kind).ravel(order)
+    array = data.reshape(shape, order=order).view(of)
     make = Records if kind.names else Global
     array.storage = make(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
     return array
@@ -150,36 +149,13 @@ def kind(value: Any) -> Any:
     return getattr(value, "dtype", type(value))
 
 
-# --- launches ---
-
-
-@dataclass(frozen=True)
-class Launch:
-    """``bounds`` are a kernel's launch_bounds: threads, resident blocks, blocks of a cluster."""
-
-    function: Callable[..., Any]
-    grid: Point
-    block: Point
-    shared_bytes: int
-    arguments: tuple[Any, ...]
-    bounds: tuple[int, ...] = ()
-
-    @property
-    def cluster(self) -> int:
-        return self.bounds[2] if len(self.bounds) > 2 else 1
-
-    def has(self, block: Point) -> bool:
-        return all(0 <= at < extent for at, extent in zip(block, self.grid, strict=True))
-
-
 class Tracer:
-    """Stands in for a GPU: meanwhile device arrays are the tracer's (:class:`DeviceArray`), and a kernel that is
-    launched runs at once, all blocks.
+    """Stands in for a GPU, an H200 but for its ``multiprocessors``: meanwhile device arrays are the tracer's
+    (:class:`DeviceArray`), and a kernel that is launched runs at once, all blocks.
 
-    A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the tracer
-    lives. ``order`` of blocks and of threads that write one element may be changed between launches. Without
-    ``recording`` faults are found, but no accesses counted: that is quicker. The GPU is an H200, but for its
-    ``multiprocessors``; ``asked``: has a step asked how many there are?
+    A kernel keeps the globals that it had at its first launch with arguments of some types. ``order`` of blocks and
+    of threads that write one element may be changed between launches. Without ``recording`` no accesses are counted:
+    that is quicker. ``asked``: has a step asked how many multiprocessors there are?
     """
 
     def __init__(
@@ -187,7 +163,7 @@ class Tracer:
     ) -> None:
         self.order, self.recording, self.multiprocessors = order, recording, multiprocessors
         self.asked = False
-        self.watched: frozenset[str] = frozenset()
+        self.watched: frozenset[str] = frozenset()  # these three: see :func:`run`
         self.merged: dict[str, int] = {}
         self.kept = 0
         self.ledgers: dict[Callable[..., Any], Ledger] = {}
@@ -227,13 +203,12 @@ class Tracer:
         return [fault for kernel in self.reports() for fault in kernel.faults]
 
     def printed(self) -> tuple[list[str], int]:
-        """The first lines that kernels printed, and how many there were."""
-        ledgers = list(self.ledgers.values())
-        return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
+        found = self.ledgers.values()
+        return [line for one in found for line in one.printed][:MOST_PRINTED], sum(one.prints for one in found)
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False, alone: bool = False) -> bool:
-        """Carry a launch out, or some blocks of it; where a barrier of the whole grid waits for them, all, and at
-        once: says whether it was all. ``quiet``: without recording; ``alone``: one block after the other."""
+        """Carry a launch out, or some blocks of it; all, and at once, before a barrier of the grid: says whether all.
+        ``quiet``: without recording; ``alone``: one block after the other."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
         ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
@@ -256,17 +231,15 @@ class Tracer:
     def _executor(
         self, launch: Launch, ledger: Ledger, back: list[tuple[Any, DeviceArray]]
     ) -> tuple[Executor, list[Any]]:
-        """The kernel, compiled for these types of arguments, set up for the launch; and its arguments."""
         names, given = list(inspect.signature(launch.function).parameters), len(launch.arguments)
         if given != len(names):
             raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
         arguments = [argument(a, name, back) for a, name in zip(launch.arguments, names, strict=True)]
         key = (launch.function, *map(kind, arguments))
-        settings = launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
         if key in self._executors:
-            self._executors[key].configure(*settings)
+            self._executors[key].configure(launch, ledger)
         else:
-            self._executors[key] = Executor(launch.function, *settings)
+            self._executors[key] = Executor(launch, ledger)
         return self._executors[key], arguments
 
     def _require_resident(self, launch: Launch) -> None:
@@ -287,10 +260,9 @@ def run(
     """Trace a step on integers. Raises TraceError for what the tracer does not know.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
-    cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
-    same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
-    32-bit reads are counted as the compiler is known to make them, so many words at a time. ``kept``: requests
-    of each access that are kept, lane by lane. ``order`` and ``recording``: see :class:`Tracer`.
+    cluster, or with ``every`` all blocks of all launches. ``watched``: arrays whose accesses by the first block are
+    kept. ``merged``: shared arrays whose 32-bit reads are counted as the compiler makes them, so many words at a
+    time. ``kept``: requests of each access that are kept. ``order`` and ``recording``: see :class:`Tracer`.
     """
     tracer = Tracer(order, recording)
     tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -23,8 +23,6 @@ _Loop: TypeAlias = "tuple[str, str]"  # variables with the masks of those who ha
 
 
 class Translator(Expressions):
-    """Translates a function; ``known``: as :class:`common.trace.expressions.Expressions` has it."""
-
     def __init__(self, definition: ast.FunctionDef, *known: Any) -> None:
         super().__init__(definition, *known)
         self.flow = Flow(definition.body)
@@ -37,7 +35,6 @@ class Translator(Expressions):
         self.early = any(map(may_return, before)) or (may_return(last) and not isinstance(last, ast.Return))
 
     def module(self) -> ast.Module:
-        """A module with the function, called FUNCTION."""
         while True:
             self.rows: list[tuple[int, str]] = []  # line in the kernel's file, and text
             self.depth, self.at = 1, self.definition.lineno
@@ -62,8 +59,6 @@ class Translator(Expressions):
                 node.col_offset = node.end_col_offset = 0
         return tree
 
-    # --- pieces ---
-
     def _emit(self, text: str) -> None:
         self.rows.append((self.at, " " * self.depth + text))
 
@@ -84,8 +79,6 @@ class Translator(Expressions):
         around = self.loops[-1] if self.loops else ()
         self._emit(f"_t.mask = {self._without(before, *around) if may_leave(node) or may_return(node) else before}")
 
-    # --- statements ---
-
     def _block(self, statements: list[ast.stmt]) -> None:
         for i, statement in enumerate(statements):
             method = getattr(self, "_do_" + type(statement).__name__, None)
@@ -100,7 +93,6 @@ class Translator(Expressions):
                 return
 
     def _masked(self, before: str, mask: str, body: list[ast.stmt], live: frozenset[str]) -> None:
-        """Statements of those in the mask, if there are any; ``live``: what the others may read later."""
         self.scopes.append((before, live))
         with self._under(f"if {mask} is not _t.none"):
             self._emit(f"_t.mask = {mask}")
@@ -111,7 +103,6 @@ class Translator(Expressions):
         pass
 
     def _do_Assert(self, node: ast.Assert) -> None:  # noqa: N802
-        """A thread raises, or goes on."""
         error = ast.Raise(ast.Name("AssertionError", ast.Load()))
         fails = ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [error], []), node)
         ast.fix_missing_locations(fails)
@@ -192,55 +183,42 @@ class Translator(Expressions):
         self._rejoin(node, before)
 
     def _do_For(self, node: ast.For) -> None:  # noqa: N802
-        item, leaves = self.fresh("_v"), any(map(may_leave, node.body))
-        turns = f"_t.iterate({self.expression(node.iter)}, {self.line(node)}, {leaves})"
-        counter = item
+        item = counter = self.fresh("_v")
         function = getattr(node.iter.func, "id", "") if isinstance(node.iter, ast.Call) else ""
         if self.narrow and function in COUNTS and not names(node.target, ast.Store) <= self.ints:
             counter = f"_narrow({item})"
-        before, loop = self._begin_loop(leaves)
-        with self._under(f"for {item} in {turns}"):
-            self._turn(node, before, loop, counter)
-        self._end_loop(node, before, loop)
+        turns = f"_t.iterate({self.expression(node.iter)}, {self.line(node)}, {any(map(may_leave, node.body))})"
+        self._loop(node, f"for {item} in {turns}", counter)
 
     def _do_While(self, node: ast.While) -> None:  # noqa: N802
-        taken, line = self.fresh("_c"), self.line(node)
-        before, loop = self._begin_loop(any(map(may_leave, node.body)))
-        with self._under("while True"):
-            self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {line})")
-            self._emit(f"if {taken} is _t.none: break")
-            self._emit(f"_t.mask = {taken}")
-            self._turn(node, before, loop)
-            self._emit(f"_t.mask = {self._without(taken, loop[0]) if loop else taken}")
-        self._end_loop(node, before, loop)
+        self._loop(node, "while True")
 
-    def _begin_loop(self, leaves: bool) -> tuple[str, _Loop | None]:
-        before = self.fresh("_m")
+    def _loop(self, node: ast.For | ast.While, header: str, counter: str = "") -> None:
+        before, loop, taken = self.fresh("_m"), None, self.fresh("_c")
         self._emit(f"{before} = _t.mask")
-        if not leaves:
-            return before, None
-        loop = self.fresh("_b"), self.fresh("_k")
-        self._emit(f"{loop[0]} = _t.none")
-        return before, loop
-
-    def _turn(self, node: ast.For | ast.While, before: str, loop: _Loop | None, counter: str = "") -> None:
-        """One turn, of those who have not left the loop."""
-        self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
-        if loop:
-            self.loops.append(loop)
-            self._emit(f"{loop[1]} = _t.none")
-            self._emit(f"_t.mask = {self._without('_t.mask', loop[0])}")
-            self._emit("if _t.mask is _t.none: break")
-        if isinstance(node, ast.For):
-            self._assign(node.target, counter)
-        self._block(node.body)
-        if loop:
-            self.loops.pop()
-        self.scopes.pop()
-
-    def _end_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> None:
-        """All go on but for those who have returned; before, those who have not left by ``break`` do the ``else``."""
-        if node.orelse:
+        if any(map(may_leave, node.body)):
+            loop = self.fresh("_b"), self.fresh("_k")
+            self._emit(f"{loop[0]} = _t.none")
+        with self._under(header):
+            if isinstance(node, ast.While):
+                self._emit(f"{taken} = _t.branch({self.expression(node.test)}, {self.line(node)})")
+                self._emit(f"if {taken} is _t.none: break")
+                self._emit(f"_t.mask = {taken}")
+            self.scopes.append((before, self.flow.after[node] | self.flow.head[node]))
+            if loop:  # a turn is of those who have not left
+                self.loops.append(loop)
+                self._emit(f"{loop[1]} = _t.none")
+                self._emit(f"_t.mask = {self._without('_t.mask', loop[0])}")
+                self._emit("if _t.mask is _t.none: break")
+            if isinstance(node, ast.For):
+                self._assign(node.target, counter)
+            self._block(node.body)
+            if loop:
+                self.loops.pop()
+            self.scopes.pop()
+            if isinstance(node, ast.While):
+                self._emit(f"_t.mask = {self._without(taken, loop[0]) if loop else taken}")
+        if node.orelse:  # of those who have not left by ``break``
             rest = self.fresh("_e")
             self._emit(f"{rest} = {self._without(before, *(loop or ())[:1])}")
             self._masked(before, rest, node.orelse, self.flow.after[node])
@@ -269,10 +247,7 @@ class Translator(Expressions):
 
 
 class Flow:
-    """Backward liveness over structured code.
-
-    Which variables may be read ``after`` a statement, at a loop's ``head``, and in the ``other`` branch of an ``if``.
-    """
+    """Which variables may be read ``after`` a statement, at a loop's ``head``, in an ``if``'s ``other`` branch."""
 
     def __init__(self, body: list[ast.stmt]) -> None:
         self.after: dict[ast.stmt, frozenset[str]] = {}
@@ -314,17 +289,8 @@ class Flow:
             case ast.AugAssign():
                 return out | names(node) | names(node.target, ast.Store)
             case ast.Assign():
-                stored = (target.id for target in _targets(node.targets) if isinstance(target, ast.Name))
-                return (out - frozenset(stored)) | names(node)
+                return (out - names(node, ast.Store)) | names(node)
         return out | names(node)
-
-
-def _targets(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
-    for node in nodes:
-        if isinstance(node, ast.Tuple | ast.List):
-            yield from _targets(node.elts)
-        else:
-            yield node
 
 
 def may_leave(node: ast.AST, inside: bool = False) -> bool:

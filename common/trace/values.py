@@ -29,7 +29,6 @@ def dtype_of(value: Value) -> np.dtype[Any]:
 
 
 def uniform(value: Value) -> bool:
-    """Is it one value for all threads?"""
     return not isinstance(value, np.ndarray)
 
 
@@ -121,7 +120,6 @@ def invert(a: Value) -> Value:
 
 
 def truth(value: Value) -> Value:
-    """A condition: a bool, or an array of them."""
     if uniform(value):
         return bool(value)
     return value if value.dtype == np.bool_ else value != 0
@@ -190,14 +188,11 @@ def make_range(*ends: Value) -> Any:
 
 
 class Cast:
-    """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype.
-
-    ``check`` is called with a value before it becomes an integer.
-    """
+    """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype."""
 
     def __init__(self, dtype: Any, check: Callable[[Value], None] | None = None) -> None:
         self.dtype = np.dtype(dtype)
-        self.check = check
+        self.check = check  # called with a value before it becomes an integer
 
     def __call__(self, value: Value = 0) -> Value:
         if self.check is not None and self.dtype.kind in "iu":
@@ -234,14 +229,6 @@ def narrow_constant(value: int, number: type[np.integer[Any]]) -> Value:
     return number(value) if limits.min <= value <= limits.max else value
 
 
-def python_int(value: Value = 0) -> Value:
-    return int(cast(value, INT64)) if uniform(value) else value.astype(INT64)
-
-
-def python_float(value: Value = 0.0) -> Value:
-    return _converted(value, FLOAT64)
-
-
 def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:
     """Of two float32, a complex64."""
     kind = np.dtype(np.complex64 if dtype_of(real) == FLOAT32 == dtype_of(imag) else np.complex128)
@@ -251,7 +238,7 @@ def python_complex(real: Value = 0.0, imag: Value = 0.0) -> Value:
 def rounded(value: Value, digits: Value = 0) -> Value:
     """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
     if uniform(digits) and digits == 0:
-        return python_int(np.rint(value))
+        return Cast(INT64)(np.rint(value))
     scale, up = np.float64(10) ** np.abs(digits), np.asarray(digits) > 0
     moved = np.where(up, value * scale, value / scale)
     back = np.where(up, np.rint(moved) / scale, np.rint(moved) * scale)

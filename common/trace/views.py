@@ -20,12 +20,8 @@ from common.trace.values import INT64, UINT64, Value, dtype_of, signed, uniform,
 Offsets = Any  # int, or an int64 per lane
 Wrong: TypeAlias = "Bools | None"  # lanes whose index is wrong; None: no lane
 
-_FILLED = 4096  # elements that one statement may assign
-
 
 class View:
-    """An array as a kernel sees it."""
-
     def __init__(
         self, storage: Any, start: Offsets, shape: tuple[int, ...], strides: tuple[int, ...], name: str = "",
         bounded: bool = False,
@@ -37,7 +33,6 @@ class View:
 
     @staticmethod
     def of(storage: Any, shape: tuple[int, ...]) -> View:
-        """All of a storage, in row-major order."""
         return View(storage, 0, shape, _row_major(shape), bounded=True)
 
     def __len__(self) -> int:
@@ -54,10 +49,7 @@ class View:
         return View(self.storage, self.start, self.shape[::-1], self.strides[::-1], self.name, self.bounded)
 
     def reshape(self, *given: Any) -> View:
-        """The same elements in another shape: whole numbers or a tuple of them, one of which may be -1.
-
-        Raises ValueError if the array is not contiguous or the shape has not as many elements.
-        """
+        """Raises ValueError if the array is not contiguous or the shape has not as many elements."""
         wanted = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
         extents = [as_offset(extent) for extent in wanted]
         if not self.flat_order:
@@ -76,6 +68,13 @@ class View:
         if not 0 <= offset < self.size:
             return f"{self.name}[{offset}]"
         return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
+
+    def require(self, state: State, line: int, who: str, space: str, *kinds: Any) -> None:
+        """Raise a MistakeError unless the array is in this memory (any, if ""), and of one of these types (any)."""
+        if space not in ("", self.storage.space) or (kinds and self.dtype not in kinds):
+            takes = " or ".join(str(np.dtype(kind)) for kind in kinds) + (space and f" in {space} memory")
+            mine = f"{self.name} is {self.dtype} in {self.storage.space} memory"
+            raise state.error(line, f"{mine}, and {who} takes {takes.strip()}")
 
     def load(self, state: State, index: Any, line: int) -> Any:
         place, wrong = self.place(state, index, line, "read")
@@ -118,9 +117,6 @@ class View:
         return place, wrong
 
     def fill(self, state: State, value: Any, line: int) -> None:
-        """Assign to every element a number, or the elements of an array of the same shape."""
-        if self.size > _FILLED:
-            raise state.unknown(line, f"{self.name}: {self.size} elements are assigned at once, which is not traced")
         for at in np.ndindex(*self.shape):
             if type(value) is View:
                 if value.shape != self.shape[self.ndim - value.ndim :]:
@@ -198,7 +194,7 @@ def as_offset(value: Value) -> Offsets:
 
 
 def within(
-    state: State, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
+    state: State, index: Value, extent: int, line: int, view: Any, axis: int | None, verb: str
 ) -> tuple[Offsets, Wrong]:
     """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
     at = as_offset(index)
@@ -223,7 +219,7 @@ def within(
 
 
 def _outside(
-    state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: View, axis: int | None,
+    state: State, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: Any, axis: int | None,
     verb: str,
 ) -> None:  # fmt: skip
     number = state.first(at, lanes)
@@ -258,67 +254,58 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class Source:
-    """Lanes that read what nothing had written, in a line: at which offsets from the view's start; without a view,
-    what they took from no thread."""
+    """Lanes that read what nothing had written; without a view, took what no thread gave."""
 
     lanes: Bools
     line: int
     view: View | None
-    offsets: Ints
+    offsets: Ints  # from the view's start
     name: str  # the view's, or what a lane did
 
 
 def require_written(state: State, value: Value, line: int = 0) -> None:
     """A fault if what is compared or made an integer comes from memory that nothing had written."""
     if state.tainted is not None and not uniform(value):
-        _reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
-
-
-def reveal_unwritten(state: State, value: Value, line: int, view: View) -> None:
-    """A fault if a value that is stored comes from memory that nothing had written."""
-    if state.tainted is not None:
-        _reveal(state, value, f"is stored to {view.name} in line {line}")
+        reveal(state, value, "decides something" + (f" in line {line}" if line else ""))
 
 
 def read_unwritten(state: State, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
     """What nothing has written was read, ``offset`` from the view's start."""
     if nan:
-        _taint(state, Source(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape), view.name))
-        return
-    # an integer cannot be told apart later
-    text = f"{view.element(state.first(offset, lanes))}, which nothing has written, is read"
-    told, look_at = _left(state, view, int(np.argmax(lanes)))
+        taint(state, line, lanes, view.name, view, offset)
+    else:  # an integer cannot be told apart later
+        text = _unset(state, line, view, state.first(offset, lanes), lanes)
+        state.unset = state.unset or (line, text)
+
+
+def _unset(state: State, line: int, view: View, offset: int, lanes: Bools, became: str = "") -> str:
+    """A fault of lanes that read what nothing has written; its words."""
+    text, look_at = f"{view.element(offset)}, which nothing has written, is read{became}", view.storage.unset_look_at
+    gone = np.count_nonzero(
+        state.left.reshape(state.blocks_at_once, -1)[int(np.argmax(lanes)) // state.lanes_per_block]
+    )
+    told = ""
+    if gone and view.storage.space == "shared":
+        told = f": {gone} of the block's {state.threads} threads had returned before the barrier"
+        look_at = (
+            "the return: a thread without an output still stages for its block, and comes to each of its barriers"
+        )
     state.fault("read-before-write", line, view.name, text + told, lanes, look_at=look_at)
-    state.unset = state.unset or (line, text)
+    return text
 
 
-def _left(state: State, view: View, lane: int) -> tuple[str, str]:
-    """What is added where a lane reads what nothing has written, and what to look at: did threads of its block that
-    shared the view return before a barrier?"""
-    gone = np.count_nonzero(state.left.reshape(state.blocks_at_once, -1)[lane // state.lanes_per_block])
-    if not gone or view.storage.space != "shared":
-        return "", view.storage.unset_look_at
-    look_at = "the return: a thread without an output still stages for its block, and comes to each of its barriers"
-    return f": {gone} of the block's {state.threads} threads had returned before the barrier", look_at
-
-
-def taken_from_nobody(state: State, line: int, name: str, lanes: Bools) -> None:
-    """A shuffle took what no thread gave: a fault if something comes of it."""
-    said = f"{name} takes the value of a thread that does not come to it"
-    _taint(state, Source(lanes.copy(), line, None, np.zeros(lanes.shape, np.int64), said))
-
-
-def _taint(state: State, new: Source) -> None:
-    state.tainted = new.lanes.copy() if state.tainted is None else state.tainted | new.lanes
+def taint(state: State, line: int, lanes: Bools, name: str, view: View | None = None, offsets: Offsets = 0) -> None:
+    """These lanes read what nothing has written, or took what no thread gave: a fault if something comes of it."""
+    state.tainted = lanes.copy() if state.tainted is None else state.tainted | lanes
     for source in state.sources:
-        if (source.line, source.name) == (new.line, new.name):
-            source.offsets = np.where(new.lanes, new.offsets, source.offsets)
-            source.lanes |= new.lanes
+        if (source.line, source.name) == (line, name):
+            source.offsets = np.where(lanes, offsets, source.offsets)
+            source.lanes |= lanes
             return
-    state.sources.append(new)
+    state.sources.append(Source(lanes.copy(), line, view, np.broadcast_to(offsets, lanes.shape), name))
 
 
-def _reveal(state: State, value: Value, what: str) -> None:
+def reveal(state: State, value: Value, what: str) -> None:
     """A fault of a source of those lanes whose value is NaN; ``what`` becomes of it."""
     if dtype_of(value).kind != "f":
         return
@@ -327,13 +314,11 @@ def _reveal(state: State, value: Value, what: str) -> None:
     source = next((one for one in state.sources if one.lanes[lane]), None) if lanes.any() else None
     if source is None:
         return
+    became = f", and what becomes of it {what}"
     if source.view is None:
-        state.fault("warp-sync", source.line, "", f"{source.name}, and what becomes of it {what}", lanes)
+        state.fault("warp-sync", source.line, "", f"{source.name}{became}", lanes)
     else:
-        element = source.view.element(int(source.offsets[lane]))
-        text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-        told, look_at = _left(state, source.view, lane)
-        state.fault("read-before-write", source.line, source.view.name, text + told, lanes, look_at=look_at)
+        _unset(state, source.line, source.view, int(source.offsets[lane]), lanes, became)
     state.sources.remove(source)
 
 
@@ -354,7 +339,6 @@ def spread_taint(state: State) -> None:
 
 
 def note_unwritten(state: State) -> None:
-    """Note what was read and came to nothing."""
     told = {array for kind, _, array in state.ledger.faults if kind == "read-before-write"}
     for source in state.sources:
         if source.view is not None and source.view.name not in told:

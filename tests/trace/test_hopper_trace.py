@@ -412,21 +412,23 @@ def test_a_box_at_the_edge_touches_fewer_sectors():
 
 def test_a_warp_knows_of_others_by_way_of_a_third():
     known = tiles.Clocks(3)
-    before = known.interval(0)
-    known.acquire([1], known.release_of(0, 1))
-    assert known.known[1, 0] == before < known.interval(0)
-    known.acquire([2], known.release_of(1, 1))
-    assert known.known[2, 0] == before
-    assert known.known[0, 2] == 0
+    before = known.now[0]
+    known.acquire([32], known.release([0]))
+    assert known.known[32, 0] == before < known.now[0]
+    known.pass_on([1])
+    known.acquire([64], known.release([33]))
+    assert known.known[64, 0] == before
+    assert known.known[65, 0] == known.known[0, 2] == 0
 
 
 def test_lanes_hand_over_what_their_warp_did_only_after_a_syncwarp():
     known = tiles.Clocks(2)
-    known.alone[0] = 0b110
-    assert known.release_of(0, 0b001)[0] == known.interval(0) - 1
-    assert known.release_of(0, 0b111)[0] == known.interval(0) - 1  # which began with that
+    known.alone[1:3] = True
+    assert known.release([0])[0] == known.now[0] - 1
+    assert known.release([0, 1, 2])[0] == known.now[0] - 1  # which began with that
+    known.alone[1] = True
     known.pass_on([0])
-    assert known.alone[0] == 0
+    assert not known.alone.any()
 
 
 @pytest.mark.parametrize(("swizzle", "seen"), [(128, True), (64, True), (32, True)])
@@ -440,7 +442,7 @@ def test_only_b_along_k_may_begin_at_any_row(swizzle, seen):
 
 def test_a_descriptor_is_read_field_by_field():
     bits = int(layouts.encoded(0x2400, 8192, 1024))
-    assert layouts.Descriptor.of(bits) == (0x2400, 8192, 1024, 128, 0)
+    assert layouts.Descriptor.of(bits) == (0x2400, 8192, 1024, 128)
     assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 512))).swizzle == 64
     assert layouts.Descriptor.of(int(layouts.encoded(0, 0, 256))).swizzle == 32
     assert "in row 2 of a group" in layouts.Descriptor.of(int(layouts.encoded(256, 0, 1024))).wrong(8)

@@ -2,10 +2,10 @@
 
 Each module imports from those below it only:
 
-    engines       what blocks have for all of these: warpgroups that take turns, clusters, registers
-    wgmma         the matrix unit: products that are under way
-    tma           the copy engine: boxes of tensor maps on their way
+    engines       warpgroups that take turns, clusters, registers
+    wgmma         the matrix unit
+    tma           the copy engine
     mbarriers     barriers that count arrivals and bytes, and the pipeline of stages that arrive at them
-    tiles         shared memory that threads, copies and wgmma access, and what each warp knows to be done
+    tiles         shared memory that threads and engines access, and what each lane knows to be done
     layouts       swizzled tiles, descriptors, boxes of im2col
 """

@@ -16,6 +16,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -51,30 +53,22 @@ class SplitError(RuntimeError):
     """Warps that run apart come to what a whole warpgroup does together, which is not traced."""
 
 
+@dataclass(eq=False)
 class Wait:
     """Why lanes of a team do not go on: for ``phases`` of barriers that count (mbarriers.Barrier), each of a parity;
     without any, at a barrier of the block, or ``of_cluster``, that all teams which it concerns come to."""
 
-    def __init__(self, line: int, mask: Mask, of_cluster: bool, phases: Phases) -> None:
-        self.line, self.mask, self.of_cluster, self.phases = line, mask, of_cluster, phases
-        self.passed = False
+    line: int
+    mask: Mask
+    of_cluster: bool
+    phases: Phases
+    passed: bool = False
 
     def left(self) -> Phases:
-        """The phases that are not complete."""
         return [(barrier, parity) for barrier, parity in self.phases if not barrier.passed(parity)]
 
     def over(self) -> bool:
         return not self.left() if self.phases else self.passed
-
-    def hurry(self) -> bool:
-        """Let copies arrive that are waited for; False if none does."""
-        return any(barrier.deliver() for barrier, _ in self.left())
-
-    def lacks(self) -> tuple[bool, bool]:
-        """Has some of it come, so that all others wait for what is missing? Are copies missing, which others may wait
-        for as well?"""
-        left = [barrier for barrier, _ in self.left()]
-        return any(one.missing < one.arrivals for one in left), any(one.arrived != one.expected for one in left)
 
     def tell(self, state: State) -> None:
         """Report that it never ends."""
@@ -99,9 +93,7 @@ class Team:
     def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
         self.station, self.warpgroup = station, warpgroup
         self.wait: Wait | None = None
-        self.kept: dict[str, Any] = {  # what the state has while it runs
-            "all": lanes, "mask": lanes, "waiting": lanes, "site": 0, "depth": 0, "call_path": [], "spot": 0,
-        }  # fmt: skip
+        self.kept: dict[str, Any] = dict(zip(_OWN, (lanes, lanes, lanes, 0, 0, [], 0), strict=True))
         self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
         self._work: Future[None] | None = None
         self._leaving = False
@@ -111,7 +103,6 @@ class Team:
         return self._work is not None and self._work.done()
 
     def go_on(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        """Carry the work out up to the next :meth:`pause`, or to its end; raises what it raises."""
         if self._work is None:
             self._work = pool.submit(work)
             self._work.add_done_callback(lambda _: self._theirs.release())
@@ -122,14 +113,12 @@ class Team:
             self._work.result()
 
     def pause(self) -> None:
-        """In the work: let whoever called :meth:`go_on` go on."""
         self._theirs.release()
         self._mine.acquire()
         if self._leaving:
             raise _LeftError
 
     def leave(self) -> None:
-        """End the work where it paused."""
         if self._work is not None:
             self._leaving = True
             self._mine.release()
@@ -137,14 +126,9 @@ class Team:
 
 
 class Teams:
-    """The teams of the blocks that run at once."""
-
-    def __init__(
-        self, state: State, split: frozenset[int], together: bool, resume: Callable[[int, bool], None]
-    ) -> None:
-        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough.
-        ``resume(line, of_cluster)`` is called before lanes go on that waited at a barrier: they are the mask."""
-        self.state, self.split, self.resume = state, split, resume
+    def __init__(self, state: State, split: frozenset[int], together: bool) -> None:
+        """``split``: warpgroups of a block whose warps are teams. ``together``: nobody waits, one team is enough."""
+        self.state, self.split = state, split
         self.now: Team | None = None
         self.all: list[Team] = []
         thread, ranks = state.lane_numbers % state.lanes_per_block, state.ranks[state.block_number]
@@ -188,7 +172,8 @@ class Teams:
                 self.now = None
             elif not self._meet(live):
                 waits = [team.wait for team in live if team.wait is not None]
-                if not any(wait.hurry() for wait in (waits[::-1] if self.state.reversed else waits)):
+                hurried = waits[::-1] if self.state.reversed else waits
+                if not any(barrier.deliver() for wait in hurried for barrier, _ in wait.left()):
                     raise StuckError(self._parted(live))
 
     def wait(self, line: int, of_cluster: bool = False, phases: Phases = ()) -> None:
@@ -200,7 +185,6 @@ class Teams:
             self.now.pause()
 
     def require_whole(self, line: int, name: str) -> None:
-        """Raise SplitError if the team that runs is one warp of a warpgroup."""
         if self.now is not None and self.now.warpgroup in self.split:
             raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
 
@@ -223,7 +207,7 @@ class Teams:
         waits = [team.wait for team in teams if team.wait is not None]
         for line in sorted({wait.line for wait in waits}):
             self.state.mask = Mask(np.logical_or.reduce([wait.mask.bits for wait in waits if wait.line == line]))
-            self.resume(line, of_cluster)
+            self.state.engines.resume(line, of_cluster)
         own.update(kept)
         for wait in waits:
             wait.passed = True
@@ -240,20 +224,20 @@ class Teams:
         return frozenset(found - self.split)
 
     def tell(self) -> None:
-        """Report the waits that never end: those that lack a part of what they wait for, or else all."""
+        """Report the waits that never end: those of which a part has come, or else all; of copies first."""
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
-        told = [wait for wait in waits if wait.lacks()[0]] or waits
-        for wait in sorted(told, key=lambda wait: (not wait.lacks()[1], wait.line)):
+        begun = [wait for wait in waits if any(one.missing < one.arrivals for one, _ in wait.left())]
+
+        def order(wait: Wait) -> tuple[bool, int]:
+            return all(one.arrived == one.expected for one, _ in wait.left()), wait.line
+
+        for wait in sorted(begun or waits, key=order):
             wait.tell(self.state)
 
 
 def _all_at(teams: list[Team], of_cluster: bool) -> bool:
-    """Do all teams wait at a barrier of this kind?"""
     waits = [team.wait for team in teams]
     return all(wait and not wait.phases and wait.of_cluster == of_cluster for wait in waits)
-
-
-# --- what all of them have ---
 
 
 class Engines:
@@ -262,7 +246,7 @@ class Engines:
     def __init__(self, state: State, split: frozenset[int], together: bool, seed: int, recording: bool) -> None:
         self.state = state
         self.clocks = Clocks(len(state.lane_numbers) // WARP)
-        self.teams = Teams(state, split, together, self._resume)
+        self.teams = Teams(state, split, together)
         self.order = np.random.default_rng(seed)
         self.pipeline = Pipeline(recording)
         self.queues: defaultdict[int, Groups] = defaultdict(Groups)  # of wgmma, by the warpgroup's first lane
@@ -275,14 +259,8 @@ class Engines:
         self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
 
-    # --- threads ---
-
-    def barrier(self, line: int, of_cluster: bool) -> None:
-        self.teams.wait(line, of_cluster)
-
-    def _resume(self, line: int, of_cluster: bool) -> None:
-        """The active lanes have come to a barrier of their blocks, or of their clusters, and go on: they have waited
-        for each other."""
+    def resume(self, line: int, of_cluster: bool) -> None:
+        """The active lanes, which have waited for each other at a barrier of blocks or clusters, go on."""
         state = self.state
         if not of_cluster:
             races.pass_barrier(state, line)
@@ -293,52 +271,43 @@ class Engines:
             state.stamps = ((state.stamps >> BARRIER) + 1) << BARRIER
             self.syncs += 1
         warps = np.flatnonzero(state.mask.bits.reshape(-1, WARP).any(axis=1))
-        blocks = warps * WARP // state.lanes_per_block
-        keys = np.array([state.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
+        keys = warps * WARP // (state.lanes_per_block * (state.cluster if of_cluster else 1))
         for key in np.unique(keys).tolist():
-            self.clocks.meet(warps[keys == key].tolist())
+            self.clocks.meet(warps[keys == key])
 
     def cluster_of(self, block: int, mask: int, line: int, lane: int) -> list[int]:
-        """The blocks of this block's cluster whose bit is set in the mask."""
-        peers = self.state.peers[block]
-        if mask <= 0 or mask >> len(peers):
-            text = f"the mask {mask:#x} names blocks of a cluster of {len(peers)}"
+        cluster = self.state.cluster
+        if mask <= 0 or mask >> cluster:
+            text = f"the mask {mask:#x} names blocks of a cluster of {cluster}"
             self.state.fault_of(lane, "operand", line, "", text)
-        return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
+        return [block // cluster * cluster + rank for rank in range(cluster) if mask >> rank & 1]
 
     def first_registers(self) -> int:
-        """What a launch gives a thread."""
-        assert self.state.bounds is not None
-        threads, resident = self.state.bounds
+        """What a launch of known bounds gives a thread."""
+        threads, resident = self.state.launch.bounds[:2]
         return min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256)
 
-    # --- the end ---
-
     def end(self) -> None:
-        """All threads have ended: an arrival at a block that may have ended is at fault, and registers nobody has."""
+        """All threads have ended: what is under way is at fault, an arrival at a block that may have ended, and
+        registers that nobody has."""
+        tma.end(self.state)
+        wgmma.end(self.state)
+        size, launch = self.state.lanes_per_block, self.state.launch
         for (line, lane, block), (syncs, column, phase) in self.remote.items():
-            if syncs == self.syncs and not self._heard(block, column, phase):
+            heard = self.clocks.known[block * size : (block + 1) * size, column] >= phase
+            if syncs == self.syncs and not heard.any():
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 self.state.fault_of(lane, "left-cluster", line, "", text)
-        if self.registers and self.state.bounds is not None:
-            self._add_up_registers()
-
-    def _heard(self, block: int, column: int, number: int) -> bool:
-        """Does a thread of the block know that the column has come to this number?"""
-        size = self.state.lanes_per_block
-        rows = [self.clocks.row(lane) for lane in range(block * size, block * size + size)]
-        return any(len(row) > column and row[column] >= number for row in rows)
-
-    def _add_up_registers(self) -> None:
-        """What warpgroups take, others must have given: a block has no more than it began with."""
-        first, threads = self.first_registers(), self.state.lanes_per_block
-        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, threads, WARPGROUP)]
-        most = first * threads  # what a launch gives the block: the rest of the file is nobody's
+        if not self.registers or len(launch.bounds) < 2:
+            return
+        # what warpgroups take, others must have given: the rest of the file is nobody's
+        first = self.first_registers()
+        held = [self.registers.get(lead, (first, 0))[0] for lead in range(0, size, WARPGROUP)]
         taken = sum(held) * WARPGROUP
-        if taken > most:
+        if taken > first * size:
             text = (
                 f"warpgroups hold {', '.join(map(str, held))} registers a thread, {taken:,} together, and the block "
-                f"has {most:,}: take_registers waits for ever"
+                f"has {first * size:,}: take_registers waits for ever"
             )
             self.state.fault_of(0, "deadlock", max(line for _, line in self.registers.values()), "", text)
 
@@ -347,8 +316,6 @@ class Engines:
 
 WAITS = frozenset({"barrier_wait"})  # those that wait for other threads of the block or the cluster
 _STARTS = 1024  # bytes, on which tiles begin
-
-
 _TILES = {"half_tiles": Cast(np.float16), "float_tiles": Cast(np.float32), "word_tiles": Cast(np.int32)}
 for _name, _kind in _TILES.items():
     on_engines(lambda state, line, kind=_kind: shared_memory(state, line, 0, kind, _STARTS), _name)
@@ -366,34 +333,23 @@ def cluster_rank(state: State, line: int) -> Value:
     return np.uint32(0) if state.cluster == 1 else state.ranks[state.block_number].astype(np.uint32)
 
 
-on_engines(lambda state, line: state.engines.barrier(line, True), "cluster_sync")
+on_engines(lambda state, line: state.engines.teams.wait(line, True), "cluster_sync")
 
 
-def _register_registers(name: str, sign: int) -> None:
-    def ask(state: State, line: int, count: Value) -> None:
-        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
-        number, engine = one_number(state, line, name, count), state.engines
-        if number % 8 or not 24 <= number <= 256:
-            raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
-        for lead in wgmma.warpgroups(state, line, name):
-            text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
-            if state.bounds is not None:
-                held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
-                wrong = sign * (number - held) < 0
-                text = f"{name} asks for {number} registers a thread, and each has {held}" if wrong else ""
-            if text:
-                state.fault_of(lead, "operand", line, "", text)
-            engine.registers[lead] = number, line
-
-    on_engines(ask, name)
+def _ask(state: State, line: int, count: Value, *, name: str, sign: int) -> None:
+    """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
+    number, engine, bounds = one_number(state, line, name, count), state.engines, state.launch.bounds
+    if number % 8 or not 24 <= number <= 256:
+        raise state.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
+    for lead in wgmma.warpgroups(state, line, name):
+        text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of the toolkit's grid tells"
+        if len(bounds) > 1:
+            held, _ = engine.registers.get(lead, (engine.first_registers(), 0))
+            text = f"{name} asks for {number} registers a thread, and each has {held}"
+        if len(bounds) < 2 or sign * (number - held) < 0:
+            state.fault_of(lead, "operand", line, "", text)
+        engine.registers[lead] = number, line
 
 
-_register_registers("take_registers", 1)
-_register_registers("give_registers", -1)
-
-
-def end_engines(state: State) -> None:
-    """All threads of the blocks that run have ended."""
-    tma.end(state)
-    wgmma.end(state)
-    state.engines.end()
+on_engines(partial(_ask, name="take_registers", sign=1), "take_registers")
+on_engines(partial(_ask, name="give_registers", sign=-1), "give_registers")

@@ -53,7 +53,7 @@ def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], 
     counts, place = [], base[0]
     for first, low, high, step, extent in zip(base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True):
         if not (low <= first < extent + high) or (first - low) % step:
-            raise ValueError(f"the walk has no base pixel {base}")
+            raise ValueError(f"the copy begins at the pixel (n, d, h, w) = {base}, where no window begins")
         counts.append(-(-(extent + high - low) // step))
         place = place * counts[-1] + (first - low) // step
     places = place + np.arange(count)
@@ -71,12 +71,11 @@ class Descriptor(NamedTuple):
     leading: int
     stride: int
     swizzle: int  # 0: none
-    base: int
 
     @staticmethod
     def of(bits: int) -> Descriptor:
         start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0), bits >> 49 & 7)
+        return Descriptor(start, leading, stride, _SPANS.get(bits >> 62 & 3, 0))
 
     def wrong(self, groups: int, any_row: bool = False) -> str:
         """What no operand of so many groups of eight rows may have, in words; or nothing. ``any_row``: it may begin

@@ -4,18 +4,16 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A 
 have arrived as the barrier was made for, and all bytes that it was told to expect. What those who arrived knew is
 known to those who wait for the phase.
 
-The *pipeline* tells when each stage of shared memory is filled, full, multiplied and free again: a stage is what
-arrives at one barrier that counts bytes. Its clock counts what happens to any stage of the block that is looked at:
-it orders, and measures nothing.
+The *pipeline* tells when each stage of shared memory, what arrives at one barrier that counts bytes, is filled, full,
+multiplied and free again. Its clock counts these events in one block: it orders, and measures nothing.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +22,8 @@ from common.trace.hopper.tiles import joined
 from common.trace.intrinsics import intrinsic, one_number
 from common.trace.messages import TracedSpan
 from common.trace.state import State
-from common.trace.values import Value
-from common.trace.views import as_offset
+from common.trace.values import Value, spread
+from common.trace.views import within
 
 on_engines = partial(intrinsic, engines=True)
 
@@ -33,7 +31,6 @@ MOST = (1 << 20) - 1  # that a phase counts, of arrivals or of bytes
 
 
 def at(value: Value, lane: int) -> int:
-    """A lane's value."""
     return int(value) if np.ndim(value) == 0 else int(value[lane])
 
 
@@ -55,9 +52,8 @@ class Barrier:
         self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
 
     def make(self, warp: int, arrivals: int, line: int) -> None:
-        """barrier_init by a thread of a warp."""
         self.arrivals = self.missing = arrivals
-        self.made, self.made_in, self.published = (warp, self.state.engines.clocks.interval(warp)), line, False
+        self.made, self.made_in, self.published = (warp, int(self.state.engines.clocks.now[warp])), line, False
 
     def passed(self, parity: int) -> bool:
         """Is the phase of this parity complete, the last one that has it?"""
@@ -99,20 +95,19 @@ class Barrier:
         self.gathered = np.zeros(0, np.int64)
 
     def lacks(self) -> str:
-        """What this phase waits for."""
         came = self.arrivals - self.missing
-        parts = [f"{came} of {self.arrivals} arrivals have come"]
+        text = f"{came} of {self.arrivals} arrivals have come"
         if self.expected or self.arrived:
             where = f" that line {self.expected_in} expects" if self.expected else ""
-            parts.append(f"{self.arrived} of {self.expected} bytes{where}")
-        return " and ".join(parts)
+            text += f" and {self.arrived} of {self.expected} bytes{where}"
+        return text
 
 
 class Barriers:
-    """An array of barriers in shared memory, of every block that runs."""
+    ndim = 1
 
     def __init__(self, state: State, count: int) -> None:
-        self.state, self.count, self.name = state, count, ""
+        self.state, self.size, self.name = state, count, ""
         self.known: dict[tuple[int, int], Barrier] = {}  # by block and number
 
     def at(self, block: int, i: int) -> Barrier:
@@ -122,25 +117,18 @@ class Barriers:
 
     def named(self, line: int, i: Value, verb: str) -> list[tuple[int, int]]:
         """The active lanes, and the barrier that each names; one beyond the array is a fault."""
-        state = self.state
-        numbers = np.broadcast_to(np.asarray(as_offset(i)), state.mask.bits.shape)
-        wrong = state.mask.bits & ((numbers < 0) | (numbers >= self.count))
-        if wrong.any():
-            first = int(numbers[int(np.argmax(wrong))])
-            text = f"{self.name} is {verb} at {first}, its extent is {self.count}"
-            state.fault("outside", line, self.name, text, wrong)
-        lanes = np.flatnonzero(state.mask.bits & ~wrong)
-        return list(zip(lanes.tolist(), numbers[lanes].tolist(), strict=True))
+        numbers, wrong = within(self.state, i, self.size, line, self, None, verb)
+        lanes = np.flatnonzero(self.state.among(wrong))
+        return list(zip(lanes.tolist(), spread(numbers, self.state.mask.bits.shape)[lanes].tolist(), strict=True))
 
 
 def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
-    engine = state.engines
     text = ""
     if barrier.made is None:
         text = f"{barrier.name} is used, and no barrier_init has made it"
         barrier.make(lane // WARP, 1, 0)
-    elif engine.clocks.row(lane)[barrier.made[0]] < barrier.made[1]:
+    elif state.engines.clocks.known[lane, barrier.made[0]] < barrier.made[1]:
         text = f"{barrier.name} is used with no barrier of the block, or the cluster, after its barrier_init"
     elif not barrier.published:
         text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
@@ -148,41 +136,31 @@ def usable(state: State, line: int, barrier: Barrier, lane: int) -> None:
         state.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
 
 
-def _bits(lanes: list[int]) -> dict[int, int]:
-    """Lanes as bits, by warp."""
-    bits: defaultdict[int, int] = defaultdict(int)
-    for lane in lanes:
-        bits[lane // WARP] |= 1 << lane % WARP
-    return bits
-
-
 @on_engines
 def barrier_wait(state: State, line: int, bars: Barriers, i: Value, parity: Value) -> None:
-    engine = state.engines
-    waiting: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # lanes, by block, number and parity
+    waiting: defaultdict[tuple[Barrier, int], list[int]] = defaultdict(list)  # lanes, by barrier and parity
     for lane, number in bars.named(line, i, "waited for"):
         bit = at(parity, lane)
         if bit not in (0, 1):
             state.fault_of(lane, "operand", line, bars.name, f"the parity of a phase is 0 or 1, and this is {bit}")
-        waiting[int(state.block_number[lane]), number, bit & 1].append(lane)
-    wanted = [(bars.at(block, number), bit) for block, number, bit in waiting]
-    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
+        waiting[bars.at(int(state.block_number[lane]), number), bit & 1].append(lane)
+    for (barrier, _), lanes in waiting.items():
         for lane in {lane // WARP: lane for lane in reversed(lanes)}.values():  # one of each warp
             usable(state, line, barrier, lane)
-    if wanted:
-        engine.teams.wait(line, phases=wanted)
-    alive = _bits(np.flatnonzero(state.waiting.bits).tolist())
-    for (barrier, _), lanes in zip(wanted, waiting.values(), strict=True):
-        for warp, bits in _bits(lanes).items():
-            engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
+    if waiting:
+        state.engines.teams.wait(line, phases=list(waiting))
+    for (barrier, _), lanes in waiting.items():
+        state.engines.clocks.acquire(lanes, barrier.known)
 
 
 def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0, rank: Value | None = None) -> None:
     """The active lanes arrive, each at the barrier that it names: of its block, or of that rank in its cluster."""
     engine = state.engines
     named = bars.named(line, i, "used")
-    bits = _bits([lane for lane, _ in named])
-    given = {warp: engine.clocks.release_of(warp, lanes) for warp, lanes in bits.items()}
+    by_warp: defaultdict[int, list[int]] = defaultdict(list)
+    for lane, _ in named:
+        by_warp[lane // WARP].append(lane)
+    given = {warp: engine.clocks.release(lanes) for warp, lanes in by_warp.items()}
     for lane, number in named:
         blocks, expects = [int(state.block_number[lane])], at(count, lane)
         if rank is not None:
@@ -201,7 +179,7 @@ def _arrive(state: State, line: int, bars: Barriers, i: Value, count: Value = 0,
 
 def _wrong(state: State, barrier: Barrier, lane: int, count: int) -> Iterator[str]:
     """What is wrong with one lane's arrival, which expects so many bytes more."""
-    if state.engines.clocks.row(lane)[barrier.column] < barrier.phase:
+    if state.engines.clocks.known[lane, barrier.column] < barrier.phase:
         yield (
             f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
             f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
@@ -241,10 +219,9 @@ def barrier_init(state: State, line: int, bars: Barriers, i: Value, arrivals: Va
 @on_engines
 def publish_barriers(state: State, line: int) -> None:
     warps = set((np.flatnonzero(state.mask.bits) // WARP).tolist())
-    for bars in state.engines.barriers.values():
-        for barrier in bars.known.values():
-            if barrier.made and barrier.made[0] in warps:
-                barrier.published = True
+    for barrier in state.engines.by_column.values():
+        if barrier.made and barrier.made[0] in warps:
+            barrier.published = True
 
 
 on_engines(lambda state, line, bars, i, count: _arrive(state, line, bars, i, count), "barrier_expect")
@@ -254,78 +231,59 @@ on_engines(lambda state, line, bars, i, rank: _arrive(state, line, bars, i, rank
 
 # --- the pipeline over time ---
 
-Stage = Literal["filling", "full", "multiplied", "free"]
 MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
-_MOST = 512  # fillings that are kept
-
-
-@dataclass
-class Filling:
-    """One filling of a stage, and when it came to each state; ``reads`` of it are under way."""
-
-    stage: str
-    line: int
-    begun: dict[Stage, int] = field(default_factory=dict)
-    reads: int = 0
-    read_in: int = 0
+_MOST = 2048  # events that are kept
 
 
 class Pipeline:
-    """What happens to the stages of one block; nothing is kept unless ``recording``."""
+    """What happens to the stages of one block, by column of their barriers; nothing is kept unless ``recording``."""
 
     def __init__(self, recording: bool) -> None:
-        self.recording = recording
-        self.clock = 0
-        self.fillings: list[Filling] = []
-        self._now: dict[int, Filling] = {}  # by column of the barrier
+        self.recording, self.clock = recording, 0
+        self.stages: dict[int, list[TracedSpan]] = {}  # the last span of each goes on
+        self.reads: Counter[int] = Counter()  # that are under way
 
-    def _begin(self, now: Filling, stage: Stage) -> None:
+    def _begin(self, column: int, state: str, name: str, line: int) -> None:
         self.clock += 1
-        now.begun[stage] = self.clock
+        own = self.stages.setdefault(column, [])
+        if own:
+            own[-1].end = self.clock
+        own.append(TracedSpan(name, state, self.clock, 0, line))
 
     def filling(self, block: int, column: int, name: str, line: int) -> None:
-        """A copy begins to a stage: it counts at the barrier of this name, block, and column of the clocks."""
-        if not self.recording or block or len(self.fillings) >= _MOST:
-            return
-        if column not in self._now or "full" in self._now[column].begun:
-            self._now[column] = Filling(name, line)
-            self.fillings.append(self._now[column])
-            self._begin(self._now[column], "filling")
+        begun = column in self.stages and self.stages[column][-1].state == "filling"
+        if self.recording and not block and not begun and self.clock < _MOST:
+            self._begin(column, "filling", name, line)
 
     def full(self, column: int) -> None:
-        """All bytes of the stage have arrived."""
-        if column in self._now and "full" not in self._now[column].begun:
-            self._begin(self._now[column], "full")
+        last = self.stages[column][-1] if column in self.stages else None
+        if last is not None and last.state == "filling":
+            self._begin(column, "full", last.stage, last.line)
 
-    def read(self, column: int, line: int) -> list[Filling]:
-        """wgmma begins to read what was copied there; gives the stage."""
-        if column not in self._now:
+    def read(self, column: int, line: int) -> list[int]:
+        """wgmma begins to read what was copied there; gives the column of the stage."""
+        if column not in self.stages:
             return []
-        now = self._now[column]
-        if "multiplied" not in now.begun:
-            self._begin(now, "multiplied")
-            now.read_in = line
-        now.reads += 1
-        return [now]
+        last = self.stages[column][-1]
+        if last.state == "free":  # it goes on
+            self.stages[column].pop()
+        elif last.state != "multiplied":
+            self._begin(column, "multiplied", last.stage, line)
+        self.reads[column] += 1
+        return [column]
 
-    def multiplied(self, stages: list[Filling]) -> None:
+    def multiplied(self, columns: list[int]) -> None:
         """One product has read these stages."""
-        for now in stages:
-            now.reads -= 1
-            if not now.reads:
-                self._begin(now, "free")
+        for column in columns:
+            self.reads[column] -= 1
+            if not self.reads[column]:
+                copied = next(one for one in self.stages[column][::-1] if one.state == "filling")
+                self._begin(column, "free", copied.stage, copied.line)
 
     def spans(self) -> list[TracedSpan]:
-        """From when to when each stage is in which state, stage by stage."""
-        found: list[TracedSpan] = []
-        for stage in dict.fromkeys(one.stage for one in self.fillings):
-            own = [one for one in self.fillings if one.stage == stage]
-            ends = [later.begun["filling"] for later in own[1:]] + [self.clock + 1]
-            for one, end in zip(own, ends, strict=True):
-                for (state, start), until in zip(one.begun.items(), [*one.begun.values(), end][1:], strict=True):
-                    line = one.read_in if state == "multiplied" else one.line
-                    found.append(TracedSpan(stage, state, start, until, line))
-        return found
+        for own in self.stages.values():
+            own[-1].end = self.clock + 1
+        return [span for own in self.stages.values() for span in own]
 
 
 def drawn(spans: list[TracedSpan], width: int) -> list[str]:
@@ -335,10 +293,7 @@ def drawn(spans: list[TracedSpan], width: int) -> list[str]:
     ticks = min(max((span.end for span in spans), default=1), max(width - label, 8))
     rows = []
     for stage in stages:
-        cells = [" "] * ticks
-        for span in spans:
-            if span.stage == stage:
-                for tick in range(span.start, min(span.end, ticks)):
-                    cells[tick] = MARKS[span.state]
-        rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
+        own = [span for span in spans if span.stage == stage]
+        line = " " * (own[0].start - 1) + "".join(MARKS[span.state] * (span.end - span.start) for span in own)
+        rows.append(stage.ljust(label) + line[: ticks - 1].rstrip())
     return rows

@@ -4,23 +4,21 @@ Other kernels order their threads by barriers of the block alone, and :class:`co
 at all accesses when they come to one. Here an access is looked at when it is made, by the clocks of the warps: what
 wgmma and the copy engine do, too.
 
-*Clocks* are a vector clock per warp. Columns hold, for each warp, the interval of its own accesses; then its
+*Clocks* are a vector clock per lane. Columns hold, for each warp, the interval of its own accesses; then its
 warpgroup's groups of wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it
 has completed. What a warp did is known to another one only by way of a barrier that the first arrives at and the
-other waits for. Lanes that wait without the rest of their warp know alone what they have waited for, until the
-warp's next syncwarp.
+other waits for; what one lane has waited for, its warp knows by the next syncwarp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.trace.cost import WARP, Bools, Ints
 from common.trace.memory import poisoned
-from common.trace.races import no_barrier, same
+from common.trace.races import no_barrier, picked_stamps, same
 from common.trace.shared import Shared
 from common.trace.state import State
 from common.trace.values import spread
@@ -30,7 +28,7 @@ WARPGROUP = 4 * WARP
 ACCESS, WGMMA, STORE = 0, 1, 2  # kinds of columns that a warp has, in this order
 _KINDS = 3
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
-_BITS = 1 << np.arange(WARP)
+_MORE = 32  # columns by which clocks grow
 _NOWHERE = -1  # of what no copy brought
 _READERS = {
     ACCESS: "read by thread {other}", WGMMA: "read by wgmma of warpgroup {group}",
@@ -52,21 +50,29 @@ _MET = "{element} is {verb} by thread {thread} in line {own} and %s in line {lin
 
 
 class Clocks:
-    """``known[warp, column]``: up to which number of the column all is done, as far as the warp knows."""
+    """``known[lane, column]``: up to which number of the column all is done, as far as the lane knows."""
 
     def __init__(self, warps: int) -> None:
-        self.warps = warps
-        self.known: Ints = np.zeros((warps, _KINDS * warps), np.int64)
-        self.alone: Ints = np.zeros(warps, np.int64)  # lanes with accesses since their warp's last syncwarp, as bits
-        self.private: dict[tuple[int, int], Ints] = {}  # by warp and lanes, as bits: what they alone have waited for
-        own = np.arange(warps)
-        self.known[own, own] = 1  # the interval that a warp is in, which nobody else knows of
+        self.warps, self.columns = warps, _KINDS * warps
+        self.now: Ints = np.zeros(warps, np.int64)  # the interval that a warp is in, which no other one knows of
+        self.alone: Bools = np.zeros(warps * WARP, np.bool_)  # lanes with accesses since their warp's last syncwarp
+        self.known: Ints = np.zeros((warps * WARP, self.columns), np.int64)
+        self._begin(np.arange(warps))
+
+    @property
+    def _by_warp(self) -> Ints:
+        return self.known.reshape(self.warps, WARP, -1)
+
+    def _begin(self, warps: Any) -> None:
+        self.now[warps] += 1
+        self._by_warp[warps, :, warps] = self.now[warps, None]
+        self.alone.reshape(self.warps, WARP)[warps] = False
 
     def column(self) -> int:
-        """A column for a new barrier."""
-        number = int(self.known.shape[1])
-        self.known = np.pad(self.known, ((0, 0), (0, 1)))
-        return number
+        if self.columns == self.known.shape[1]:
+            self.known = np.pad(self.known, ((0, 0), (0, _MORE)))
+        self.columns += 1
+        return self.columns - 1
 
     def of(self, kind: int, warp: Any) -> Any:
         """The column of this kind that a warp has, or several have."""
@@ -74,82 +80,48 @@ class Clocks:
 
     def done(self, kind: int, warp: int, number: int) -> Ints:
         """What somebody knows who knows only that this column has come to this number."""
-        found: Ints = np.zeros_like(self.known[warp])
+        found: Ints = np.zeros_like(self.known[0])
         found[self.of(kind, warp)] = number
-        return found
-
-    def interval(self, warp: int) -> int:
-        """Which of its intervals a warp is in: what it does now is done for others once they know so much."""
-        return int(self.known[warp, warp])
-
-    # --- what a lane knows ---
-
-    def row(self, lane: int) -> Ints:
-        """What a lane knows: its warp, and what it has waited for without the others."""
-        return self._with_private(self.known[lane // WARP], lane // WARP, 1 << lane % WARP)
-
-    def _with_private(self, found: Ints, warp: int, lanes: int) -> Ints:
-        for (other, those), more in self.private.items():
-            if other == warp and those & lanes:
-                found = joined(found, more)
-        return found
-
-    def rows(self, lanes: Ints, columns: Ints) -> Ints:
-        """Of each lane, what it knows of its column."""
-        warps = lanes // WARP
-        found: Ints = self.known[warps, columns]
-        if not np.isin(list({warp for warp, _ in self.private}), warps).any():
-            return found  # most often: a lane that waits alone seldom accesses anything itself
-        for (warp, bits), more in self.private.items():
-            own = (warps == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
-            found[own] = np.maximum(found[own], more[columns[own]])
         return found
 
     def phases(self, lane: int) -> Ints:
         """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
-        found: Ints = self.row(lane).copy()
+        found: Ints = self.known[lane].copy()
         found[: _KINDS * self.warps] = 0
         return found
 
-    # --- handing over ---
+    def pass_on(self, warps: Any) -> None:
+        """The lanes of each of these warps have met: what one knows all know."""
+        self._by_warp[warps] = self._by_warp[warps].max(axis=1, keepdims=True)
+        self._begin(warps)
 
-    def pass_on(self, warps: Sequence[int]) -> None:
-        """The lanes of each of these warps have met: what one knows all know, and a new interval begins."""
-        chosen = list(warps)
-        for warp, lanes in [key for key in self.private if key[0] in chosen]:
-            self.acquire([warp], self.private.pop((warp, lanes)))
-        self.known[chosen, chosen] += 1
-        self.alone[chosen] = 0
-
-    def release_of(self, warp: int, lanes: int) -> Ints:
-        """What lanes of a warp, as bits, hand over: not what others of it did since the last syncwarp."""
-        given = self._with_private(self.known[warp].copy(), warp, lanes)
-        if self.alone[warp] & ~lanes:
+    def release(self, lanes: list[int]) -> Ints:
+        """What lanes of one warp, in their order, hand over: not what others of it did since the last syncwarp."""
+        warp, given = lanes[0] // WARP, np.asarray(self.known[_span(lanes)].max(axis=0))
+        own = slice(warp * WARP, (warp + 1) * WARP)
+        if np.count_nonzero(self.alone[own]) > np.count_nonzero(self.alone[lanes]):
             given[warp] -= 1
         else:
-            self.known[warp, warp] += 1
-            self.alone[warp] = 0
+            self.now[warp] += 1
+            self.known[own, warp], self.alone[own] = self.now[warp], False
         return given
 
-    def acquire(self, warps: Sequence[int], given: Ints) -> None:
-        """These warps come to know what others handed over."""
-        chosen, size = list(warps), len(given)
-        self.known[chosen, :size] = np.maximum(self.known[chosen, :size], given)
+    def acquire(self, lanes: list[int], given: Ints) -> None:
+        """These lanes, in their order, come to know what others handed over."""
+        span = _span(lanes)
+        own = self.known[span, : len(given)]
+        self.known[span, : len(given)] = np.maximum(own, given, out=own)  # in place where it is a slice
 
-    def acquire_by(self, warp: int, lanes: int, whole: int, given: Ints) -> None:
-        """Lanes of a warp, as bits, come to know what others handed over; ``whole`` are all that it has."""
-        if lanes == whole:
-            self.acquire([warp], given)
-        else:
-            self.private[warp, lanes] = joined(given, self.private.get((warp, lanes), given))
+    def meet(self, warps: Ints) -> None:
+        self.pass_on(warps)
+        given = self._by_warp[warps].max(axis=(0, 1))
+        given[warps] -= 1  # the intervals that have begun are their own
+        self._by_warp[warps] = np.maximum(self._by_warp[warps], given)
 
-    def meet(self, warps: Sequence[int]) -> None:
-        """All lanes of these warps wait for each other."""
-        chosen = list(warps)
-        self.pass_on(chosen)
-        given: Ints = self.known[chosen].max(axis=0)
-        given[chosen] -= 1  # the intervals that have begun are their own
-        self.acquire(chosen, given)
+
+def _span(lanes: list[int]) -> Any:
+    """The lanes as an index; a slice, which is quicker, where they are neighbours."""
+    return slice(lanes[0], lanes[-1] + 1) if lanes[-1] - lanes[0] < len(lanes) else lanes
 
 
 def joined(first: Ints, second: Ints) -> Ints:
@@ -165,22 +137,18 @@ def joined(first: Ints, second: Ints) -> Ints:
 
 
 class Agent(NamedTuple):
-    """Who accesses an array: on behalf of which warps, by which lane, in which line; ``verb`` says so."""
+    """Who accesses an array: a lane, or one for each element; or the warpgroup that begins with it, if there is a
+    ``row``: what all of its lanes know."""
 
     state: State
     view: View
-    warps: Any  # one warp, those of a warpgroup, or one for each element
     lane: Any
     line: int
     verb: str
+    row: Any = None
 
     def known(self, column: Any) -> Ints:
-        """The number of each column that the agent knows: all of its warps, if it has several."""
-        clocks: Clocks = self.state.engines.clocks
-        if np.ndim(self.lane):
-            return clocks.rows(self.lane, column)
-        row = clocks.known[self.warps].min(axis=0) if np.ndim(self.warps) else clocks.row(self.lane)
-        found: Ints = row[column]
+        found: Ints = self.state.engines.clocks.known[self.lane, column] if self.row is None else self.row[column]
         return found
 
 
@@ -202,14 +170,7 @@ class Groups:
         return done
 
 
-def _stamps(state: State, lanes: Any) -> Any:
-    """The barriers that each of these lanes has passed."""
-    return state.stamps if np.ndim(state.stamps) == 0 else state.stamps[lanes]
-
-
 class Tiles(Shared):
-    """An array in shared memory, one per block."""
-
     def __init__(self, state: State, size: int, dtype: Any, alignment: int) -> None:
         super().__init__(state, size, dtype, alignment)
         count = len(self.data)
@@ -227,60 +188,49 @@ class Tiles(Shared):
         self.under_way: Bools = np.zeros(count, np.bool_)
         self.pending = self.under_way
 
-    def flat(self, block: int, places: Ints) -> Ints:
-        """Elements of a block's array, as elements of all."""
-        return places + block * self.size
-
-    # --- ordinary accesses, of all active lanes ---
-
     def noted_read(self, state: State, view: View, at: Any, lanes: Bools, line: int) -> None:
         who, places = self._alone(state, at, lanes)
-        agent = Agent(state, view, who // WARP, who, line, "read")
+        agent = Agent(state, view, who, line, "read")
         self._written_before(agent, places)
-        self._note(agent, places, ACCESS, state.engines.clocks.known[agent.warps, agent.warps])
+        self._note(agent, places, ACCESS, state.engines.clocks.now[who // WARP])
 
     def _alone(self, state: State, at: Any, lanes: Bools) -> tuple[Ints, Ints]:
         """Lanes access the tiles, and have not met the others of their warp since; their numbers, and where."""
-        state.engines.clocks.alone |= lanes.reshape(-1, WARP) @ _BITS
+        state.engines.clocks.alone |= lanes
         who = np.flatnonzero(lanes)
         return who, spread(at, lanes.shape)[who]
 
     def noted_write(self, state: State, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
         who, places = self._alone(state, at, lanes)
-        warps = who // WARP
         values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
-        agent = Agent(state, view, warps, who, line, "written")
+        agent = Agent(state, view, who, line, "written")
         self._written_before(agent, places, changed)
         self._read_before(agent, places, changed)
-        self._put(places, warps, state.engines.clocks.known[warps, warps], who, line)
-        self.stamp[places] = _stamps(state, who)
+        self._put(places, who // WARP, state.engines.clocks.now[who // WARP], who, line)
+        self.stamp[places] = picked_stamps(state.stamps, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
             beaten &= ~same(values[np.searchsorted(who, self.lane[places])], values)
             self._tell("race", agent, places, beaten, _MET % "written at once by thread {other}")
 
-    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
+    def still_under_way(self, *_: Any) -> None:
         """Nothing: whoever reads it before it has arrived is found by ``pending``."""
 
     def settle(self, state: State, view: View, present: Bools | None) -> None:
-        self.complete = self.complete or bool(self.written is not None and self.written.all())
+        self.complete = self.complete or bool(self.written.all())
         self.accesses.clear()
 
     def fence(self, state: State, lanes: Bools) -> None:
         """The active lanes call fence_async: what they wrote is there for the engines, once others know of it."""
         waiting = np.flatnonzero(self.fenced == _NEVER)
         own = waiting[lanes[self.lane[waiting]] & ~self.under_way[waiting]]
-        warps = self.lane[own] // WARP
-        self.fenced[own] = state.engines.clocks.known[warps, warps]
-        self.fence_stamp[own] = _stamps(state, self.lane[own])
-
-    # --- accesses of the engines ---
+        self.fenced[own] = state.engines.clocks.now[self.lane[own] // WARP]
+        self.fence_stamp[own] = picked_stamps(state.stamps, self.lane[own])
 
     def read_by_engine(self, agent: Agent, places: Ints, kind: int, number: int) -> None:
         """wgmma (kind WGMMA) or a bulk store (STORE) reads; it is done when that column has come to ``number``."""
-        assert self.written is not None
         early = self.under_way[places]
         self._tell("copy-not-awaited", agent, places, early, _EARLY)
         self._tell("read-before-write", agent, places, ~self.written[places] & ~early, _UNSET)
@@ -292,16 +242,15 @@ class Tiles(Shared):
     def _fenced_before(self, agent: Agent, places: Ints) -> None:
         """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
         unfenced = self.fenced[places] > agent.known(self.column[places])
-        if np.ndim(agent.warps) == 0:  # one lane's, of a warp whose others have fenced, with no syncwarp since
-            others = (self.column[places] == agent.warps) & (self.lane[places] != agent.lane)
-            unfenced |= others & (self.fence_stamp[places] == _stamps(agent.state, agent.lane))
+        if agent.row is None:  # one lane's, of a warp whose others have fenced, with no syncwarp since
+            others = (self.column[places] == agent.lane // WARP) & (self.lane[places] != agent.lane)
+            unfenced |= others & (self.fence_stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
         if not unfenced.any():
             self._written_before(agent, places)
         self._tell("proxy-fence", agent, places, unfenced, _NOT_FENCED)
 
     def filled_by_engine(self, agent: Agent, places: Ints, width: int, column: int, number: int) -> None:
-        """A copy to these elements, rows of a box of this width, begins; it is done when that column has come to
-        ``number``."""
+        """A copy to rows of a box of this width begins; it is done when that column has come to ``number``."""
         under_way = self.under_way[places]
         self._tell("race", agent, places, under_way, _FILLED_TWICE)
         self.rows[places], self.columns[places] = np.divmod(np.arange(len(places)), width)
@@ -311,14 +260,13 @@ class Tiles(Shared):
         self._put(places, column, number, agent.lane, agent.line)
         self.fenced[places] = 0
         self.under_way[places] = True
-        assert self.written is not None
         self.written[places] = False
         self.complete = False
         self.data[places] = poisoned(1, self.dtype)[0]
 
     def misread(self, places: Ints, along_n: bool) -> str:
-        """How an operand, elements by row and k, does not walk through copied boxes as they lie; or nothing. Its rows
-        are columns of the boxes if ``along_n``."""
+        """How an operand, by row and k, does not walk through copied boxes as they lie, or nothing. ``along_n``: its
+        rows are their columns."""
         row, k = self.rows[places], self.columns[places]
         if (row == _NOWHERE).any():
             return ""
@@ -337,19 +285,16 @@ class Tiles(Shared):
         )
 
     def arrive(self, places: Ints, values: Any) -> None:
-        assert self.written is not None
         self.under_way[places] = False
         self.data[places] = values
         self.written[places] = True
-
-    # --- what is compared ---
 
     def _tell(
         self, kind: str, agent: Agent, places: Ints, met: Bools, words: str, others: Ints | None = None,
         line_of: Ints | None = None,
     ) -> None:  # fmt: skip
         """A fault where accesses of the agent ``met`` what ``others``, lanes, did in the lines of ``line_of``, by
-        place: what was written last, if nothing else is given. It is told of the first."""
+        place: what was written last, if nothing else is given."""
         if not met.any():
             return
         state, view, n = agent.state, agent.view, int(np.argmax(met))
@@ -370,10 +315,9 @@ class Tiles(Shared):
 
     def _note(self, agent: Agent, places: Ints, kind: int, number: Any) -> None:
         """The agent's threads read, or the engines that its first warp has set to work."""
-        warps = agent.warps if kind == ACCESS else np.min(agent.warps)
-        per_block = agent.state.lanes_per_block // WARP
-        numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps % per_block))
-        for warp in np.unique(warps % per_block).tolist():
+        warps = agent.lane // WARP % (agent.state.lanes_per_block // WARP)  # of their block
+        numbers, of_block = (np.broadcast_to(value, places.shape) for value in (number, warps))
+        for warp in np.unique(warps).tolist():
             if (kind, warp) not in self.readers:
                 self.readers[kind, warp] = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
             number_of, line_of = self.readers[kind, warp]
@@ -386,9 +330,9 @@ class Tiles(Shared):
         if not len(places) or column.max() < 0:
             return
         met = (column >= 0) & (self.number[places] > agent.known(column))
-        if np.ndim(agent.warps) == np.ndim(agent.lane):  # threads of one warp, with no syncwarp between
-            unsynced = (column == agent.warps) & (self.lane[places] != agent.lane)
-            met |= unsynced & (self.stamp[places] == _stamps(agent.state, agent.lane))
+        if agent.row is None:  # threads of one warp, with no syncwarp between
+            unsynced = (column == agent.lane // WARP) & (self.lane[places] != agent.lane)
+            met |= unsynced & (self.stamp[places] == picked_stamps(agent.state.stamps, agent.lane))
         if among is not None:
             met &= among
         if not met.any():

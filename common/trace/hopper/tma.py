@@ -7,6 +7,7 @@ Instructions: cp.async.bulk.tensor", "Tensors", "im2col mode".
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,7 @@ _WAVEFRONT = 128  # bytes that shared memory takes at a time
 
 
 class Map:
-    """A tensor map as a kernel sees it: the array that it describes, and its fields; ``bytes`` are those that count
-    at a barrier: of the whole box, outside the array too."""
+    """A tensor map as a kernel sees it; ``bytes`` are those that count at a barrier, outside the array too."""
 
     def __init__(self, view: View, given: Any) -> None:
         self.view, self.name, self.dtype = view, view.name, view.dtype
@@ -37,24 +37,28 @@ class Map:
         self.rounds = bool(getattr(given, "tf32", False))
         self.bytes = self.rows * self.columns * int(self.dtype.itemsize)
 
-    def tile(self, row: int, column: int) -> tuple[Ints, Bools]:
-        """The elements of the storage that a box from (row, column) on holds, and which of them there are."""
-        m, n = row + np.arange(self.rows)[:, None], column + np.arange(self.columns)[None]
-        extents, strides = self.view.shape, self.view.strides
-        inside = (m >= 0) & (m < extents[0]) & (n >= 0) & (n < extents[1])
-        return self.view.start + m * strides[0] + n * strides[1], inside
-
-    def pixels(self, base: tuple[int, ...], first: int, tap: tuple[int, ...]) -> tuple[Ints, Bools]:
-        """The same of im2col: from the base pixel (n, d, h, w) on, at a tap; ValueError if the walk has no such
-        pixel."""
-        shape, strides = self.view.shape, self.view.strides
-        pixel = layouts.walked(shape, self, self.rows, base, tap)
-        channel = first + np.arange(self.columns)[None]
-        offset, inside = self.view.start + channel * strides[4], (channel >= 0) & (channel < shape[4])
-        for index, extent, stride in zip(pixel, shape, strides, strict=False):
-            offset = offset + index[:, None] * stride
-            inside = inside & ((index >= 0) & (index < extent))[:, None]
-        return offset, inside
+    def elements(self, *where: int) -> tuple[Ints, Bools]:
+        """Of a box at (row, column), or of im2col at (n, d, h, w, c, t, r, s): its elements in the storage, and which
+        of them there are. Raises ValueError for a place that no such box has."""
+        if (self.kind == "tiled") != (len(where) == 2):
+            raise ValueError(
+                f"{self.name} is a map of kind {self.kind}, and this copy takes {len(where)} coordinates"
+            )
+        columns = np.arange(self.columns)[None]
+        if len(where) == 2:
+            places = [where[0] + np.arange(self.rows)[:, None], where[1] + columns]
+        else:
+            base, tap = where[:4], where[5:]
+            if not all(0 <= offset < layouts.OFFSETS for offset in tap):
+                raise ValueError(f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}")
+            pixel = layouts.walked(self.view.shape, self, self.rows, base, tap)
+            places = [*(index[:, None] for index in pixel), where[4] + columns]
+        found: Any = self.view.start
+        inside: Any = True
+        for index, extent, stride in zip(places, self.view.shape, self.view.strides, strict=True):
+            found = found + index * stride
+            inside = inside & (index >= 0) & (index < extent)
+        return found, inside
 
 
 class Load(NamedTuple):
@@ -70,8 +74,6 @@ class Load(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A box on its way to global memory."""
-
     map: Map
     tiles: Tiles
     places: Ints
@@ -88,30 +90,10 @@ class Store(NamedTuple):
 def _require(state: State, line: int, tiles: View, box: Map) -> None:
     if type(box) is not Map:
         raise state.error(line, "a copy takes a tensor map, as Maps makes it")
-    if not isinstance(tiles.storage, Tiles) or tiles.dtype != box.dtype:
-        raise state.error(line, f"{box.name} holds {box.dtype}, and {tiles.name} is no shared memory of that type")
-
-
-def _source(state: State, line: int, box: Map, where: list[int], lane: int) -> tuple[Ints, Bools] | None:
-    kind = "tiled" if len(where) == 2 else "im2col"
-    if box.kind != kind:
-        kinds = {"tiled": "a tiled", "im2col": "an im2col"}
-        raise state.error(line, f"{box.name} is {kinds[box.kind]} map, and this copy takes {kinds[kind]} one")
-    if kind == "tiled":
-        return box.tile(*where)
-    base, tap = tuple(where[:4]), tuple(where[5:])
-    text = f"the offsets {tap} of a tap must be from 0 to {layouts.OFFSETS - 1}"
-    if all(0 <= offset < layouts.OFFSETS for offset in tap):
-        try:
-            return box.pixels(base, where[4], tap)
-        except ValueError:
-            text = f"{box.name} is read from the pixel (n, d, h, w) = {base} on, where no window begins"
-    state.fault_of(lane, "operand", line, box.name, text)
-    return None
+    tiles.require(state, line, f"a copy of {box.name}", "shared", box.dtype)
 
 
 def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: int) -> NDArray[Any]:
-    """The box's values, zeros outside."""
     storage, view = box.view.storage, box.view
     chosen = source[inside]
     values = np.zeros(source.shape, box.dtype)
@@ -122,25 +104,22 @@ def _read(state: State, line: int, box: Map, source: Ints, inside: Bools, lane: 
         first = chosen[int(np.argmax(~storage.written[chosen]))]
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"
         state.fault_of(lane, "read-before-write", line, view.name, text)
-    storage.note_box(state, view, chosen, lane, line)
-    _count_global(state, line, "tma", box, chosen)
+    storage.note_read(state, view, chosen, np.full(len(chosen), lane), line)
+    _count(state, line, "tma", box, chosen)
     return values
 
 
-def _count_global(state: State, line: int, op: str, box: Map, elements: Ints) -> None:
-    """Of a box: the sectors that its elements touch, and the fewest that hold so many bytes."""
-    if state.ledger.recording:
+def _count(state: State, line: int, op: str, box: Map, where: View | Ints) -> None:
+    """A box in shared memory; or its elements in global memory: sectors touched, and the fewest that would do."""
+    if not state.ledger.recording:
+        return
+    moved = ideal = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
+    space, name = ("shared", where.name) if type(where) is View else ("global", box.name)
+    if type(where) is not View:
         size = box.dtype.itemsize
-        touched = np.unique((box.view.storage.address + elements * size) // SECTOR_BYTES)
-        least = -(-elements.size * size // SECTOR_BYTES)
-        key = Key(line, "global", op, box.name, 8 * box.bytes)
-        state.ledger.tallies[key].add(1, Cost(1, len(touched), least, 1))
-
-
-def _count_shared(state: State, line: int, op: str, tiles: View, box: Map) -> None:
-    if state.ledger.recording:
-        passes = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
-        state.ledger.tallies[Key(line, "shared", op, tiles.name, 8 * box.bytes)].add(1, Cost(1, passes, passes, 1))
+        moved = len(np.unique((box.view.storage.address + where * size) // SECTOR_BYTES))
+        ideal = -(-where.size * size // SECTOR_BYTES)
+    state.ledger.tallies[Key(line, space, op, name, 8 * box.bytes)].add(1, Cost(1, moved, ideal, 1))
 
 
 def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:
@@ -156,48 +135,44 @@ def _places(state: State, line: int, tiles: View, i: int, box: Map, block: int, 
         return None
     rows, columns = np.arange(box.rows)[:, None], np.arange(box.columns)[None]
     address = layouts.swizzled(i * size + rows * box.swizzle + columns * size, box.swizzle)
-    storage: Tiles = tiles.storage
-    return storage.flat(block, address // size).reshape(-1)
+    return np.asarray(address // size + block * tiles.storage.size).reshape(-1)
 
 
-def _register_load(name: str, axes: int, multicast: bool) -> None:
+def _load(
+    state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value, name: str,
+    axes: int, multicast: bool = False,
+) -> None:  # fmt: skip
     """Copies, one for each active lane, to its own block or to those of its cluster that a mask names; the place is
     (row, column), or (n, d, h, w, c, t, r, s)."""
-
-    def load(
-        state: State, line: int, tiles: View, i: Value, map: Map, bars: Barriers, b: Value, *place: Value
-    ) -> None:
-        if len(place) != axes + multicast:
-            raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(place) - multicast} are given")
-        _require(state, line, tiles, map)
-        for lane, number in bars.named(line, b, "used"):
-            where = [at(value, lane) for value in place]
-            found = _source(state, line, map, where[:axes], lane)
-            if found is None:
+    if len(place) != axes + multicast:
+        raise TypeError(f"{name}() takes {axes} coordinates of a box, and {len(place) - multicast} are given")
+    _require(state, line, tiles, map)
+    engine = state.engines
+    for lane, number in bars.named(line, b, "used"):
+        where = [at(value, lane) for value in place]
+        try:
+            found, inside = map.elements(*where[:axes])
+        except ValueError as error:
+            state.fault_of(lane, "operand", line, map.name, str(error))
+            continue
+        values = _read(state, line, map, found, inside, lane).reshape(-1)
+        own = int(state.block_number[lane])
+        for target in engine.cluster_of(own, where[-1], line, lane) if multicast else [own]:
+            barrier = bars.at(target, number)
+            mbarriers.usable(state, line, barrier, lane)
+            places = _places(state, line, tiles, at(as_offset(i), lane), map, target, lane)
+            if places is None:
                 continue
-            values = _read(state, line, map, *found, lane)
-            blocks = [int(state.block_number[lane])]
-            if multicast:
-                blocks = state.engines.cluster_of(blocks[0], where[-1], line, lane)
-            for target in blocks:
-                barrier, engine = bars.at(target, number), state.engines
-                mbarriers.usable(state, line, barrier, lane)
-                places = _places(state, line, tiles, at(as_offset(i), lane), map, target, lane)
-                if places is None:
-                    continue
-                _count_shared(state, line, "tma", tiles, map)
-                engine.pipeline.filling(target, barrier.column, barrier.name, line)
-                agent = Agent(state, tiles, lane // WARP, lane, line, "filled")
-                tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
-                known = engine.clocks.phases(lane)
-                barrier.copies.append(Load(tiles, places, values.reshape(-1), map.bytes, known, lane, line))
-
-    on_engines(load, name)
+            _count(state, line, "tma", map, tiles)
+            engine.pipeline.filling(target, barrier.column, barrier.name, line)
+            agent = Agent(state, tiles, lane, line, "filled")
+            tiles.storage.filled_by_engine(agent, places, map.columns, barrier.column, barrier.phase + 1)
+            known = engine.clocks.phases(lane)
+            barrier.copies.append(Load(tiles, places, values, map.bytes, known, lane, line))
 
 
-_register_load("tma_load2", 2, multicast=False)
-_register_load("tma_load2_multicast", 2, multicast=True)
-_register_load("tma_load_im2col", 8, multicast=False)
+for _name, _axes in {"tma_load2": 2, "tma_load2_multicast": 2, "tma_load_im2col": 8}.items():
+    on_engines(partial(_load, name=_name, axes=_axes, multicast=_name.endswith("multicast")), _name)
 
 
 @on_engines
@@ -210,14 +185,14 @@ def tma_store2(state: State, line: int, box: Map, row: Value, column: Value, til
         places = _places(state, line, tiles, at(as_offset(i), lane), box, block, lane)
         if places is None:
             continue
-        target, inside = box.tile(at(row, lane), at(column, lane))
+        target, inside = box.elements(at(row, lane), at(column, lane))
         own = engine.stores[lane]
-        agent = Agent(state, tiles, lane // WARP, lane, line, "read by a bulk store")
+        agent = Agent(state, tiles, lane, line, "read by a bulk store")
         tiles.storage.read_by_engine(agent, places, STORE, own.committed + 1)
         kept = inside.reshape(-1)
         own.begin(Store(box, tiles.storage, places[kept], target.reshape(-1)[kept], lane, line))
-        _count_global(state, line, "tma store", box, target[inside])
-        _count_shared(state, line, "tma store", tiles, box)
+        _count(state, line, "tma store", box, target[inside])
+        _count(state, line, "tma store", box, tiles)
 
 
 @on_engines
@@ -226,24 +201,19 @@ def tma_commit(state: State, line: int) -> None:
         state.engines.stores[lane].committed += 1
 
 
-def _register_wait(name: str) -> None:
-    def wait(state: State, line: int, pending: Value) -> None:
-        groups, clocks = one_number(state, line, name, pending), state.engines.clocks
-        for lane in np.flatnonzero(state.mask.bits).tolist():
-            if lane in state.engines.stores:
-                done, warp = state.engines.stores[lane].finish(state, groups), lane // WARP
-                # others of its warp know by its next syncwarp
-                clocks.acquire_by(warp, 1 << lane % WARP, 0, clocks.done(STORE, warp, done))
-
-    on_engines(wait, name)
+def _wait(state: State, line: int, pending: Value, *, name: str) -> None:
+    groups, clocks = one_number(state, line, name, pending), state.engines.clocks
+    for lane in np.flatnonzero(state.mask.bits).tolist():
+        if lane in state.engines.stores:
+            done = state.engines.stores[lane].finish(state, groups)
+            clocks.acquire([lane], clocks.done(STORE, lane // WARP, done))
 
 
-_register_wait("tma_wait_read")
-_register_wait("tma_wait")
+on_engines(partial(_wait, name="tma_wait_read"), "tma_wait_read")
+on_engines(partial(_wait, name="tma_wait"), "tma_wait")
 
 
 def end(state: State) -> None:
-    """All threads have ended: what is still under way is at fault."""
     for barrier in state.engines.by_column.values():
         for load in barrier.copies:
             name = load.tiles.name

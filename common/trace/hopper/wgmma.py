@@ -7,6 +7,7 @@ Multiply-Accumulate Instructions: Matrix Descriptor Format", with a swizzle of 1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,8 @@ from common.trace.cost import WARP, Cost, Ints, Key
 from common.trace.hopper import layouts
 from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
 from common.trace.hopper.mbarriers import on_engines
-from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent, Tiles
+from common.trace.hopper.tiles import WARPGROUP, WGMMA, Agent
 from common.trace.intrinsics import one_number
-from common.trace.shared import Local
 from common.trace.state import Mask, State
 from common.trace.values import FLOAT32, Value, spread
 from common.trace.views import View, as_offset
@@ -32,14 +32,13 @@ _T = np.arange(WARPGROUP)
 
 
 class Form(NamedTuple):
-    """An instruction: its name, the k that it takes, its operands' type, does B run along n, is A in registers? And
-    the type of its sums."""
+    """An instruction."""
 
     name: str
-    depth: int
-    dtype: Any
-    rows: bool = False
-    registers: bool = False
+    depth: int  # the k that it takes
+    dtype: Any  # of its operands
+    rows: bool = False  # does B run along n
+    registers: bool = False  # is A in registers
     sums: Any = FLOAT32
     packed: Any = None  # tiles are of words: what a word holds two or four of; depth counts words
     half: int | None = None  # two of every four values of A are kept: which lanes say where these belong
@@ -56,42 +55,33 @@ SPARSE = [Form(f"wgmma_sp_f16_{half}", 32, np.dtype(np.float16), half=half) for 
 
 
 class Sums:
-    """What a warpgroup holds of the 64 x N sums, on its way: the registers of ``view`` from ``first`` on. Only if
-    ``held`` are products added to what these hold: else that is not read."""
+    """What a warpgroup holds of the 64 x N sums, on its way: registers of ``view``."""
 
-    def __init__(self, group: _Group, view: View, first: int, held: bool) -> None:
-        state, lead, self.columns = group.state, group.lead, group.columns
-        self.view, self.storage, self.first, self.count = view, view.storage, first, self.columns // 2
-        self.line, self.lead, self.open = group.line, lead, 0
+    def __init__(self, product: Product, view: View, registers: range) -> None:
+        state, lead = product.state, product.lead
+        self.view, self.storage, self.registers = view, view.storage, registers
+        self.line, self.lead, self.open = product.line, lead, 0
         self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
-        self.matrix = np.zeros((ROWS, self.columns), view.dtype)
-        r = np.arange(self.count)[:, None]  # rows and columns of the registers' elements: (register, thread)
+        self.matrix = np.zeros((ROWS, product.columns), view.dtype)
+        r = np.arange(len(registers))[:, None]  # rows and columns of the registers' elements: (register, thread)
         self.places = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2), 8 * (r // 4) + 2 * (_T % 4) + r % 2
-        if held:
+        if product.add:  # else what they hold is not read
             whole, state.mask = state.mask, self.mask
-            values = [view.storage.value_at(state, view, register, self.line) for register in self.registers]
+            values = [view.storage.value_at(state, view, register, self.line) for register in registers]
             state.mask = whole
             self.matrix[self.places] = _of_lanes(state, values, lead)
-        for register in self.registers:
+        for register in registers:
             view.storage.lacking[register] = view.storage.lacking.get(register, state.none.bits) | self.mask.bits
         view.storage.flight.append(self)
 
-    @property
-    def registers(self) -> range:
-        return range(self.first, self.first + self.count)
-
-    def covers(self, register: int) -> bool:
-        return register in self.registers
-
     def land(self, state: State) -> None:
-        """All is added up: the registers are the threads' again."""
         storage = self.storage
         storage.flight.remove(self)
         if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in self.registers):
             text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
             state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
         views.spread_taint(state)
-        whole = np.zeros((self.count, len(state.lane_numbers)), self.matrix.dtype)
+        whole = np.zeros((len(self.registers), len(state.lane_numbers)), self.matrix.dtype)
         whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places]
         for register, value in zip(self.registers, whole, strict=True):
             storage.put(state, register, value, self.mask)
@@ -103,54 +93,6 @@ def _of_lanes(state: State, values: list[Value], lead: int) -> NDArray[Any]:
     """Values of all lanes as those of a warpgroup have them: (value, thread)."""
     size = len(state.lane_numbers)
     return np.array([spread(value, (size,))[lead : lead + WARPGROUP] for value in values])
-
-
-@dataclass
-class Product:
-    """One instruction of one warpgroup, under way; A is in tiles, or ``held`` in registers of ``frag`` from j on."""
-
-    group: _Group
-    sums: Sums
-    a: Ints | None  # elements of all blocks' tiles
-    b: Ints
-    add: bool  # or does it take the place of the sums?
-    words: Any  # of the warpgroup's lanes: where the kept values of a sparse A belong
-    frag: View | None
-    j: int
-    held: list[Value]
-    stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
-
-    def _fragment(self, frag: View, depth: int) -> NDArray[Any]:
-        now = frag.storage.values[self.j : self.j + len(self.held)]
-        if any(a is not b for a, b in zip(now, self.held, strict=True)):
-            text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
-            self.group.fault("wgmma-order", frag.name, text)
-        places = helpers.K16.a if depth == helpers.K16.depth else helpers.K8.a
-        values = list(_of_lanes(self.group.state, self.held, self.group.lead))
-        matrices = helpers.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
-        return matrices.reshape(ROWS, depth).astype(self.group.form.dtype)
-
-    def carry_out(self, state: State) -> None:
-        """Read the operands now, as late as wgmma may, and add."""
-        form, data, sums = self.group.form, self.group.tiles.storage.data, self.sums
-        left = self._fragment(self.frag, form.depth) if self.frag else data[self.a]
-        right = data[self.b]
-        if form.packed:
-            left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
-        elif form.half is not None:
-            kept = left.astype(np.float64).reshape(-1, 16, 16)
-            left = helpers.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
-        elif form.dtype == FLOAT32:
-            left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
-        before = sums.matrix if self.add else np.zeros_like(sums.matrix)
-        # products are exact in float64; the hardware adds them in an order of its own
-        left, right = codes.values(left), codes.values(right)
-        added = layouts.cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
-        sums.matrix[:] = helpers.summed(added, form.sums)
-        sums.open -= 1
-        if not sums.open:
-            sums.land(state)
-        state.engines.pipeline.multiplied(self.stages)
 
 
 def warpgroups(state: State, line: int, name: str) -> list[int]:
@@ -168,8 +110,9 @@ def warpgroups(state: State, line: int, name: str) -> list[int]:
     return found
 
 
-class _Group(NamedTuple):
-    """A warpgroup, from the lane ``lead`` on, that comes to an instruction."""
+@dataclass
+class Product:
+    """One instruction of the warpgroup from the lane ``lead`` on; A is in tiles, or in ``frag`` from j on."""
 
     state: State
     line: int
@@ -177,6 +120,12 @@ class _Group(NamedTuple):
     tiles: View
     columns: int
     lead: int
+    add: bool = True  # or does it take the place of the sums
+    words: Any = None  # of the warpgroup's lanes: where the kept values of a sparse A belong
+    frag: View | None = None
+    j: int = 0
+    held: list[Value] = field(default_factory=list)  # in these registers
+    stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
 
     def fault(self, kind: str, array: str, text: str) -> None:
         self.state.fault(kind, self.line, array, text, lane=self.lead, count=WARPGROUP)
@@ -213,78 +162,110 @@ class _Group(NamedTuple):
             text = f"{self.tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
             self.fault("outside", self.tiles.name, text)
             return None
-        elements: Ints = storage.flat(int(self.state.block_number[self.lead]), places)
-        return elements
+        return np.asarray(places + int(self.state.block_number[self.lead]) * storage.size)
 
     def require_fenced(self, view: View, first: int, count: int) -> None:
         """A fault if the threads have set the registers since their last wgmma_fence."""
         storage = view.storage
-        if any(sums.lead == self.lead and sums.covers(first) for sums in storage.flight):
+        if any(sums.lead == self.lead and first in sums.registers for sums in storage.flight):
             return
         now, then = storage.values[first : first + count], storage.fenced
         if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
             text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
             self.fault("wgmma-order", view.name, text)
 
-    def sums(self, acc: View, first: int, held: bool) -> Sums:
-        """The sums that are on their way already, or those that the registers hold, or none."""
-        under_way: list[Sums] = acc.storage.flight
-        for sums in under_way:
-            if sums.lead == self.lead and sums.first < first + self.columns // 2 and first < sums.first + sums.count:
-                if (sums.first, sums.columns) == (first, self.columns):
-                    return sums
+    def begin(self, acc: View, registers: range, a: Ints | None, b: Ints) -> None:
+        """Add to the sums that are on their way already, or to those that the registers hold."""
+        self.a, self.b, sums = a, b, None
+        for one in acc.storage.flight:
+            if one.lead == self.lead and set(registers) & set(one.registers):
+                if one.registers == registers:
+                    sums = one
+                    break
                 text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
                 self.fault("wgmma-order", acc.name, text)
-        return Sums(self, acc, first, held)
-
-    def begin(self, product: Product) -> None:
-        engine, queue, tiles = self.state.engines, self.state.engines.queues[self.lead], self.tiles.storage
-        warps = np.arange(self.lead // WARP, (self.lead + WARPGROUP) // WARP)
-        agent = Agent(self.state, self.tiles, warps, self.lead, self.line, "read by wgmma")
-        for side, places, along_n in (("A", product.a, False), ("B", product.b.T, self.form.rows)):
+        self.sums: Sums = sums or Sums(self, acc, registers)
+        engines, tiles = self.state.engines, self.tiles.storage
+        queue = engines.queues[self.lead]
+        row = engines.clocks.known[self.lead : self.lead + WARPGROUP].min(axis=0)
+        agent = Agent(self.state, self.tiles, self.lead, self.line, "read by wgmma", row)
+        for side, places, along_n in (("A", a, False), ("B", b.T, self.form.rows)):
             if places is None:
                 continue
             if text := tiles.misread(places, along_n):
                 self.fault("descriptor", self.tiles.name, f"the descriptor of {side} {text}")
             flat = places.reshape(-1)
-            product.stages += engine.pipeline.read(int(tiles.column[flat[0]]), self.line)
+            self.stages += engines.pipeline.read(int(tiles.column[flat[0]]), self.line)
             tiles.read_by_engine(agent, flat, WGMMA, queue.committed + 1)
-        product.sums.open += 1
-        queue.begin(product)
+        self.sums.open += 1
+        queue.begin(self)
+
+    def _fragment(self, frag: View) -> NDArray[Any]:
+        """A, of all four warps, from the registers that hold it."""
+        now, depth = frag.storage.values[self.j : self.j + len(self.held)], self.form.depth
+        if any(a is not b for a, b in zip(now, self.held, strict=True)):
+            text = f"{frag.name} is written while wgmma may still read it: after wgmma_wait it may be"
+            self.fault("wgmma-order", frag.name, text)
+        places = helpers.K16.a if depth == helpers.K16.depth else helpers.K8.a
+        values = list(_of_lanes(self.state, self.held, self.lead))
+        matrices = helpers.whole(values, places, (16, depth), WARPGROUP)  # one for each warp
+        return matrices.reshape(ROWS, depth).astype(self.form.dtype)
+
+    def carry_out(self, state: State) -> None:
+        """Read the operands now, as late as wgmma may, and add."""
+        form, data, sums = self.form, self.tiles.storage.data, self.sums
+        left = self._fragment(self.frag) if self.frag else data[self.a]
+        right = data[self.b]
+        if form.packed:
+            left, right = left.view(form.packed), np.ascontiguousarray(right.T).view(form.packed).T
+        elif form.half is not None:
+            kept = left.astype(np.float64).reshape(-1, 16, 16)
+            left = helpers.unpacked(kept, self.words, form.half).reshape(ROWS, -1)
+        elif form.dtype == FLOAT32:
+            left, right = helpers.cut_to_tf32(left), helpers.cut_to_tf32(right)
+        before = sums.matrix if self.add else np.zeros_like(sums.matrix)
+        # products are exact in float64; the hardware adds them in an order of its own
+        left, right = codes.values(left), codes.values(right)
+        added = layouts.cut_sums(before, left, right) if form is E4M3 else before + np.matmul(left, right)
+        sums.matrix[:] = helpers.summed(added, form.sums)
+        sums.open -= 1
+        if not sums.open:
+            sums.land(state)
+        state.engines.pipeline.multiplied(self.stages)
 
 
-def _start(
-    state: State, line: int, form: Form, acc: View, i: Value, *, tiles: View, b: Value, N: int, a: Value = 0,
-    frag: Any = None, j: Value = 0, places: Value = 0, add: Value = True,
-) -> None:  # fmt: skip
-    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``frag`` from j on.
-    Where not ``add``, the product takes the sums' place."""
-    columns, first, count = int(N), as_offset(i), int(N) // 2
-    if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != form.sums:
-        raise state.error(line, f"{form.name} takes {form.sums} registers at an index known when compiling")
-    if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
-        raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
+def _multiply(state: State, line: int, acc: View, i: Value, *given: Any, form: Form, **named: Any) -> None:
+    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; A may be ``frag`` from j on. Where not ``add``,
+    the product takes the sums' place."""
+    names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
+    names += ["add"] if form.half is None else ["places", "add"]
+    asked = {"add": True, "j": 0, "places": 0, **dict(zip(names[: len(given)], given, strict=True)), **named}
+    tiles, columns, first, j = asked["tiles"], int(asked["N"]), as_offset(i), as_offset(asked["j"])
+    if type(first) is not int:
+        raise state.error(line, f"{form.name} takes registers at an index known when compiling")
+    tiles.require(state, line, form.name, "shared", form.dtype)
+    acc.require(state, line, form.name, "local", form.sums)
+    count = columns // 2
     if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
         raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
-    first += acc.start
+    registers = range(acc.start + first, acc.start + first + count)
     leads = warpgroups(state, line, form.name)
     _count(state, line, form, acc, tiles, columns, len(leads))
     for lead in leads:
-        group, left, held = _Group(state, line, form, tiles, columns, lead), None, []
+        product, left = Product(state, line, form, tiles, columns, lead), None
         if form.registers:
-            words = ROWS * form.depth // WARPGROUP
-            group.require_fenced(frag, as_offset(j), words)
-            held = [frag.storage.value_at(state, frag, as_offset(j) + r, line) for r in range(words)]
+            words, product.frag, product.j = ROWS * form.depth // WARPGROUP, asked["frag"], j
+            product.require_fenced(product.frag, j, words)
+            product.held = [product.frag.storage.value_at(state, product.frag, j + r, line) for r in range(words)]
         else:
-            left = group.operand("A", a)
-        right = group.operand("B", b)
+            left = product.operand("A", asked["a"])
+        right = product.operand("B", asked["b"])
         if right is None or (left is None and not form.registers):
             continue
-        group.require_fenced(acc, first, count)
-        adds = bool(group.same(add, "answers to whether it adds"))
-        (kept,) = _of_lanes(state, [places], lead)
-        sums = group.sums(acc, first, adds)
-        group.begin(Product(group, sums, left, right, adds, kept, frag, as_offset(j), held))
+        product.require_fenced(acc, registers.start, count)
+        product.add = bool(product.same(asked["add"], "answers to whether it adds"))
+        (product.words,) = _of_lanes(state, [asked["places"]], lead)
+        product.begin(acc, registers, left, right)
 
 
 def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
@@ -322,9 +303,9 @@ def wgmma_commit(state: State, line: int) -> None:
 def wgmma_wait(state: State, line: int, pending: Value) -> None:
     groups = one_number(state, line, "wgmma_wait", pending)
     for lead in warpgroups(state, line, "wgmma_wait"):
-        first, clocks = lead // WARP, state.engines.clocks
-        done = clocks.done(WGMMA, first, state.engines.queues[lead].finish(state, groups))
-        clocks.acquire(range(first, first + WARPGROUP // WARP), done)
+        clocks = state.engines.clocks
+        done = clocks.done(WGMMA, lead // WARP, state.engines.queues[lead].finish(state, groups))
+        clocks.acquire(list(range(lead, lead + WARPGROUP)), done)
 
 
 @on_engines
@@ -340,27 +321,14 @@ def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Val
     return encoded(start, leading, stride)
 
 
-def _register(form: Form) -> None:
-    names = ["frag", "j", "tiles", "b", "N"] if form.registers else ["tiles", "a", "b", "N"]
-    names += ["add"] if form.half is None else ["places", "add"]
-
-    def multiply(state: State, line: int, acc: View, i: Value, *given: Any, **named: Any) -> None:
-        _start(state, line, form, acc, i, **dict(zip(names[: len(given)], given, strict=True)), **named)
-
-    on_engines(multiply, form.name)
-
-
-for _form in (E4M3, BF16, *SPARSE):
-    _register(_form)
-for _form in (F16, F16_ROWS, TF32, S8):
-    _register(_form)
-    _register(_form._replace(name=f"{_form.name}_registers", registers=True))
+_BOTH = [F16, F16_ROWS, TF32, S8]  # with A in tiles, or in registers
+for _form in (E4M3, BF16, *SPARSE, *_BOTH, *(f._replace(name=f"{f.name}_registers", registers=True) for f in _BOTH)):
+    on_engines(partial(_multiply, form=_form), _form.name)
 
 
 def end(state: State) -> None:
-    """All threads have ended: what is still under way is at fault."""
     for lead, queue in state.engines.queues.items():
         for group, product in queue.under_way:
             what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
             text = f"wgmma is still under way when its threads end: no {what} comes after it"
-            state.fault_of(lead, "wgmma-order", product.group.line, product.sums.view.name, text, "no wait for wgmma")
+            state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")
