@@ -6,7 +6,6 @@ import gc
 import io
 import re
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import docutils_namespace, patch_docutils
-from sphinx.util.images import get_image_size
 
 from common.book import STATIC, explorer, sources
 from common.catalog import catalog
@@ -41,7 +39,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     gc.set_threshold(100_000, 50, 50)
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced), said,
+            str(source), None, str(to), str(work / "doctrees"), "html", _settings(root), said,
             warned, freshenv=False, parallel=2,
         )  # fmt: skip
         app.build()
@@ -51,7 +49,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     return len(app.env.found_docs)
 
 
-def _settings(root: Path, traced: Iterable[str]) -> dict[str, object]:
+def _settings(root: Path) -> dict[str, object]:
     glossary = sources.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
@@ -78,13 +76,12 @@ def _settings(root: Path, traced: Iterable[str]) -> dict[str, object]:
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
         "nitpicky": True,
         "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
-        "workbook_traced": {name: f"{explorer.FOLDER}/{name}.html" for name in traced},
         "workbook_terms": {term: anchor for term, (anchor, _) in glossary.items()},
         "workbook_glossary": "lessons/GLOSSARY",
     }
 
 
-# --- the extension: names of steps lead to code and traces, terms to the glossary; pictures load late ---
+# --- the extension: names of steps lead to code, terms to the glossary ---
 
 
 class Mentions(SphinxPostTransform):  # type: ignore[misc]
@@ -93,28 +90,21 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
     default_priority = 900
 
     def run(self, **_: Any) -> None:
-        config, builder = self.config, self.app.builder
-        here = self.env.docname
-        self._steps(config.workbook_steps, config.workbook_traced, here, builder)
+        config, builder, here = self.config, self.app.builder, self.env.docname
+        self._steps(config.workbook_steps, here, builder)
         if here != config.workbook_glossary:
             self._terms(config.workbook_terms, here, builder)
 
-    def _steps(self, places: dict[str, str], traced: dict[str, str], here: str, builder: Any) -> None:
-        """Each step leads to its code, and where a page first names it to its trace, too."""
-        said: set[str] = set()
+    def _steps(self, places: dict[str, str], here: str, builder: Any) -> None:
         for literal in list(self.document.findall(nodes.literal)):
-            name = literal.astext()
-            place = places.get(name)
-            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
-                continue
-            uri = builder.get_relative_uri(here, place)
-            new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
-            if name in traced and name not in said:
-                said.add(name)
-                to, title = "../" * here.count("/") + traced[name], f"{name}: what each line costs"
-                look = {"internal": True, "classes": ["microscope"], "reftitle": title}
-                new += [nodes.superscript("", "", nodes.reference("", "trace", refuri=to, **look))]
-            literal.replace_self(new)
+            place = places.get(literal.astext())
+            if (
+                place is not None
+                and place != here
+                and not _inside(literal, nodes.reference, nodes.title, nodes.thead)
+            ):
+                uri = builder.get_relative_uri(here, place)
+                literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
 
     def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
         if not anchors:
@@ -139,19 +129,6 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
                 text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
 
 
-class Pictures(SphinxPostTransform):  # type: ignore[misc]
-    """A picture is loaded when a reader comes near; the page knows its size before, so that nothing moves then."""
-
-    default_priority = 900
-
-    def run(self, **_: Any) -> None:
-        for image in self.document.findall(nodes.image):
-            image["loading"] = "lazy"
-            size = get_image_size(self.app.srcdir / image["uri"])
-            if size:
-                image["width"], image["height"] = map(str, size)
-
-
 def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
     while node.parent is not None:
         node = node.parent
@@ -167,10 +144,9 @@ def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """What Sphinx calls: the values that :func:`build` sets, and the transforms."""
-    for name, default in (("steps", {}), ("traced", {}), ("terms", {}), ("glossary", "")):
+    """What Sphinx calls."""
+    for name, default in (("steps", {}), ("terms", {}), ("glossary", "")):
         app.add_config_value(f"workbook_{name}", default, "env")
     app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
-    app.add_post_transform(Pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,7 @@
-"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; and what it
-costs, in sentences and bars: the traffic of a thousand multiply-adds, and what follows.
+"""One step's trace, or two side by side, as a page: source, cost of each line, the lanes of each request; above them
+the traffic of a thousand multiply-adds, in sentences and bars.
 
-A page is one file without links to others, so that a student can keep it or send it. In the book the pages share
-their style and script, and lead to each other.
+A page is one file, so that a student can keep it or send it; those of the book lead to each other.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import ast
 import html
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from common.book import STATIC, sources
-from common.catalog import catalog, lessontext
+from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report import traces
 from common.report.traces import Kernel, StepTrace
@@ -41,15 +39,14 @@ _OF_THE_TEXT = (
     "what was read."
 )
 FOLDER = "explore"  # of the book's pages
-_STATIC = "../_static"
-# Where the book's theme keeps what its reader chose. Before the page is painted.
+_SCRIPTS = "elements.js", "explore.js"
+# The theme that a reader of the book chose, set before the page is painted.
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
-# Of the glossary, what a page says; a reader finds it in a tooltip, and below the code.
+# Of the glossary, what a page says: listed below the code.
 WORDS = (
     "warp", "lane", "request", "sector", "wavefront", "bank", "multiprocessor", "multiply-add", "global memory",
     "shared memory", "constant memory",
 )  # fmt: skip
-_WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(WORDS, key=len, reverse=True))})s?(?![\w-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -80,16 +77,16 @@ class Shown:
         """Does the main kernel multiply on the FP32 units?"""
         return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
 
-    def moved(self, space: str, kernels: Iterable[Kernel] | None = None) -> float:
-        """Sectors or wavefronts that ``kernels``, by default those of a launch, move for a thousand multiply-adds.
-        Each block is taken as the traced one; 0 for a step without multiply-adds."""
+    def moved(self, space: str, kernel: Kernel | None = None) -> float:
+        """Sectors or wavefronts that a kernel, by default all of a launch, moves for a thousand multiply-adds. Each
+        block is taken as the traced one; 0 for a step without multiply-adds."""
         fma = self.chief.fma * _blocks(self.chief)
-        moved = sum(kernel.moved(space) * _blocks(kernel) for kernel in kernels or self.launched)
-        return 1000 * moved / fma if fma else 0.0
+        kernels = [kernel] if kernel else self.launched
+        return 1000 * sum(one.moved(space) * _blocks(one) for one in kernels) / fma if fma else 0.0
 
-    def traffic(self, kernels: Iterable[Kernel] | None = None) -> str:
+    def traffic(self, kernel: Kernel | None = None) -> str:
         """What :meth:`moved` says of each memory, in words."""
-        return _traffic({space: self.moved(space, kernels) for space in UNITS})
+        return _traffic({space: self.moved(space, kernel) for space in UNITS})
 
 
 def _blocks(kernel: Kernel) -> float:
@@ -126,21 +123,15 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
 
 
 def notes(steps: Sequence[Shown]) -> list[str]:
-    """What is to be known of the counts: of several kernels what each costs, and what the compiler merges."""
-    if any(not one.chief.fma for one in steps):
-        return [_OF_THE_TEXT]
-    said, merged = [], [_OF_THE_TEXT]
-    for one in steps:
-        if len(one.launched) > 1:
-            said.append(
-                f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block "
-                "taken as the traced one. For a thousand multiply-adds: "
-                f"{'; '.join(f'{kernel.name} {one.traffic([kernel])}' for kernel in one.launched)}."
-            )
-        remarks = lessontext.remarks(catalog.LESSONS, one.step.name) if one.path == one.step.path else {}
-        found = {kernel.name: remarks[kernel.name] for kernel in one.launched if kernel.name in remarks}
-        merged += [f"{name}: {remark.text.replace('`', '')}" for name, remark in found.items() if remark.merged]
-    return [*said, " ".join(merged)]
+    """What is to be known of the counts, and what each of several kernels costs."""
+    said = [
+        f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block taken as "
+        "the traced one. For a thousand multiply-adds: "
+        f"{'; '.join(f'{kernel.name} {one.traffic(kernel)}' for kernel in one.launched)}."
+        for one in steps
+        if len(one.launched) > 1 and one.chief.fma
+    ]
+    return [*said, _OF_THE_TEXT]
 
 
 def number(value: float) -> str:
@@ -194,21 +185,14 @@ def _clocks(steps: Sequence[Shown]) -> list[str]:
 
 
 def _bars(steps: Sequence[Shown]) -> str:
-    """What is drawn above two steps: by title a bar for each, on a common scale."""
-    found = []
-    fma = all(one.chief.fma for one in steps)
-    for space in UNITS if fma else ():
+    """What is drawn above two steps: of each memory a bar for each step, on a common scale."""
+    parts = []
+    for space, unit in UNITS.items():
         values = [(one.name, one.moved(space)) for one in steps]
+        if not any(value for _, value in values):
+            continue
         if space == "shared" and all(one.fp32 for one in steps):
             values.append(("clocks to multiply", _CLOCKS))
-        found.append((f"{UNITS[space]} for 1,000 multiply-adds", values, 0.0))
-    for space in UNITS if fma else ():
-        loads = [(one.name, one.chief.loads.get(space, 0.0)) for one in steps]
-        found.append((f"loads from {space} memory for a multiply-add", loads, _FEW))
-    parts = []
-    for title, values, least in found:
-        if max(value for _, value in values[: len(steps)]) <= least:
-            continue
         most = max(value for _, value in values)
         rows = "".join(
             f'<div class="bar {"need" if i == len(steps) else f"of{i}"}"><span>{html.escape(name)}</span>'
@@ -216,40 +200,30 @@ def _bars(steps: Sequence[Shown]) -> str:
             f"<b>{number(value)}</b></div>"
             for i, (name, value) in enumerate(values)
         )
-        parts.append(f"<div><h2>{title[0].upper()}{html.escape(title[1:])}</h2>{rows}</div>")
+        parts.append(f"<div><h2>{unit.capitalize()} for 1,000 multiply-adds</h2>{rows}</div>")
     return f'<div class="bars">{"".join(parts)}</div>'
 
 
 # --- the page ---
 
 
-def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = (), static: str | None = None) -> str:
-    """The page of one step, or of two side by side; ``links``, addresses with their words, stand above it. With
-    ``static``, the address of the folder of style and script, the page is not whole without them, nor without each
-    step's :func:`data`, which lies beside it as ``STEP.js``."""
+def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
+    """The page of one step, or of two side by side. ``links``, addresses with their words, stand above it, and make
+    it a page of the book, which has style and script beside it; without them the page is whole."""
     title = html.escape(" and ".join(one.name for one in steps))
-    files = ("explore.css", "elements.js", "explore.js")
-    style, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in files)
-    if static is None:
-        head = f"<style>\n{style}</style>"
-        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n'
-        foot += f"<script>\n{''.join(scripts)}</script>"
-    else:
-        head = f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
-        names = [*(f"{one.name}.js" for one in steps), *(f"{static}/{name}" for name in files[1:])]
-        foot = "\n".join(f'<script src="{name}"></script>' for name in names)
     nav = " · ".join(f'<a href="{html.escape(to)}">{html.escape(words)}</a>' for to, words in links)
-    nav = f'<nav aria-label="the book">{nav}</nav>\n' if nav else ""
-    text = Template((STATIC / "page.html").read_text(encoding="utf-8"))
-    return text.substitute(
-        title=title, head=head, nav=nav, above=_above(steps, static), below=_below(steps, static), foot=foot,
-        names=title.replace(" and ", " "),
+    if links:
+        head = f'<link rel="stylesheet" href="../_static/explore.css">{_THEME}'
+        scripts = "".join(f'<script src="../_static/{name}"></script>\n' for name in _SCRIPTS)
+    else:
+        head = f"<style>\n{(STATIC / 'explore.css').read_text(encoding='utf-8')}</style>"
+        texts = [(STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+        scripts = f"<script>\n{''.join(texts)}</script>"
+    return Template((STATIC / "page.html").read_text(encoding="utf-8")).substitute(
+        title=title, names=title.replace(" and ", " "), head=head, above=_above(steps), below=_below(steps),
+        nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
+        foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
     )  # fmt: skip
-
-
-def data(one: Shown) -> str:
-    """A step's source and trace as a script, which all pages with the step share."""
-    return f"(window.WORKBOOK_TRACES ||= []).push(...{_json([one])});\n"
 
 
 def _json(steps: Sequence[Shown]) -> str:
@@ -265,7 +239,7 @@ def _json(steps: Sequence[Shown]) -> str:
     return msgspec.json.encode(told).decode().replace("</", "<\\/")
 
 
-def _above(steps: Sequence[Shown], static: str | None) -> str:
+def _above(steps: Sequence[Shown]) -> str:
     """Faults, sentences and, of two steps, bars."""
     text = ""
     for one in steps:
@@ -273,48 +247,20 @@ def _above(steps: Sequence[Shown], static: str | None) -> str:
         if said:
             said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
         text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
-    known: set[str] = set()
-    text += "".join(f"<p>{_with_words(sentence, static, known)}</p>" for sentence in sentences(steps))
-    return f'<div class="said">{text}</div>{_bars(steps) if len(steps) == 2 else ""}'
+    text += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(steps))
+    bars = _bars(steps) if len(steps) == 2 and all(one.chief.fma for one in steps) else ""
+    return f'<div class="said">{text}</div>{bars}'
 
 
-def _below(steps: Sequence[Shown], static: str | None) -> str:
+def _below(steps: Sequence[Shown]) -> str:
     """Notes, and what the words mean."""
-    said = "".join(f"<p>{_with_words(text, static, set())}</p>" for text in notes(steps))
-    words = "".join(
-        f'<dt data-word="{word}">{_linked(word, word, static) if static else word}</dt>'
-        f"<dd>{html.escape(_glossary()[word][1])}</dd>"
-        for word in WORDS
-    )
+    said = "".join(f"<p>{html.escape(text)}</p>" for text in notes(steps))
+    glossary = sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
+    words = "".join(f'<dt data-word="{word}">{word}</dt><dd>{html.escape(glossary[word][1])}</dd>' for word in WORDS)
     return (
         f'<div class="said more">{said}</div>\n<details class="words"><summary>What the words mean</summary>'
         f"<dl>{words}</dl></details>\n"
     )
-
-
-@lru_cache
-def _glossary() -> dict[str, tuple[str, str]]:
-    return sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
-
-
-def _linked(word: str, text: str, static: str | None) -> str:
-    """A word with what it means; in the book it leads to the glossary, too."""
-    anchor, said = _glossary()[word]
-    title = html.escape(f"{word}: {said}")
-    if static is None:
-        return f'<abbr title="{title}">{html.escape(text)}</abbr>'
-    return f'<a class="word" href="../lessons/GLOSSARY.html#{anchor}" title="{title}">{html.escape(text)}</a>'
-
-
-def _with_words(sentence: str, static: str | None, known: set[str]) -> str:
-    """The sentence as HTML; each word of the glossary that is not ``known`` yet is explained, and known then."""
-    parts, at = [], 0
-    for match in _WORD.finditer(sentence):
-        if match[1].lower() not in known:
-            known.add(match[1].lower())
-            parts += [html.escape(sentence[at : match.start()]), _linked(match[1].lower(), match[0], static)]
-            at = match.end()
-    return "".join([*parts, html.escape(sentence[at:])])
 
 
 # --- the book's pages: one for every step, and one for it beside the step that it grew from ---
@@ -341,12 +287,10 @@ def write(to: Path, traced: dict[str, StepTrace]) -> None:
         beside = [(address(name, other), f"beside {other}")] if other else []
         beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
         shown = Shown(step, trace, step.path)
-        files[f"{name}.js"] = data(shown)
-        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside], _STATIC)
+        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside])
         if other:
             pair = [Shown(steps[other], traced[other], steps[other].path), shown]
-            links = [(address(other), other), (address(name), name), index]
-            files[address(name, other)] = page(pair, links, _STATIC)
+            files[address(name, other)] = page(pair, [(address(other), other), (address(name), name), index])
     folder = to / FOLDER
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():

@@ -45,9 +45,8 @@ def stage(
     made: Mapping[Path, str] | None = None,
     above: Mapping[Path, str] | None = None,
 ) -> None:
-    """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout, by their place;
-    ``above``: what stands above a step's code. Raises ValueError for a link that leads nowhere; it names page and
-    line."""
+    """Write all sources of the book under ``to``. ``made``: pages that are no file of the checkout; ``above``: what
+    stands above a step's code. Raises ValueError for a link that leads nowhere, with page and line."""
     own = records.OWN if records.OWN.is_relative_to(root) else None  # the user's own records
     pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(own.glob("*.md") if own else ()))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}

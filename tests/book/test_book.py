@@ -252,25 +252,13 @@ def test_every_step_has_its_pages(book):
     assert all(f'href="{step.name}.html"' in index for step in catalog.steps())
 
 
-def test_lessons_lead_to_code_traces_and_terms(book):
+def test_lessons_lead_to_code_and_terms(book):
     page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
     assert 'href="gemm_shared_tile.code.html"' in page
-    assert 'href="../../explore/gemm_shared_tile.html"' in page
     terms = re.findall(r'class="term reference internal" href="../GLOSSARY.html#([\w-]+)"', page)
     assert len(set(terms)) == len(terms) > 3  # each where it is first said
-    traces = re.findall(r'class="microscope reference[^"]*" href="([^"]*)"', page)
-    assert len(set(traces)) == len(traces) > 1
     for head in re.findall(r"<thead>.*?</thead>", page, re.DOTALL):
         assert "<a " not in head
-
-
-def test_pictures_load_late_and_keep_their_place(book):
-    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
-    pictures = re.findall(r"<img [^>]*_images/[^>]*>", page)
-    assert len(pictures) > 3
-    for picture in pictures:
-        for what in ('loading="lazy', r'width="\d+', r'height="\d+'):
-            assert re.search(rf'\b{what}"', picture), picture
 
 
 def test_every_link_leads_somewhere(book):

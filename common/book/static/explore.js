@@ -1,8 +1,8 @@
 "use strict";
-// Draws the traces that stand in the page as JSON, or that scripts before this one brought: source with costs, and the lanes of one request after another.
+// Draws the traces that stand in the page as JSON: source with costs, and the lanes of one request after another.
 (() => {
   const WARP = 32, BANKS = 32, SECTOR = 32, WORD = 4, LOST = 0.75;
-  const data = window.WORKBOOK_TRACES || JSON.parse(document.getElementById("trace").textContent);
+  const data = JSON.parse(document.getElementById("trace").textContent);
   const root = document.getElementById("explorer");
   const { make, draw } = window.WORKBOOK;
   const sum = (values) => [...values].reduce((total, value) => total + value, 0);
