@@ -135,5 +135,5 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(found)
     else:
-        console.say().print(agreement.table(found, steps, ratios_alone=True))
+        console.say().print(agreement.table(found, steps))
     return RIGHT
