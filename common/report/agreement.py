@@ -35,7 +35,7 @@ COLUMNS = {
     "store_sectors": "global write sectors",
     "shared_load_wavefronts": "shared read wavefronts",
     "shared_store_wavefronts": "shared write wavefronts",
-    "ffma_threads": "multiply-adds",
+    "ffma_threads": "FMAs",
 }
 
 _OF_ALL = (
@@ -105,7 +105,7 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ())
                 ratios = [ratio(kernel.hardware, key, kernel.trace) for key in COLUMNS]
                 cells = ["" if value is None else f"{value:.2f}" for value in ratios]
                 rows.append([kinds.aged(f"`{kernel.kernel}`", older), shape, *cells])
-                if kernel.kernel in remarks and any(value and abs(value - 1) > TOLERANCE for value in ratios):
+                if kernel.kernel in remarks and any(one is not None and abs(one - 1) > TOLERANCE for one in ratios):
                     names = remarked.setdefault(remarks[kernel.kernel].text, [])
                     names += [f"`{kernel.kernel}`"] if f"`{kernel.kernel}`" not in names else []
     said = [f"{', '.join(names)}: {text}" for text, names in remarked.items()]
