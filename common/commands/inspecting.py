@@ -61,7 +61,7 @@ def inspect(options: argparse.Namespace) -> int:
         if found and (len(outcomes) > 1 or options.compiler):
             console.say().print(tables.side_by_side(found))
         for name, card in shown:
-            for part in tables.full(name, card, listing=len(outcomes) == 1):
+            for part in tables.full(name, card):
                 console.say().print(part)
     for outcome in outcomes:
         for reason in outcome.reasons:

@@ -1,12 +1,12 @@
 """The tables of pages: ``<!-- table: KIND WORDS -->`` is written by the function registered for its kind.
 
-It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words, and raises UnmeasuredError
+It takes the ``record`` or the machine ``code`` if it needs one, then the marker's words. It raises UnmeasuredError
 where there is nothing to show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from common.catalog import catalog, problems
@@ -38,36 +38,33 @@ def ladder(record: Record, preset: str, lesson: str = "") -> Table:
     steps = [step for step in catalog.steps() if step.ladder == problems.preset(preset).ladder]
     if not record.rows(preset):
         raise UnmeasuredError(preset)
-    twins = [step.name for step, _ in record.channels_last(preset) if step.lesson == (lesson or step.lesson)]
-    return replace(rows_of(record, preset, steps, lesson, twins), note=_footnote(record, preset))
+    return replace(rows_of(record, preset, steps, lesson), note=_footnote(record, preset))
 
 
-def rows_of(record: Record, preset: str, steps: list[Step], lesson: str = "", twins: Sequence[str] = ()) -> Table:
-    """The given steps that have rows, of one lesson or of all, marked if older; then those that ran the layer
-    channels-last, and the libraries. Speed-ups count from the first of the steps that the preset is for, shown or
-    not; there are none where it was not timed."""
-    begin = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
-    first, previous = speeds.speed(record, preset, begin) if record.row(preset, begin) else None, None
-    found: list[tuple[str, bool, dict[str, str]]] = []
+def rows_of(
+    record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
+) -> Table:
+    """The given steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by
+    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before."""
+    rows = record.rows(preset)
+    first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
+    previous, found = "", []
     for step in steps:
-        if step.name in record.rows(preset):
-            mine = speeds.speed(record, preset, step.name)
-            if step.lesson == (lesson or step.lesson):
-                cells = speeds.timed(record, preset, step.name, first, previous or mine)
-                found.append((f"`{step.name}`", figures.older(record, preset, step.name), cells))
-            previous = previous if step.experiment and previous else mine
-    header = [*speeds.HEADER, *speeds.further(cells for _, _, cells in found)]
-    header += [title for title in ("prepare ms", "workspace MB") if any(title in cells for _, _, cells in found)]
-    other = problems.CHANNELS_LAST.get(preset, "")
-    for name in twins:
-        older = figures.older(record, other, name)
-        found.append((f"`{name}` (NHWC)", older, speeds.timed(record, other, name, first)))
-    for name, row in sorted(record.rows(preset).items()):
+        if step.name not in rows:
+            continue
+        if step.lesson == (lesson or step.lesson):
+            before, note = previous or first * (step.name == first), (notes or {}).get(step.name, "")
+            older = bool(record.data.runs) and figures.older(record, preset, step.name)  # without: measured just now
+            cells = speeds.cells(record, preset, step.name, first, before, note)
+            found.append((aged(f"`{step.name}`", older), cells))
+        if not (step.experiment and previous):
+            previous = step.name
+    for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
-            said = f"*{speeds.spoken(name, row)}* ({row.layout})"
-            found.append((said, False, speeds.timed(record, preset, name, first)))
-    shown = [[aged(said, older), *(cells.get(title, "") for title in header[1:])] for said, older, cells in found]
-    return Table(speeds.titled(header, steps[0].ladder) if steps else header, shown)
+            found.append((f"*{speeds.spoken(name, row)}* ({row.layout})", speeds.cells(record, preset, name, first)))
+    header = speeds.titles(cells for _, cells in found)
+    body = [[name, *(cells.get(title, "") for title in header[1:])] for name, cells in found]
+    return Table(speeds.titled(header, problems.preset(preset).ladder), body)
 
 
 @kind("times", TABLES)
@@ -93,34 +90,6 @@ def times(record: Record, *words: str) -> Table:
     header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
-
-
-def summary(record: Record, root: str) -> list[Table]:
-    """All steps by ladder, ms on each timed preset, with the libraries and the floor; ``root`` begins the links."""
-    found = []
-    for name in problems.LADDERS:
-        presets = [preset for preset in problems.timed_presets(name) if record.rows(preset)]
-        if not presets:
-            continue
-        twins = {step.name: step for preset in presets for step, _ in record.channels_last(preset)}
-        last = [problems.CHANNELS_LAST.get(preset, "") for preset in presets]
-        lines = [(step, "", presets) for step in catalog.steps() if step.ladder == name]
-        lines += [(step, " (NHWC)", last) for step in twins.values()]
-        rows = [
-            [f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name}){how}", *(_time(record, p, s.name) for p in at)]
-            for s, how, at in lines
-        ]
-        peers = _libraries(record, presets)
-        rows += [[f"*{peer}*", *(cell_of(figures.time(record, p, peer)) for p in presets)] for peer in peers]
-        rows.append(["*floor*", *(cell_of(figures.floor(record, preset)) for preset in presets)])
-        found.append(Table([f"{name}, ms", *presets], rows))
-    timed = (preset for name in problems.LADDERS for preset in problems.timed_presets(name))
-    shown = [row for preset in timed for row in record.rows(preset).values()]
-    if not shown:
-        raise UnmeasuredError("any preset")
-    note = f"Median times on one {machine(record, shown)}."
-    note += " All use FP32, but where another precision is named or marked."
-    return [*found[:-1], replace(found[-1], note=note)]
 
 
 @kind("layers", TABLES)
@@ -203,28 +172,25 @@ def compilers(code: MachineCode) -> Table:
     reasons: dict[str, list[str]] = {}
     for name, other in record.steps.items():
         pair = records.main_kernel(code, name, other.preset), summaries.main_compiled(other.kernels)
-        both = [kernel for kernel in pair if kernel and kernel.occupancy]
+        both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
         if len(both) < len(pair):
             reasons.setdefault(other.reason, []).append(f"`{name}`")
             continue
-        loops = [HotLoop.recorded(kernel) for kernel in both]
-        each = [[loop.per_multiply_add(), loop.per_multiply_add(loop.count("IMAD"))] for loop in loops]
-        pairs = (
-            [str(kernel.registers) for kernel in both],
-            [f"{kernel.occupancy.fraction:.0%}" for kernel in both if kernel.occupancy],
-            *(["–" if one is None else summaries.shown(one) for one in two] for two in zip(*each, strict=True)),
+        loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        cells = [
+            [str(kernel.registers) for kernel, _ in both],
+            [f"{fits.fraction:.0%}" for _, fits in both],
+            [_each(loop.per_multiply_add()) for loop in loops],
+            [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
             [f"{seconds:.2f}" for seconds in other.seconds],
-        )
-        times = []
+        ]
         for card in cards:
             found = card.data.compilers.get(other.preset, {}).get(name)
             timings = (found.times.first, found.times.second) if found else ()
-            ms = [figures.milliseconds(timing.median_ms) for timing in timings]
-            times.append(aged(" → ".join(ms), current.older(found, name)))
-        rows.append([f"`{name}`", *map(" → ".join, pairs), *times])
+            cells.append([figures.milliseconds(timing.median_ms) for timing in timings])
+        rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += ["seconds to compile"]
-    header += [f"ms on {card.gpu_name}" for card in cards]
+    header += ["seconds to compile", *(f"ms on {card.gpu_name}" for card in cards)]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
     note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "
     note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
@@ -236,7 +202,11 @@ def compilers(code: MachineCode) -> Table:
     return Table(header, rows, note)
 
 
-# --- counters, gains and what limits, sanitizers ---
+def _each(value: float | None) -> str:
+    return "–" if value is None else summaries.shown(value)
+
+
+# --- counters, gains and what limits ---
 
 # Columns of the counters' table: the word that chooses one, and its title.
 _COUNTERS = {
@@ -256,15 +226,13 @@ _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "d
 
 @kind("profile", TABLES)
 def profile(record: Record, *words: str) -> Table:
-    """``PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
+    """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
     presets, rest = _presets(words)
     chosen = [word for word in rest if word in _COUNTERS]
-    names = [word for word in rest if word not in chosen]
-    chosen = chosen or [word for word in _COUNTERS if word != "tensor_pipe_pct"]
     rows, source = [], ""
     for preset in presets:
         on = f", {preset}" if len(presets) > 1 else ""
-        for name in names:
+        for name in [word for word in rest if word not in chosen]:
             entry = record.profile(preset, name)
             if entry is None:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
@@ -320,22 +288,6 @@ def worth(record: Record, *slugs: str) -> Table:
     lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
     note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
-
-
-@kind("sanitizer", TABLES)
-def sanitizers(record: Record) -> Table:
-    """Errors that compute-sanitizer's tools found, by step."""
-    found = record.data.sanitizer
-    if not found:
-        raise UnmeasuredError("the sanitizers")
-    shown = {step.name: found[step.name] for step in catalog.everything() if step.name in found}
-    rows = []
-    for name, seen in shown.items():
-        old = any(current.older(one, name) for one in seen.values())
-        counts = [str(seen[tool].errors) if tool in seen else "" for tool in tools.TOOLS]
-        rows.append([aged(f"`{name}`", old), *counts])
-    where = machine(record, [one for seen in shown.values() for one in seen.values()])
-    return Table(["step", *tools.TOOLS], rows, f"Errors found at ragged shapes on one {where}.")
 
 
 # --- of the lessons themselves ---

@@ -1,26 +1,24 @@
-"""How fast: cells of a step or a library on one preset; one step on each layer beside the library; each step beside
-the one that it grew from."""
+"""How fast: a preset's rows; a step on each layer beside the library; each step beside the one it grew from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from common.catalog import catalog, lessontext, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET, Problem
 from common.records import current, records
 from common.records.entries import PeerRow, Row, StepRow
-from common.records.records import Derived, Record
+from common.records.records import Record
 from common.report import figures
 from common.report.figures import Figure, milliseconds
-from common.run.messages import Beside, Timing
 
 SPREAD = "p20–p80"
 FIRST, PREVIOUS, SHARE = "× first", "× previous", "% of floor"
-HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", "GB/s", SHARE]
+HEADER = ["step", "ms", SPREAD, FIRST, PREVIOUS, "GFLOP/s", SHARE]
+OPTIONAL = ("prepare ms", "workspace MB")  # columns of tables in which a row has them
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
     "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32", "igemm": "cuBLAS INT8",
@@ -33,6 +31,7 @@ _METHODS = {
     "winograd": "Winograd", "fft": "FFT", **dict.fromkeys(_IMPLICIT, "implicit GEMM"), "im2col": "explicit GEMM",
     "direct": "direct", "gemm": "GEMM",
 }  # fmt: skip
+ROOFLINES = ("gemm", "conv2d")  # ladders that have one
 FEWER = ("Winograd", "FFT", "fewer multiply-adds")
 """How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
 # Presets besides a ladder's default, on which an idea is worth something else, or nothing.
@@ -42,72 +41,39 @@ _FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), 
 # --- rows of one preset ---
 
 
-class Speed(NamedTuple):
-    """Operations, and the milliseconds that they took."""
-
-    flops: int
-    ms: float
-
-
-def speed(record: Record, preset: str, name: str) -> Speed:
-    """Of a row that there is."""
-    row = record.rows(preset)[name]
-    return Speed(record.problem(preset, row).flops, row.timing.median_ms)
-
-
-def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
-    """What a row's time is to be read with: the size that ran, if not the usual one, and the clock if it was slow."""
-    said = [f"{key}={value}" for key, value in ran.shape().items() if usual.shape().get(key) != value]
-    return " ".join([*said, *([f"at {slow.sm_mhz} MHz"] if slow else [])])
-
-
 def cells(
-    timing: Timing,
-    derived: Derived | None,
-    first_ms: float | None = None,
-    previous_ms: float | None = None,
-    prepare_ms: float | None = None,
-    workspace_bytes: int = 0,
-    beside: Beside | None = None,
-    note: str = "",
+    record: Record, preset: str, name: str, first: str = "", previous: str = "", note: str = ""
 ) -> dict[str, str]:
-    """Cells of one timing by the titles of their columns; what is not known is left out. ``first_ms`` and
-    ``previous_ms`` are the times that speed-ups count from. ``beside``: the ratio to the library in turn, above 1 if
-    the step is faster. The ``note`` stands behind the time."""
-    ms = timing.median_ms
-    found = {"ms": f"{milliseconds(ms)} ({note})" if note else milliseconds(ms)}
-    found[SPREAD] = f"{milliseconds(timing.p20_ms)}–{milliseconds(timing.p80_ms)}"
-    found |= {title: f"{ago / ms:.2f}" for title, ago in ((FIRST, first_ms), (PREVIOUS, previous_ms)) if ago}
-    if derived:
-        found |= {"GFLOP/s": f"{derived.gflops:,.0f}", "GB/s": f"{derived.gbs:,.0f}"}
-        found[SHARE] = f"{derived.percent_of_floor:.1f}"
-    if prepare_ms is not None:
-        found["prepare ms"] = milliseconds(prepare_ms)
-    if workspace_bytes:
-        found["workspace MB"] = f"{workspace_bytes / 1e6:,.0f}"
-    if beside:
-        found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
+    """Cells of a row by the titles of their columns; what is not known is left out. Speed-ups count from the rows
+    ``first`` and ``previous``, if these ran at the same size. Behind the time stand the extents that are not those of
+    most rows, and the ``note``; a ratio to a library in turn is above 1 if the step is faster."""
+    row = record.rows(preset)[name]
+    usual, time = record.usual(preset).shape(), row.timing
+    notes = [f"{key}={value}" for key, value in row.shape.items() if usual.get(key) != value] + [note] * bool(note)
+    found = {"ms": milliseconds(time.median_ms) + (f" ({' '.join(notes)})" if notes else "")}
+    found[SPREAD] = f"{milliseconds(time.p20_ms)}–{milliseconds(time.p80_ms)}"
+    for title, other in ((FIRST, first), (PREVIOUS, previous)):
+        if faster := figures.speed_up(record, preset, other, name):
+            found[title] = f"{faster.value:.2f}"
+    if derived := record.derive(preset, row):
+        found["GFLOP/s"] = f"{derived.gflops:,.0f}"
+        if not records.rounds_operands(name):
+            found[SHARE] = f"{derived.percent_of_floor:.1f}"
+    if isinstance(row, StepRow):
+        if row.prepare_ms is not None:
+            found["prepare ms"] = milliseconds(row.prepare_ms)
+        if row.workspace_bytes:
+            found["workspace MB"] = f"{row.workspace_bytes / 1e6:,.0f}"
+        if beside := row.beside:
+            found[f"× {beside.peer}"] = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
     return found
 
 
-def timed(
-    record: Record, preset: str, name: str, first: Speed | None, previous: Speed | None = None
-) -> dict[str, str]:
-    """A step's or a library's cells; speed-ups count from ``first`` and ``previous`` if of as many operations."""
-    row, mine = record.rows(preset)[name], speed(record, preset, name)
-    first_ms, previous_ms = (other.ms if other and other.flops == mine.flops else None for other in (first, previous))
-    own = (row.prepare_ms, row.workspace_bytes, row.beside) if isinstance(row, StepRow) else (None, 0, None)
-    said = note(record.problem(preset, row), record.usual(preset))
-    found = cells(row.timing, record.derive(preset, row), first_ms, previous_ms, *own, said)
-    if records.rounds_operands(name):
-        found.pop(SHARE, None)
-    return found
-
-
-def further(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Titles of ratios to libraries in turn, which some rows have."""
-    titles = dict.fromkeys(title for row in rows for title in row)
-    return [title for title in titles if title.startswith("× ") and title not in HEADER]
+def titles(rows: Iterable[dict[str, str]]) -> list[str]:
+    """The columns of these rows: ratios to libraries, which some rows have, behind the HEADER, OPTIONAL ones last."""
+    found = dict.fromkeys(title for row in rows for title in row)
+    besides = [title for title in found if title.startswith("× ") and title not in HEADER]
+    return [*HEADER, *besides, *(title for title in OPTIONAL if title in found)]
 
 
 def titled(header: list[str], ladder: str) -> list[str]:

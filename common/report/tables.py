@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
@@ -14,11 +14,10 @@ from rich.text import Text
 from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
-from common.catalog.problems import Problem
 from common.machine_code import sass, summaries
 from common.machine_code.summaries import SourceLine, Summary
-from common.records import current, records
-from common.records.entries import Point
+from common.records import entries, records
+from common.records.entries import Point, StepRow
 from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
@@ -27,11 +26,7 @@ from common.timing import tools
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
-_SHIPPED = "shipped ms"
-_OPTIONAL = (speeds.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
-LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
-_BAR = 20  # characters
-_INSTRUCTION = 46
+_NARROW = (speeds.SPREAD, *speeds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
 _HOT = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
 
@@ -78,49 +73,26 @@ def _warned(what: str, why: str) -> Text:
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:
-    """Times and rates of one preset's outcomes, in their order, beside those of the shipped record of this card, or
-    of the reference; those of the ``slow`` steps have a note."""
-    usual = statistics.mode([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
-    timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
-    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
-    shipped = next(same, None) or records.other(records.REFERENCE_GPU)
-    apart: set[str] = set()
+    """Times and rates of one preset's outcomes, in ladder order; those of the ``slow`` steps have their clock behind
+    them. What could not be timed has no row."""
+    preset, size = str(outcomes[0].preset), outcomes[0].problem
+    record, right = records.nothing(), [one for one in outcomes if one.status == "right"]
+    record.data.ceilings = entries.Ceilings(**asdict(ceilings))
+    if right:
+        record.data.rows[preset] = {one.step.name: _row(one) for one in right}
+        size = record.usual(preset)
+    steps = [step for step in catalog.everything() if step.ladder == outcomes[0].step.ladder]
+    notes = {one.step.name: f"at {one.time.sm_mhz} MHz" for one in right if one.step.name in slow}
+    found = kinds.rows_of(record, preset, steps, notes=notes)
+    return replace(found, title=f"{preset}: {size} on {gpu}", optional=_NARROW)
 
-    def ms_of(name: str, problem: Problem) -> float | None:
-        """A step's time in this run, if it ran at the same size."""
-        one = timed.get(name)
-        if one and one.problem.flops == problem.flops:
-            return one.time.median_ms
-        apart.add(name)
-        return None
 
-    def cells(outcome: Outcome) -> dict[str, str]:
-        timing, step = outcome.time, outcome.step
-        earlier = catalog.predecessors(step) if step.predecessor else []
-        befores = [one.name for one in earlier if outcome.preset in catalog.presets(one)] or [step.name]
-        first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
-        derived = records.derive(outcome.problem, timing.median_ms, ceilings, step.precision)
-        note = speeds.note(outcome.problem, usual, timing if step.name in slow else None)
-        found = speeds.cells(
-            timing, derived, first, previous, outcome.prepare_ms or None, beside=outcome.beside, note=note
-        )
-        there = shipped.row(str(outcome.preset), step.name) if shipped else None
-        if there and there.shape == outcome.problem.shape() and not current.older(there, step.name):
-            found[_SHIPPED] = figures.milliseconds(there.timing.median_ms)
-        return found
-
-    found = {name: cells(outcome) for name, outcome in timed.items()}
-    header = [*speeds.HEADER, *speeds.further(found.values()), "prepare ms", *([_SHIPPED] if shipped else [])]
-    body: list[list[Cell]] = []
-    for outcome in outcomes:
-        name = outcome.step.name
-        mine = found.get(name, {}) if outcome.status == "right" else {"ms": _status(outcome)}
-        body.append([f"`{name}`", *(mine.get(title, "") for title in header[1:])])
-    notes = [f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size."] if apart else []
-    notes += [f"Shipped: the record of {shipped.gpu_name}."] if shipped else []
-    title = f"{outcomes[0].preset}: {usual} on {gpu}"
-    header = speeds.titled(header, usual.ladder)
-    return Table(header, body, "\n".join(notes), title, optional=_OPTIONAL)
+def _row(one: Outcome) -> StepRow:
+    precision = None if one.step.precision == catalog.PRECISIONS[0] else one.step.precision
+    return StepRow(
+        source="", shape=one.problem.shape(), timing=one.time, prepare_ms=one.prepare_ms or None, workspace_bytes=0,
+        precision=precision, beside=one.beside,
+    )  # fmt: skip
 
 
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
@@ -129,7 +101,7 @@ def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
     said = f"Measured from {days[0]} to {days[-1]}. Rows of different days are less comparable."
     title = f"{preset}, recorded on {record.title}"
-    return replace(found, title=title, note=said if len(days) > 1 else "", optional=_OPTIONAL)
+    return replace(found, title=title, note=said if len(days) > 1 else "", optional=_NARROW)
 
 
 def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
@@ -186,24 +158,21 @@ def progress(found: list[Exercise], state: State) -> Table:
 # --- what a kernel became ---
 
 
-def full(step: str, kernel: Summary, listing: bool = True) -> Iterator[RenderableType]:
-    """What the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
+def full(step: str, kernel: Summary) -> Iterator[RenderableType]:
+    """What the kernel takes, and what its hot loop does, by class of instructions and by source line."""
     yield Text(f"{title(step, kernel)}, compute capability {kernel['architecture']}", style="bold")
     yield _grid(resources(kernel))
     hot = kernel["hot"]
     counted = f"{hot['total']} instructions, {hot['multiply_adds']} multiply-adds"
     yield from ("", Text(f"{_HOT[hot['what']]}: {counted}", style="bold"))
-    rows = []
-    for what, count in hot["mix"].items():
-        share, style = count / hot["total"], "green" if what == "multiply-add" else ""
-        bar = Text("█" * round(share * _BAR), style=style)
-        rows.append((Text(what, style=style), str(count), f"{share:.1%}", bar, _widths(kernel, what, " x {} bit")))
+    rows = [
+        (what, str(count), f"{count / hot['total']:.1%}", _widths(kernel, what, " x {} bit"))
+        for what, count in hot["mix"].items()
+    ]
     yield _grid(rows, right=(1, 2))
     yield from (_grid([(sentence,) for sentence in sentences(kernel)]), "")
     if any(line["line"] for line in hot["lines"]):
         yield from (by_line(hot["lines"]), "")
-    if listing:
-        yield from (hot_listing(kernel), "")
 
 
 def title(step: str, kernel: Summary) -> str:
@@ -259,22 +228,6 @@ def by_line(lines: list[SourceLine]) -> Group:
     for line in lines:
         mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
         parts += [_cut(f"{_place(line, home):>6}  {line['text']}"), Padding(Text(mix, style="dim"), (0, 0, 0, 8))]
-    return Group(*parts)
-
-
-def hot_listing(kernel: Summary) -> Group:
-    """The hot loop's first instructions, with the source line beside each group of them."""
-    groups, what = kernel["hot"]["groups"], "kernel" if kernel["hot"]["what"] == "kernel" else "loop"
-    home = _home(groups)
-    parts = [Text(f"  {f'instructions of the {what}':{_INSTRUCTION}}  line  source", style="dim")]
-    for group in groups:
-        source = f"  {_place(group, home):>4}  {group['text']}"
-        for _, text in group["instructions"]:
-            parts.append(_cut(f"  {text:{_INSTRUCTION}}{source}"))
-            source = ""
-    more = len(parts) - 1 - LISTED_ROWS
-    if more > 0:
-        parts[-more:] = [Text(f"  ... and {more} more instructions: --sass shows all", style="dim")]
     return Group(*parts)
 
 
