@@ -81,9 +81,8 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.trace.messages.TracedKernel`. ``file``
-    is from the checkout's root, or where it lies outside, whole; ``loads`` are instructions for each multiply-add,
-    by memory; ``says`` are the :func:`sentences`."""
+    """As :class:`common.trace.messages.TracedKernel`; ``file`` is from the checkout's root, or where it lies outside,
+    whole; ``loads`` are instructions for each multiply-add, by memory; ``says`` are the :func:`sentences`."""
 
     name: Name
     file: Name
@@ -329,33 +328,23 @@ def traced(kernel: TracedKernel) -> list[Table]:
 
 
 def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
-    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "lanes per address"]
-    header += ["bytes", "source"]
-    rows: list[list[Cell]] = [
-        [
-            str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), f"{a.requests:,}",
-            f"{a.per_request:.2f}", f"{a.ideal_per_request:.2f}", _efficiency(a.efficiency),
-            f"{a.lanes_per_address:.3g}", f"{a.bytes_moved:,}" if a.bytes_moved else "", Text(a.text),
-        ]
-        for a in accesses
-    ]  # fmt: skip
+    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "source"]
+    rows: list[list[Cell]] = []
+    for a in accesses:
+        sums = _sums(a.requests, a.moved, a.ideal)
+        rows.append([str(a.line), f"{_VERBS[a.op]} {a.array}", str(a.bits), *sums, Text(a.text)])
     if len(accesses) > 1:
-        # no request reaches memory if all are out of bounds
-        requests, moved, ideal, each, distinct = (
-            max(1, sum(getattr(a, key) for a in accesses))
-            for key in ("requests", "moved", "ideal", "accesses", "distinct")
-        )
-        moved_bytes = sum(a.bytes_moved for a in accesses)
-        rows.append([
-            "", "total", "", f"{requests:,}", f"{moved / requests:.2f}", f"{ideal / requests:.2f}",
-            _efficiency(ideal / moved), f"{each / distinct:.3g}", f"{moved_bytes:,}" if moved_bytes else "", "",
-        ])  # fmt: skip
-    table = Table(header, rows, "", title, ["access"], ["lanes per address", "source"], cut="source", light=True)
-    return table if any(a.bytes_moved for a in accesses) else table.only([one for one in header if one != "bytes"])
+        total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
+        rows.append(["", "total", "", *_sums(*total), ""])
+    return Table(header, rows, "", title, ["access"], ["source"], cut="source", light=True)
 
 
-def _efficiency(value: float) -> Text:
-    return Text(f"{100 * value:.0f}%", style="default" if value > 0.99 else "yellow" if value > 0.5 else "red")
+def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
+    """No request reaches memory if all are out of bounds."""
+    each, least = (f"{value / max(requests, 1):.2f}" for value in (moved, ideal))
+    share = ideal / moved if moved else 1.0
+    style = "default" if share > 0.99 else "yellow" if share > 0.5 else "red"
+    return [f"{requests:,}", each, least, Text(f"{100 * share:.0f}%", style=style)]
 
 
 def _point(point: tuple[int, ...]) -> str:
@@ -366,10 +355,11 @@ def _point(point: tuple[int, ...]) -> str:
 
 _DEAR = 1.5  # times what it had to move: an access is told from there on
 _TOLD = 8  # accesses
+_WASTED = {"global": ("not coalesced", "sectors of 32 bytes"), "shared": ("bank conflicts", "wavefronts")}
 
 
 def summary(kernel: TracedKernel) -> str:
-    """How often a kernel was launched, and with what grid."""
+    """How often a kernel was launched, and with what grid and block."""
     times = f"{kernel.launches:,} times, first with " if kernel.launches > 1 else ""
     grid, block = (" x ".join(str(extent) for extent in point) for point in (kernel.grid, kernel.block))
     return f"{kernel.name} was launched {times}{grid} block{'s' * (kernel.grid != (1, 1, 1))} of {block} threads."
@@ -377,20 +367,17 @@ def summary(kernel: TracedKernel) -> str:
 
 def dearest(kernels: Sequence[TracedKernel]) -> list[str]:
     """Accesses that move much more than they have to, the dearest first."""
-    found = [(one.moved - one.ideal, kernel, one) for kernel in kernels for one in kernel.accesses if _dear(one)]
-    found.sort(key=lambda each: -each[0])
-    lines = [_dear_access(kernel, one) for _, kernel, one in found[:_TOLD]]
+    found = [
+        (one.moved - one.ideal, Path(kernel.file).name, one)
+        for kernel in kernels
+        for one in kernel.accesses
+        if one.space in _WASTED and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
+    ]
+    lines = []
+    for _, file, one in sorted(found, key=lambda each: -each[0])[:_TOLD]:
+        why, unit = _WASTED[one.space]
+        verb = "reads" if one.op in ("read", "copy") else "writes"
+        each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
+        lines.append(f"{file}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}")
     more = len(found) - len(lines)
     return [*lines, f"... and {more} more such accesses"] if more else lines
-
-
-def _dear(one: TracedAccess) -> bool:
-    return one.space in ("global", "shared") and one.op != "atomic" and one.moved > _DEAR * max(one.ideal, 1)
-
-
-def _dear_access(kernel: TracedKernel, one: TracedAccess) -> str:
-    unit = "sectors of 32 bytes" if one.space == "global" else "wavefronts"
-    why = "not coalesced" if one.space == "global" else "bank conflicts"
-    verb = "reads" if one.op in ("read", "copy") else "writes"
-    each = f"{one.per_request:.1f} {unit} a request where {one.ideal_per_request:.1f} would do"
-    return f"{Path(kernel.file).name}, line {one.line}: {verb} {one.array}, {why}: {each}\n    {one.text}"
