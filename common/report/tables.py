@@ -192,15 +192,12 @@ def resources(kernel: Summary) -> list[tuple[str, str]]:
     stack = f"a stack frame of {kernel['stack_bytes']} bytes" if kernel["stack_bytes"] else "no stack frame"
     dynamic = kernel["dynamic_shared_bytes"]
     asked = f" and {dynamic:,} asked for at launch" if dynamic else ""
-    limits = fits["block_limits"]
-    each = [f"{limit} by {name}" for name, limit in limits.items() if limit is not None and name != "blocks"]
     return [
         ("block", (f"{block} = " if " x " in block else "") + f"{kernel['threads']} threads; grid {grid}"),
         ("registers", f"{kernel['registers']} per thread, {spilled}, {stack}"),
         ("shared memory", f"{kernel['shared_bytes']:,} bytes per block{asked}"),
         ("occupancy", occupancy),
         ("", f"limited by {' and '.join(fits['limited_by'])}"),
-        ("", f"blocks that fit: {', '.join(each)}; at most {limits['blocks']}"),
     ]
 
 
@@ -215,9 +212,6 @@ def sentences(kernel: Summary) -> list[str]:
             f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load, "
             f"{hot['floats_per_fma']:.3g} shared floats per multiply-add"
         )
-    if hot["as_single_loads"] and (hot["floats_per_fma"] or 0) >= 1:
-        one_in = 1 / hot["as_single_loads"]
-        found.append(f"one load for each of these floats, and nothing else: 1 in {one_in:.3g} would be useful")
     return found
 
 
@@ -278,25 +272,21 @@ def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
     """A line per kernel: step, kernel and, where it was timed, its step's milliseconds. Kernels with ``traffic``
     (see :data:`summaries.TRAFFIC`) get a column for each of its figures."""
     extra = [key for key in summaries.TRAFFIC if any(key in kernel.get("traffic", {}) for _, kernel, _ in rows)]
-    columns = ["registers", "occupancy", "limited by", "useful", *(summaries.TRAFFIC[key] for key in extra)]
+    columns = ["registers", "occupancy", "limited by", "useful"]
     body = []
-    for step in dict.fromkeys(step for step, _, _ in rows):
-        mine = [(kernel, ms) for name, kernel, ms in rows if name == step]
-        time = "" if mine[0][1] is None else figures.milliseconds(mine[0][1])
-        if len(mine) > 1:
-            body.append([step, time, *[""] * len(columns)])
-        for kernel, _ in mine:
-            told = _told(kernel)
-            told["registers"] += ", spilled" if kernel["stack_bytes"] or kernel["spill_bytes"] else ""
-            told |= {summaries.TRAFFIC[key]: _number(kernel.get("traffic", {}).get(key)) for key in extra}
-            first = [f"  {kernel['kernel']}", ""] if len(mine) > 1 else [step, time]
-            body.append([*first, *(told[name] for name in columns)])
+    for step, kernel, ms in rows:
+        told = _told(kernel)
+        told["registers"] += ", spilled" if kernel["stack_bytes"] or kernel["spill_bytes"] else ""
+        traffic = [_number(kernel.get("traffic", {}).get(key)) for key in extra]
+        time = "" if ms is None else figures.milliseconds(ms)
+        body.append([title(step, kernel), time, *(told[name] for name in columns), *traffic])
     note = "useful: multiply-adds among the instructions of the hot loop"
     if extra:
         note += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
     head = f"what each kernel takes, compute capability {rows[0][1]['architecture']}"
-    table = Table(["step", "ms", *columns], body, note, head, ["limited by"], ["limited by", "ms"])
-    return table if any(ms is not None for _, _, ms in rows) else table.only(["step", *columns])
+    header = ["step", "ms", *columns, *(summaries.TRAFFIC[key] for key in extra)]
+    table = Table(header, body, note, head, ["limited by"], ["limited by", "ms"])
+    return table if any(ms is not None for _, _, ms in rows) else table.without("ms")
 
 
 # --- cells and places ---

@@ -214,7 +214,7 @@ def outcome(name, preset="hgemm-4096", status="right", ms=1.0, **fields):
 
 def shown(found):
     drawn = table.terminal(found, 200)
-    return drawn, {column.header: list(column.cells) for column in drawn.columns}
+    return drawn, {" ".join(column.header.split()): list(column.cells) for column in drawn.columns}
 
 
 def test_the_terminal_shows_ratio_and_sign(own):
