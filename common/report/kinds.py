@@ -83,36 +83,38 @@ def times(record: Record, *words: str) -> Table:
             word = name.replace(" ", "-")
             before = figures.fastest(record, preset, names) if name in peers else above.get(name)
             faster = figures.speed_up(record, preset, before, word) if before else None
-            cells += [_time(record, preset, word), cell_of(faster), cell_of(figures.share(record, preset, word))]
+            cells += [_time(record, preset, word), _text(faster), _text(figures.share(record, preset, word))]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
-    rows.append(["*floor*", *(cell for floor in floors for cell in (cell_of(floor), "", "100"))])
+    rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
     header = ["step", *(title for p in presets for title in (f"`{p}`, ms", "times as fast", "% of floor"))]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     return Table(header, rows, note + _medians(record, presets, {*names, *peers}))
 
 
 @kind("layers", TABLES)
-def across_layers(record: Record, step: str, *presets: str) -> Table:
-    """``STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
-    found = speeds.compare(record, step.split("_")[0], step, presets)
-    library = speeds.peer(step.split("_")[0], step)
+def across_layers(record: Record, step: str) -> Table:
+    """One step on each layer that it is timed on, beside the library."""
+    found = catalog.find(step)
+    library, presets = speeds.PEERS[found.ladder], problems.timed_presets(found.ladder)
+    presets = [preset for preset in presets if preset in catalog.presets(found)]
+    word, short = library.replace(" ", "-"), library.split()[0]
     rows = []
-    for layer in found:
-        m, n, k = speeds.matrix(layer.problem)
-        rate, peer_rate = layer.tflops(layer.ms), layer.tflops(layer.peer_ms)
+    for preset in presets:
+        known = record.row(preset, step) or record.row(preset, library)
+        problem = record.problem(preset, known) if known else problems.preset(preset)
+        times = figures.time(record, preset, step), figures.time(record, preset, library)
+        ours, theirs = ([_text(one), _one(problem.flops / one.value / 1e9 if one else None)] for one in times)
+        faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
         rows.append([
-            f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
-            aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(rate),
-            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(peer_rate),
-            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
-            _one(100 * layer.floor_ms / layer.ms if layer.ms and layer.floor_ms else None), layer.peer_method,
+            f"`{preset}`", " × ".join(f"{extent:,}" for extent in speeds.matrix(problem)),
+            aged(ours[0], figures.older(record, preset, step)) or "not timed yet", ours[1], *theirs,
+            f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
+            speeds.method_on(record, preset, library),
         ])  # fmt: skip
-    short = library.split()[0]
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
-    known = [layer.preset for layer in found if record.rows(layer.preset)]
-    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, known, {step, library}))
+    return Table(header, rows, f"`{step}` beside {library}." + _medians(record, presets, {step, library}))
 
 
 @kind("ceilings", TABLES)
@@ -238,7 +240,7 @@ def profile(record: Record, *words: str) -> Table:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
             source = f" on {record.gpu_name}, {record.run_of(entry).date}"
-            cells = {key: cell_of(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
+            cells = {key: _text(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
             cells["stall"] = _main_stall(entry)
             rows.append([aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     where = " and ".join(f"`{preset}`" for preset in presets)
@@ -275,7 +277,7 @@ def worth(record: Record, *slugs: str) -> Table:
         for card in cards:
             mine = speeds.worth(card, step, one.origin, one.preset)
             lost = mine.gain is not None and mine.gain.shown < 1
-            said = f"**{cell_of(mine.gain)}: a loss**" if lost else cell_of(mine.gain)
+            said = f"**{_text(mine.gain)}: a loss**" if lost else _text(mine.gain)
             cells.append(aged(f"{said} ({mine.timed})" if mine.timed else said, mine.older))
         cells += [_limiter(record, one.preset, name) for name in (one.origin, step.name)]
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
@@ -308,7 +310,7 @@ def presets() -> Table:
 # --- cells and notes ---
 
 
-def cell_of(figure: Figure | None) -> str:
+def _text(figure: Figure | None) -> str:
     """As a cell shows it; empty where there is none."""
     return "" if figure is None else figure.text
 
@@ -320,7 +322,7 @@ def aged(text: str, older: bool) -> str:
 
 def _time(record: Record, preset: str, name: str) -> str:
     """Milliseconds, marked if they are older than the step; empty if it was not timed."""
-    return aged(cell_of(figures.time(record, preset, name)), figures.older(record, preset, name))
+    return aged(_text(figures.time(record, preset, name)), figures.older(record, preset, name))
 
 
 def _one(value: float | None) -> str:

@@ -83,66 +83,11 @@ def titled(header: list[str], ladder: str) -> list[str]:
 
 def spoken(name: str, row: Row) -> str:
     """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
-    how = _method(row)
+    how = method((row.kernels if isinstance(row, PeerRow) else None) or ())
     return f"{name}, {how}" if how in FEWER else name
 
 
 # --- one step on each layer ---
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured. ``percent_of_peer``: the
-    step's rate in percent of the library's, in turn if they were timed so. Is the step's code ``older``?"""
-
-    preset: str
-    problem: Problem
-    ms: float | None = None
-    peer_ms: float | None = None
-    peer_method: str = ""
-    floor_ms: float | None = None
-    percent_of_peer: float | None = None
-    older: bool = False
-
-    def tflops(self, ms: float | None) -> float | None:
-        """The rate of a launch that takes so many milliseconds, in TFLOP/s."""
-        return self.problem.flops / ms / 1e9 if ms else None
-
-
-def compare(record: Record, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
-    """The step and the library on the named presets, or on those of the ladder that it is timed on."""
-    mine = catalog.presets(catalog.find(step))
-    usual = [preset for preset in problems.timed_presets(ladder) if preset in mine]
-    return [_layer(record, preset, step) for preset in presets or usual]
-
-
-def _layer(record: Record, preset: str, step: str) -> Layer:
-    asked = problems.preset(preset)
-    ours, library = record.row(preset, step), peer(asked.ladder, step)
-    theirs = record.row(preset, library)
-    if ours and theirs and ours.shape != theirs.shape:
-        theirs = None  # measured with another batch
-    known = ours or theirs
-    if known is None:
-        return Layer(preset, asked)
-    # a library's row does not say what bounds TF32
-    derived = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None
-    floor_ms = derived.floor_ms if derived else None
-    ms, peer_ms = (row.timing.median_ms if row else None for row in (ours, theirs))
-    how = _method(theirs)
-    if peer_ms and floor_ms and peer_ms < floor_ms:
-        how = how or FEWER[-1]  # no kernel that does all multiply-adds is faster than the floor
-    percent = 100 * peer_ms / ms if ms and peer_ms else None
-    if isinstance(ours, StepRow) and ours.beside and ours.beside.peer == library:
-        percent = 100 * ours.beside.ratio
-    ran = record.problem(preset, known)
-    return Layer(preset, ran, ms, peer_ms, how, floor_ms, percent, current.older(ours, step))
-
-
-def peer(ladder: str, step: str) -> str:
-    """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
-    rounds = catalog.find(step).precision == "tf32"
-    return PEERS[ladder].replace("FP32", "TF32") if rounds else PEERS[ladder]
 
 
 def matrix(problem: Problem) -> tuple[int, int, int]:
@@ -160,8 +105,11 @@ def method(kernels: Iterable[str]) -> str:
     return next((what for part, what in _METHODS.items() if part in names), "")
 
 
-def _method(row: Row | None) -> str:
-    return method((row.kernels if isinstance(row, PeerRow) else None) or ())
+def method_on(record: Record, preset: str, name: str) -> str:
+    """How a library computes on a preset: no kernel that does all multiply-adds is faster than the floor."""
+    row, share = record.row(preset, name), figures.share(record, preset, name)
+    found = method((row.kernels if isinstance(row, PeerRow) else None) or ())
+    return found or (FEWER[-1] if share and share.value > 100 else "")
 
 
 # --- each step beside the one that it grew from ---
