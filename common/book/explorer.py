@@ -6,12 +6,10 @@ A page is one file, so that a student can keep it or send it; those of the book 
 
 from __future__ import annotations
 
-import ast
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from string import Template
 
@@ -67,26 +65,22 @@ class Shown:
         return self.trace.chief
 
     @property
-    def launched(self) -> list[Kernel]:
-        """The kernels of each launch: without those that only ``prepare`` starts, once."""
-        once = _started(self.path, "prepare") - _started(self.path, "launch")
-        return [kernel for kernel in self.trace.kernels if kernel.name not in once]
-
-    @property
     def fp32(self) -> bool:
         """Does the main kernel multiply on the FP32 units?"""
         return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
 
     def moved(self, space: str, kernel: Kernel | None = None) -> float:
-        """Sectors or wavefronts that a kernel, by default all of a launch, moves for a thousand multiply-adds. Each
-        block is taken as the traced one; 0 for a step without multiply-adds."""
-        fma = self.chief.fma * _blocks(self.chief)
-        kernels = [kernel] if kernel else self.launched
-        return 1000 * sum(one.moved(space) * _blocks(one) for one in kernels) / fma if fma else 0.0
+        """Sectors or wavefronts that a kernel, by default all together, moves for a thousand multiply-adds of the
+        main one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
+        if not self.chief.fma:
+            return self.chief.moved(space)
+        moved = sum(one.moved(space) * _blocks(one) for one in ([kernel] if kernel else self.trace.kernels))
+        return 1000 * moved / (self.chief.fma * _blocks(self.chief))
 
     def traffic(self, kernel: Kernel | None = None) -> str:
         """What :meth:`moved` says of each memory, in words."""
-        return _traffic({space: self.moved(space, kernel) for space in UNITS})
+        moved = ((self.moved(space, kernel), unit) for space, unit in UNITS.items())
+        return " and ".join(f"{number(count)} {unit}" for count, unit in moved if count) or "nothing from memory"
 
 
 def _blocks(kernel: Kernel) -> float:
@@ -94,42 +88,32 @@ def _blocks(kernel: Kernel) -> float:
     return math.prod(kernel.grid) / kernel.blocks
 
 
-@lru_cache(maxsize=256)
-def _started(path: Path, function: str) -> frozenset[str]:
-    """The names of the kernels that a function of a step's file starts: all that it subscripts."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    parts = [part for node in body if isinstance(node, ast.FunctionDef) and node.name == function
-             for part in ast.walk(node) if isinstance(part, ast.Subscript)]  # fmt: skip
-    return frozenset(part.value.id for part in parts if isinstance(part.value, ast.Name))
-
-
 # --- what it costs, in words ---
 
 
 def sentences(steps: Sequence[Shown]) -> list[str]:
-    """What a step costs for a thousand multiply-adds; of two, where they differ most."""
-    if any(not one.chief.fma for one in steps):
-        moved = [{space: one.chief.moved(space) for space in UNITS} for one in steps]
-        return [f"One block of {one.name}: {_traffic(each)}." for one, each in zip(steps, moved, strict=True)]
-    if len(steps) == 2:
-        return [*_compared(*steps), *_clocks(steps)]
-    (one,) = steps
-    text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
-    loads = [f"{number(each)} from {space} memory" for space, each in one.chief.loads.items() if each >= _FEW]
-    if loads:
-        of = f" of {one.chief.name}" if len(one.launched) > 1 else ""
-        text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
-    return [text, *_clocks(steps)]
+    """What each step costs for a thousand multiply-adds, or if it has none, a block of it; and what it waits for."""
+    said = []
+    for one in steps:
+        text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
+        if not one.chief.fma:
+            text = f"One block of {one.name}: {one.traffic()}."
+        loads = [f"{number(each)} from {space} memory" for space, each in one.chief.loads.items() if each >= _FEW]
+        if loads:
+            of = f" of {one.chief.name}" if len(one.trace.kernels) > 1 else ""
+            text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
+        said.append(text)
+    return [*said, *_clocks(steps)]
 
 
 def notes(steps: Sequence[Shown]) -> list[str]:
     """What is to be known of the counts, and what each of several kernels costs."""
     said = [
-        f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block taken as "
-        "the traced one. For a thousand multiply-adds: "
-        f"{'; '.join(f'{kernel.name} {one.traffic(kernel)}' for kernel in one.launched)}."
+        f"{one.name} starts {len(one.trace.kernels)} kernels, and what is said of it is their sum, each block taken "
+        "as the traced one. For a thousand multiply-adds: "
+        f"{'; '.join(f'{kernel.name} {one.traffic(kernel)}' for kernel in one.trace.kernels)}."
         for one in steps
-        if len(one.launched) > 1 and one.chief.fma
+        if len(one.trace.kernels) > 1 and one.chief.fma
     ]
     return [*said, _OF_THE_TEXT]
 
@@ -143,34 +127,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _traffic(moved: Mapping[str, float]) -> str:
-    parts = [f"{number(count)} {UNITS[space]}" for space, count in moved.items() if count]
-    return " and ".join(parts) or "nothing from memory"
-
-
-def _compared(before: Shown, after: Shown) -> list[str]:
-    """The traffic of the memory that differs most, and the loads that make it; nothing if there is none."""
-    said = []
-    for space in UNITS:
-        was, now = before.moved(space), after.moved(space)
-        if not was and not now:
-            continue
-        times = max(was, now) / (min(was, now) or max(was, now))
-        text = f"{UNITS[space].capitalize()} for a thousand multiply-adds: "
-        text += f"{before.name} {number(was)}, {after.name} {number(now)}"
-        if times >= 1.05:
-            text += f", {number(times)} times {'fewer' if was > now else 'as many'}"
-        loads = [one.chief.loads.get(space, 0.0) for one in (before, after)]
-        if max(loads) >= _FEW and min(loads) < 0.95 * max(loads):
-            text += f"; for one multiply-add, {number(loads[0])} and {number(loads[1])} load instructions"
-        said.append((times, f"{text}."))
-    return [max(said)[1]] if said else []
-
-
 def _clocks(steps: Sequence[Shown]) -> list[str]:
     """Is it shared memory that the multiplication waits for? Only of FP32 units, and of right kernels."""
     found = [(one.name, one.moved("shared")) for one in steps if not any(k.faults for k in one.trace.kernels)]
-    if not all(one.fp32 for one in steps) or not any(waves for _, waves in found):
+    if not all(one.fp32 and one.chief.fma for one in steps) or not any(waves for _, waves in found):
         return []
     said = [
         f"In one clock a multiprocessor does {FMA_PER_CLOCK} FP32 multiply-adds, but one wavefront: a thousand "
