@@ -14,13 +14,12 @@ from pathlib import Path
 from string import Template
 
 import msgspec
-from msgspec.structs import replace
 
 from common.book import STATIC, sources
 from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report import traces
-from common.report.traces import Kernel, StepTrace
+from common.report.traces import Kept
 
 # Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
 # "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
@@ -52,7 +51,7 @@ class Shown:
     """A step's trace as it is shown: of the step's own file, or of another in its place at ``path``."""
 
     step: Step
-    trace: StepTrace
+    trace: Kept
     path: Path
 
     @property
@@ -60,32 +59,47 @@ class Shown:
         return self.step.name if self.path == self.step.path else self.path.name
 
     @property
-    def chief(self) -> Kernel:
+    def kernels(self) -> list[Kept]:
+        return list(self.trace["kernels"])
+
+    @property
+    def chief(self) -> Kept:
         """The main kernel."""
-        return self.trace.chief
+        return self.kernels[self.trace["main"]]
+
+    @property
+    def fma(self) -> int:
+        """Multiply-adds of the main kernel's traced blocks."""
+        return int(self.chief["fma"])
 
     @property
     def fp32(self) -> bool:
         """Does the main kernel multiply on the FP32 units?"""
         return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
 
-    def moved(self, space: str, kernel: Kernel | None = None) -> float:
+    def moved(self, space: str, kernel: Kept | None = None) -> float:
         """Sectors or wavefronts that a kernel, by default all together, moves for a thousand multiply-adds of the
         main one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
-        if not self.chief.fma:
-            return self.chief.moved(space)
-        moved = sum(one.moved(space) * _blocks(one) for one in ([kernel] if kernel else self.trace.kernels))
-        return 1000 * moved / (self.chief.fma * _blocks(self.chief))
+        if not self.fma:
+            return moved(self.chief, space)
+        kernels = [kernel] if kernel else self.kernels
+        total = sum(moved(one, space) * _blocks(one) for one in kernels)
+        return 1000 * total / (self.fma * _blocks(self.chief))
 
-    def traffic(self, kernel: Kernel | None = None) -> str:
+    def traffic(self, kernel: Kept | None = None) -> str:
         """What :meth:`moved` says of each memory, in words."""
-        moved = ((self.moved(space, kernel), unit) for space, unit in UNITS.items())
-        return " and ".join(f"{number(count)} {unit}" for count, unit in moved if count) or "nothing from memory"
+        each = ((self.moved(space, kernel), unit) for space, unit in UNITS.items())
+        return " and ".join(f"{number(count)} {unit}" for count, unit in each if count) or "nothing from memory"
 
 
-def _blocks(kernel: Kernel) -> float:
+def _blocks(kernel: Kept) -> float:
     """How many times the traced blocks the grid has."""
-    return math.prod(kernel.grid) / kernel.blocks
+    return float(math.prod(kernel["grid"]) / kernel["blocks"])
+
+
+def moved(kernel: Kept, space: str) -> int:
+    """Sectors or wavefronts of all accesses of a kernel to one memory."""
+    return sum(access["moved"] for access in kernel["accesses"] if access["space"] == space)
 
 
 # --- what it costs, in words ---
@@ -96,11 +110,11 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
     said = []
     for one in steps:
         text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
-        if not one.chief.fma:
+        if not one.fma:
             text = f"One block of {one.name}: {one.traffic()}."
-        loads = [f"{number(each)} from {space} memory" for space, each in one.chief.loads.items() if each >= _FEW]
+        loads = [f"{number(each)} from {space} memory" for space, each in one.chief["loads"].items() if each >= _FEW]
         if loads:
-            of = f" of {one.chief.name}" if len(one.trace.kernels) > 1 else ""
+            of = f" of {one.chief['name']}" if len(one.kernels) > 1 else ""
             text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
         said.append(text)
     return [*said, *_clocks(steps)]
@@ -108,13 +122,12 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
 
 def notes(steps: Sequence[Shown]) -> list[str]:
     """What is to be known of the counts, and what each of several kernels costs."""
-    said = [
-        f"{one.name} starts {len(one.trace.kernels)} kernels, and what is said of it is their sum, each block taken "
-        "as the traced one. For a thousand multiply-adds: "
-        f"{'; '.join(f'{kernel.name} {one.traffic(kernel)}' for kernel in one.trace.kernels)}."
-        for one in steps
-        if len(one.trace.kernels) > 1 and one.chief.fma
-    ]
+    said = []
+    for one in steps:
+        if len(one.kernels) > 1 and one.fma:
+            each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
+            text = f"{one.name} starts {len(one.kernels)} kernels, and what is said of it is their sum, each block "
+            said.append(f"{text}taken as the traced one. For a thousand multiply-adds: {each}.")
     return [*said, _OF_THE_TEXT]
 
 
@@ -129,8 +142,8 @@ def number(value: float) -> str:
 
 def _clocks(steps: Sequence[Shown]) -> list[str]:
     """Is it shared memory that the multiplication waits for? Only of FP32 units, and of right kernels."""
-    found = [(one.name, one.moved("shared")) for one in steps if not any(k.faults for k in one.trace.kernels)]
-    if not all(one.fp32 and one.chief.fma for one in steps) or not any(waves for _, waves in found):
+    found = [(one.name, one.moved("shared")) for one in steps if not any(k["faults"] for k in one.kernels)]
+    if not all(one.fp32 and one.fma for one in steps) or not any(waves for _, waves in found):
         return []
     said = [
         f"In one clock a multiprocessor does {FMA_PER_CLOCK} FP32 multiply-adds, but one wavefront: a thousand "
@@ -191,11 +204,13 @@ def _json(steps: Sequence[Shown]) -> str:
     told = []
     for one in steps:
         lines, kernels = {}, []
-        for kernel in one.trace.kernels:
-            name = Path(kernel.file).name if Path(kernel.file).is_absolute() else kernel.file
-            lines[name] = (catalog.ROOT / kernel.file).read_text(encoding="utf-8").splitlines()
-            kernels.append(replace(kernel, file=name))
-        told.append({"name": one.name, "sources": lines, "trace": replace(one.trace, kernels=kernels, source="")})
+        for kernel in one.kernels:
+            path = Path(kernel["file"])
+            name = path.name if path.is_absolute() else kernel["file"]
+            lines[name] = (catalog.ROOT / path).read_text(encoding="utf-8").splitlines()
+            kernels.append({**kernel, "file": name})
+        trace = {"shape": one.trace["shape"], "kernels": kernels, "main": one.trace["main"]}
+        told.append({"name": one.name, "sources": lines, "trace": trace})
     return msgspec.json.encode(told).decode().replace("</", "<\\/")
 
 
@@ -203,12 +218,12 @@ def _above(steps: Sequence[Shown]) -> str:
     """Faults, sentences and, of two steps, bars."""
     text = ""
     for one in steps:
-        said = [fault.text for kernel in one.trace.kernels for fault in kernel.faults]
+        said = [fault["text"] for kernel in one.kernels for fault in kernel["faults"]]
         if said:
             said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
         text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
     text += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(steps))
-    bars = _bars(steps) if len(steps) == 2 and all(one.chief.fma for one in steps) else ""
+    bars = _bars(steps) if len(steps) == 2 and all(one.fma for one in steps) else ""
     return f'<div class="said">{text}</div>{bars}'
 
 
@@ -231,12 +246,12 @@ def address(step: str, before: str = "") -> str:
     return f"{before}-{step}.html" if before else f"{step}.html"
 
 
-def before(step: Step, traced: dict[str, StepTrace]) -> str:
+def before(step: Step, traced: dict[str, Kept]) -> str:
     """The traced step that the step is shown beside, the one that it grew from; "" if there is none."""
     return next((name for name in (step.builds_on, step.predecessor) if name in traced), None) or ""
 
 
-def write(to: Path, traced: dict[str, StepTrace]) -> None:
+def write(to: Path, traced: dict[str, Kept]) -> None:
     """Write all pages into the built book; pages of steps that are gone go."""
     steps = {step.name: step for step in catalog.steps()}
     beside_each = {name: before(steps[name], traced) for name in traced}
@@ -260,7 +275,7 @@ def write(to: Path, traced: dict[str, StepTrace]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
+def above(traced: dict[str, Kept]) -> dict[Path, str]:
     """What stands above a step's code in the book, by the step's file: the way to its pages here."""
     found = {}
     for step in catalog.steps():
@@ -273,7 +288,7 @@ def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
     return found
 
 
-def index(traced: dict[str, StepTrace]) -> str:
+def index(traced: dict[str, Kept]) -> str:
     """The Markdown page that lists them."""
     parts = [
         "# What each line costs\n\n",

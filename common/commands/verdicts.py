@@ -20,7 +20,7 @@ from common.edit import words
 from common.explain.faults import cut
 from common.report import tables, traces
 from common.report.table import Table
-from common.report.traces import StepTrace
+from common.report.traces import Kept
 from common.run.messages import Outcome
 from common.timing import timing
 from common.timing.ceilings import Ceilings
@@ -142,7 +142,7 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
             say.print(text, soft_wrap=True)
 
 
-def write_page(found: list[tuple[Step, StepTrace, Path]], options: argparse.Namespace) -> None:
+def write_page(found: list[tuple[Step, Kept, Path]], options: argparse.Namespace) -> None:
     """Write traces of files, in their steps' places, as the interactive page that ``--html`` names."""
     from common.book import explorer
 

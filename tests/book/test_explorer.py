@@ -55,8 +55,7 @@ def test_one_file_without_links():
 
 def test_a_pair_says_why_one_is_slower():
     said = explorer.sentences(shown(*PAIR))
-    before, after = (one.trace.chief for one in shown(*PAIR))
-    was, now = (1000 * kernel.moved("shared") / kernel.fma for kernel in (before, after))
+    was, now = (1000 * explorer.moved(one.chief, "shared") / one.fma for one in shown(*PAIR))
     assert said[0].startswith(f"A thousand multiply-adds of gemm_shared_tile take {was:.3g} wavefronts")
     assert said[1].startswith(f"A thousand multiply-adds of gemm_register_blocked take {now:.3g} wavefronts")
     assert [re.search(r"([\d.]+) from shared memory", text)[1] for text in said[:2]] == ["2", "0.0625"]
@@ -71,12 +70,9 @@ def test_a_pair_says_why_one_is_slower():
 def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     """By hand: blocks of the grid times what the traced block moved, for the multiply-adds of all blocks."""
     (one,) = shown("conv2d_unroll_gemm")
-    unroll, multiply = one.trace.kernels
-    blocks = [kernel.grid[0] * kernel.grid[1] for kernel in (unroll, multiply)]
-    fma = blocks[1] * multiply.fma
-    parts = [
-        1000 * count * kernel.moved("global") / fma for count, kernel in zip(blocks, (unroll, multiply), strict=True)
-    ]
+    blocks = [kernel["grid"][0] * kernel["grid"][1] for kernel in one.kernels]
+    moved = [explorer.moved(kernel, "global") for kernel in one.kernels]
+    parts = [1000 * count * each / (blocks[1] * one.fma) for count, each in zip(blocks, moved, strict=True)]
     assert one.moved("global") == pytest.approx(sum(parts))
     assert f"{sum(parts):.3g} sectors of global memory" in explorer.sentences([one])[0]
     (kernels,) = [text for text in explorer.notes([one]) if "starts 2 kernels" in text]
@@ -93,7 +89,7 @@ def test_names_and_source_are_escaped(write):
     step = catalog.find("gemm_naive")
     file = write("a&b<i>.py", step.path.read_text() + "\n# </script><b>\n")
     kept = traces.load(step)
-    kept.chief.file = str(file)
+    kept["kernels"][kept["main"]]["file"] = str(file)
     text = explorer.page([explorer.Shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
     assert text.count("</script>") == 2
