@@ -80,7 +80,7 @@ def _record(options: argparse.Namespace) -> int:
         return RIGHT
     compiled = compiling.compile_steps(steps, (run.CODE_ARCHITECTURE,), True, every_preset=True)
     outcomes = list(console.progress("compile", compiled, steps, verdicts.line))
-    verdicts.print_outcomes(tables.compiled(outcomes, (run.CODE_ARCHITECTURE,)), outcomes)
+    verdicts.print_complaints(outcomes)
     code = verdicts.exit_code(outcomes, asked=True)
     if code == RIGHT:
         records.record_code(outcomes)

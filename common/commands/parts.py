@@ -153,7 +153,6 @@ def _sanitize(items: list[tuple[Step]], opened: Opened) -> int:
     steps = [step for (step,) in items]
     expected = [step for _ in tools.TOOLS for step in steps]
     found = list(console.progress("sanitize", measuring.sanitize_steps(steps), expected, tables.sanitized_line))
-    console.say().print(tables.sanitized(found))
     for tool, step, count, report in found:
         if count:
             console.say().print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from msgspec.structs import asdict
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -22,7 +21,6 @@ from common.records.records import Record
 from common.report import figures, kinds, speeds
 from common.report.table import Cell, Table
 from common.run.messages import Outcome, Tile
-from common.timing import tools
 from common.timing.ceilings import Ceilings
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
@@ -98,22 +96,8 @@ def _row(one: Outcome) -> StepRow:
 def recorded(record: Record, preset: str, steps: list[Step]) -> Table:
     """A preset's rows for the given steps, and the libraries', as another card's record has them."""
     found = kinds.rows_of(record, preset, steps)
-    days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
-    said = f"Measured from {days[0]} to {days[-1]}. Rows of different days are less comparable."
-    title = f"{preset}, recorded on {record.title}"
-    return replace(found, title=title, note=said if len(days) > 1 else "", optional=_NARROW)
-
-
-def compiled(outcomes: list[Outcome], architectures: tuple[str, ...]) -> Table:
-    """What was compiled for which architectures."""
-    rows: list[list[Cell]] = []
-    for outcome in outcomes:
-        built = outcome.kernels
-        targets = dict.fromkeys(item["architecture"] for item in built) or architectures
-        done: Cell = ", ".join(targets) if outcome.status == "right" else _status(outcome)
-        rows.append([outcome.step.name, ", ".join(sorted({item["kernel"] for item in built})), done])
-    header = ["step", "kernels", "compiled for"]
-    return Table(header, rows, left=header[1:])
+    note = f"Median on one {kinds.machine(record, record.rows(preset).values())}."
+    return replace(found, title=f"{preset}, recorded on {record.title}", note=note, optional=_NARROW)
 
 
 def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
@@ -129,14 +113,6 @@ def swept(title: str, points: list[Point], shipped: Tile) -> Table:
         note = "shipped" if point.tile == shipped else point.reason or ""
         rows.append([*(str(point.tile[name]) for name in shipped), time, note])
     return Table([*shipped, "ms", ""], rows, title=title, left=[""])
-
-
-def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
-    """Errors by step and tool."""
-    counts = {(tool, step.name): count for tool, step, count, _ in found}
-    names = dict.fromkeys(step.name for _, step, _, _ in found)
-    rows = [[name, *(str(counts[tool, name]) for tool in tools.TOOLS)] for name in names]
-    return Table(["step", *tools.TOOLS], rows, "; ".join(f"{t}: {said}" for t, said in tools.TOOLS.items()))
 
 
 def failed(found: list[tuple[str, str, str]]) -> Table:
@@ -215,14 +191,17 @@ def sentences(kernel: Summary) -> list[str]:
     return found
 
 
-def by_line(lines: list[SourceLine]) -> Group:
-    """Each source line of a hot loop, and below it the instructions that it became."""
-    home = _home(lines)
-    parts: list[RenderableType] = [Text("  line  source, and what it became", style="dim")]
+def by_line(lines: list[SourceLine]) -> Table:
+    """Each source line of a hot loop, and the instructions that it became."""
+    files = [line["file"] for line in lines if line["line"]]
+    home = max(files, key=files.count)  # whose name need not be repeated
+    rows: list[list[Cell]] = []
     for line in lines:
+        place = "" if line["file"] == home else f"{line['file'].rsplit('/', 1)[-1]}:"
         mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
-        parts += [_cut(f"{_place(line, home):>6}  {line['text']}"), Padding(Text(mix, style="dim"), (0, 0, 0, 8))]
-    return Group(*parts)
+        rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
+    header = ["line", "source", "instructions"]
+    return Table(header, rows, left=header[1:], light=True)
 
 
 def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
@@ -301,25 +280,9 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _home(places: Sequence[SourceLine]) -> str:
-    """The file most of the places are in: its name need not be repeated."""
-    files = [place["file"] for place in places if place["line"]]
-    return max(files, key=files.count, default="")
-
-
-def _place(place: SourceLine, home: str) -> str:
-    if not place["line"]:
-        return ""
-    return str(place["line"]) if place["file"] == home else f"{place['file'].rsplit('/', 1)[-1]}:{place['line']}"
-
-
 def _trimmed(extents: list[int]) -> list[int]:
     """Extents without the ones at their end."""
     return _trimmed(extents[:-1]) if len(extents) > 1 and extents[-1] == 1 else extents
-
-
-def _cut(text: str) -> Text:
-    return Text(text.rstrip(), no_wrap=True, overflow="ellipsis")
 
 
 def _grid(rows: Sequence[Sequence[str | Text]], right: tuple[int, ...] = ()) -> Grid:
