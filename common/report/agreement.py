@@ -143,38 +143,38 @@ def simulator() -> Table:
     # by tool, of each program: does it let it pass, and the seconds
     told = {
         "Numba's simulator": {
-            n: (one["simulator"]["ended"] == "silent", one["simulator"]) for n, one in found.items()
+            n: (one["simulator"]["ended"] == "silent", one["simulator"]["seconds"]) for n, one in found.items()
         },
-        "the tracer": {n: (not one["tracer"]["faults"], one["tracer"]) for n, one in found.items()},
+        "the tracer": {n: (not one["tracer"]["faults"], one["tracer"]["seconds"]) for n, one in found.items()},
     }
     notes = []
     for file in sorted(path.parent.glob("sanitizer-*.json")):
         card = json.loads(file.read_text(encoding="utf-8"))
-        silent = {True: ("silent",), False: ("silent", "endless")}  # what it does not end, it has not named
-        told[f"compute-sanitizer on {card['gpu']}"] = {
-            n: (one["sanitizer"]["ended"] in silent[one["kind"] == "right"], one["sanitizer"])
-            for n, one in card["programs"].items()
-        }
-        kind |= {name: one["kind"] for name, one in card["programs"].items()}
+        mine = told[f"compute-sanitizer on {card['gpu']}"] = {}
+        for name, one in card["programs"].items():
+            kind[name] = one["kind"]
+            # a wrong program that it does not end, it has not named
+            silent = ("silent",) if one["kind"] == "right" else ("silent", "endless")
+            mine[name] = one["sanitizer"]["ended"] in silent, one["sanitizer"]["seconds"]
         where = f"one {card['gpu']} (driver {card['driver']}, CUDA {card['cuda']}) on {card['date']}"
         notes.append(f"compute-sanitizer's seconds are those of {', '.join(tools.TOOLS)} together, on {where}.")
     right = sum(kind[name] == "right" for name in found)
-    counted = (
-        (f"right programs, {right}: run to their end", True, True),
-        ("right programs: accused, or stopped by what is not known", True, False),
-        (f"wrong programs, {len(found) - right}: stopped or named", False, False),
-        ("wrong programs: run to their end without a word", False, True),
-    )
-    rows = []
-    for title, good, passed in counted:
-        counts = []
-        for one in told.values():
-            counts.append(sum((kind[n] == "right", ok) == (good, passed) for n, (ok, _) in one.items()))
-        rows.append([title, *map(str, counts)])
-    medians = (statistics.median(end["seconds"] for _, end in one.values()) for one in told.values())
+    counted = {
+        f"right programs, {right}: run to their end": (True, True),
+        "right programs: accused, or stopped by what is not known": (True, False),
+        f"wrong programs, {len(found) - right}: stopped or named": (False, False),
+        "wrong programs: run to their end without a word": (False, True),
+    }
+    rows = [
+        [
+            title,
+            *(str(sum((kind[n] == "right", ok) == wanted for n, (ok, _) in one.items())) for one in told.values()),
+        ]
+        for title, wanted in counted.items()
+    ]
+    medians = (statistics.median(seconds for _, seconds in one.values()) for one in told.values())
     rows.append(["seconds a program, the median", *(f"{median:.1f}" for median in medians)])
-    for tool, mine in told.items():
-        missed = sorted({kind[n] for n, (ok, _) in mine.items() if ok and kind[n] != "right"})
-        if missed:
-            notes.append(f"{tool} is silent about {', '.join(f'`{one}`' for one in missed)}.")
+    for tool, one in told.items():
+        missed = sorted({f"`{kind[n]}`" for n, (ok, _) in one.items() if ok and kind[n] != "right"})
+        notes += [f"{tool} is silent about {', '.join(missed)}."] if missed else []
     return Table(["", *told], rows, "\n\n".join(notes))

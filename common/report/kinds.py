@@ -163,44 +163,41 @@ def instructions(code: MachineCode, *words: str) -> Table:
 
 
 @kind("compilers", TABLES)
-def compilers(code: MachineCode) -> Table:
-    """Each step's multiply loop by numba-cuda and by its successor, from both compilers' records, and its times by
-    both on the cards that have them."""
-    record = successor.load(records.RESULTS)
-    if record is None or not code.steps:
+def compilers(record: Record, code: MachineCode) -> Table:
+    """Each step's multiply loop by numba-cuda and by its successor, and its times by both on the record's card."""
+    others = successor.load(records.RESULTS)
+    if others is None or not code.steps:
         raise UnmeasuredError(str(successor.FILE))
-    cards = [one for one in records.all_records(records.RESULTS) if one.data.compilers]
     rows: list[list[str]] = []
     reasons: dict[str, list[str]] = {}
-    for name, other in record.steps.items():
-        pair = records.main_kernel(code, name, other.preset), summaries.main_compiled(other.kernels)
+    for name, one in others.steps.items():
+        pair = records.main_kernel(code, name, one.preset), summaries.main_compiled(one.kernels)
         both = [(kernel, kernel.occupancy) for kernel in pair if kernel and kernel.occupancy]
         if len(both) < len(pair):
-            reasons.setdefault(other.reason, []).append(f"`{name}`")
+            reasons.setdefault(one.reason, []).append(f"`{name}`")
             continue
         loops = [HotLoop.recorded(kernel) for kernel, _ in both]
+        found = record.data.compilers.get(one.preset, {}).get(name)
         cells = [
             [str(kernel.registers) for kernel, _ in both],
             [f"{fits.fraction:.0%}" for _, fits in both],
             [_each(loop.per_multiply_add()) for loop in loops],
             [_each(loop.per_multiply_add(loop.count("IMAD"))) for loop in loops],
-            [f"{seconds:.2f}" for seconds in other.seconds],
+            [f"{seconds:.2f}" for seconds in one.seconds],
+            [figures.milliseconds(each.median_ms) for each in (found.times.first, found.times.second)]
+            if found
+            else [],
         ]
-        for card in cards:
-            found = card.data.compilers.get(other.preset, {}).get(name)
-            timings = (found.times.first, found.times.second) if found else ()
-            cells.append([figures.milliseconds(timing.median_ms) for timing in timings])
         rows.append([f"`{name}`", *map(" → ".join, cells)])
     header = ["step", "registers", "occupancy", "instructions per multiply-add", "of these `IMAD`"]
-    header += ["seconds to compile", *(f"ms on {card.gpu_name}" for card in cards)]
+    header += ["seconds to compile", f"ms on {record.gpu_name}"]
     note = "numba-cuda → its successor: the innermost multiply loop, compiled for compute capability "
-    note += f"{successor.ARCHITECTURE} with {record.compiler} and {figures.versions(code.tools)}. "
+    note += f"{successor.ARCHITECTURE} with {others.compiler} and {figures.versions(code.tools)}. "
     note += " ".join(f"Not compiled: {', '.join(names)} ({reason})." for reason, names in reasons.items())
-    for card in cards:
-        timed = [one for steps in card.data.compilers.values() for one in steps.values()]
-        versions = f"numba-cuda {card.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
+    if timed := [one for steps in record.data.compilers.values() for one in steps.values()]:
+        versions = f"numba-cuda {record.run_of(timed[0]).packages['numba-cuda']} and {timed[0].successor}"
         note += f" Times are of each ladder's first preset, in turn, with {versions}: median on one"
-        note += f" {machine(card, timed)}."
+        note += f" {machine(record, timed)}."
     return Table(header, rows, note)
 
 
@@ -347,9 +344,6 @@ def _footnote(record: Record, preset: str) -> str:
     for i, (name, one) in enumerate(record.floors(preset)):
         said += f" The {name} is {figures.milliseconds(one.floor_ms)} ms"
         said += "." if i else f", set by {one.floor_kind}."
-    bound = [record.derive(preset, row) for name, row in rows.items() if not records.rounds_operands(name)]
-    if max((derived.percent_of_floor for derived in bound if derived), default=0) > 100:
-        said += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
     versions = sorted({row.library for row in rows.values() if isinstance(row, PeerRow)})
     said += f" Libraries: {'; '.join(versions)}." if versions else ""
     return f"{said} Median on one {machine(record, rows.values())}."
