@@ -58,11 +58,10 @@ def inspect(options: argparse.Namespace) -> int:
             text = card["text"]
             print(text if isinstance(text, str) else "\n".join(tables.whole(text)))
     else:
-        if found and (len(outcomes) > 1 or options.compiler):
+        if found:
             console.say().print(tables.side_by_side(found))
         for name, card in shown:
-            for part in tables.full(name, card):
-                console.say().print(part)
+            console.say().print(tables.by_line(name, card))
     for outcome in outcomes:
         for reason in outcome.reasons:
             console.complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from msgspec.structs import asdict
-from rich.console import RenderableType
-from rich.table import Table as Grid
 from rich.text import Text
 
 from common.catalog import catalog, device
@@ -26,7 +24,6 @@ from common.timing.ceilings import Ceilings
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _NARROW = (speeds.SPREAD, *speeds.OPTIONAL)  # columns left out where there is no room
 _MOVES = ("shared load", "global load", "store")
-_HOT = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
 
 
 def steps(found: list[Step]) -> Table:
@@ -131,24 +128,7 @@ def progress(found: list[Exercise], state: State) -> Table:
     return Table(header, rows, left=header[1:])
 
 
-# --- what a kernel became ---
-
-
-def full(step: str, kernel: Summary) -> Iterator[RenderableType]:
-    """What the kernel takes, and what its hot loop does, by class of instructions and by source line."""
-    yield Text(f"{title(step, kernel)}, compute capability {kernel['architecture']}", style="bold")
-    yield _grid(resources(kernel))
-    hot = kernel["hot"]
-    counted = f"{hot['total']} instructions, {hot['multiply_adds']} multiply-adds"
-    yield from ("", Text(f"{_HOT[hot['what']]}: {counted}", style="bold"))
-    rows = [
-        (what, str(count), f"{count / hot['total']:.1%}", _widths(kernel, what, " x {} bit"))
-        for what, count in hot["mix"].items()
-    ]
-    yield _grid(rows, right=(1, 2))
-    yield from (_grid([(sentence,) for sentence in sentences(kernel)]), "")
-    if any(line["line"] for line in hot["lines"]):
-        yield from (by_line(hot["lines"]), "")
+# --- what kernels became ---
 
 
 def title(step: str, kernel: Summary) -> str:
@@ -156,52 +136,57 @@ def title(step: str, kernel: Summary) -> str:
     return step if kernel["kernel"] == step else f"{step}: {kernel['kernel']}"
 
 
-def resources(kernel: Summary) -> list[tuple[str, str]]:
-    """Name and value of what a kernel takes and what fits."""
-    fits = kernel["occupancy"]
-    grid, block = (" x ".join(map(str, _trimmed(kernel[key]))) for key in ("grid", "block"))
-    occupancy = "none: no block fits a multiprocessor"
-    if fits["blocks"]:
-        blocks = f"{fits['blocks']} block{'s' * (fits['blocks'] > 1)}"
-        occupancy = f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
-    spilled = f"{kernel['spill_bytes']} bytes spilled" if kernel["spill_bytes"] else "nothing spilled"
-    stack = f"a stack frame of {kernel['stack_bytes']} bytes" if kernel["stack_bytes"] else "no stack frame"
-    dynamic = kernel["dynamic_shared_bytes"]
-    asked = f" and {dynamic:,} asked for at launch" if dynamic else ""
-    return [
-        ("block", (f"{block} = " if " x " in block else "") + f"{kernel['threads']} threads; grid {grid}"),
-        ("registers", f"{kernel['registers']} per thread, {spilled}, {stack}"),
-        ("shared memory", f"{kernel['shared_bytes']:,} bytes per block{asked}"),
-        ("occupancy", occupancy),
-        ("", f"limited by {' and '.join(fits['limited_by'])}"),
-    ]
+def _told(kernel: Summary) -> dict[str, str]:
+    """What tables say of a kernel, by title."""
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
+    return {
+        "grid": " x ".join(map(str, kernel["grid"])),
+        "block": " x ".join(map(str, kernel["block"])),
+        "threads per block": str(kernel["threads"]),
+        "registers": str(kernel["registers"]),
+        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
+        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
+        "blocks per multiprocessor": str(fits["blocks"]),
+        "warps per multiprocessor": f"{fits['warps']} of {fits['max_warps']}",
+        "occupancy": f"{fits['fraction']:.0%}",
+        "limited by": ", ".join(fits["limited_by"]),
+        "hot loop": hot["what"],
+        "instructions": str(hot["total"]),
+        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
+        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
+        "FMA per shared load": _number(hot["fma_per_shared_load"]),
+        "shared floats per FMA": _number(hot["floats_per_fma"]),
+        **{f"{what}s x bits": _widths(hot["widths"].get(what, {})) for what in _MOVES},
+    }
 
 
-def sentences(kernel: Summary) -> list[str]:
-    """What the mix says, in words."""
-    hot = kernel["hot"]
-    if not hot["multiply_adds"]:
-        return ["it multiplies nothing: it moves or reorders data"]
-    found = [f"useful: {hot['useful']:.1%} of the instructions multiply and add"]
-    if hot["fma_per_shared_load"] is not None:
-        found.append(
-            f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load, "
-            f"{hot['floats_per_fma']:.3g} shared floats per multiply-add"
-        )
-    return found
+def _widths(widths: dict[str, int]) -> str:
+    return ", ".join(f"{count} x {bits}" for bits, count in widths.items())
 
 
-def by_line(lines: list[SourceLine]) -> Table:
-    """Each source line of a hot loop, and the instructions that it became."""
+def side_by_side(found: list[tuple[str, Summary]]) -> Table:
+    """What kernels take, and what the instructions of their hot loops are for: one column each."""
+    told = [_told(kernel) for _, kernel in found]
+    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
+    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
+    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
+    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
+    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
+
+
+def by_line(name: str, kernel: Summary) -> Table:
+    """Each source line of a kernel's hot loop, and the instructions that it became."""
+    lines: list[SourceLine] = kernel["hot"]["lines"]
     files = [line["file"] for line in lines if line["line"]]
-    home = max(files, key=files.count)  # whose name need not be repeated
+    home = max(files, key=files.count, default="")  # whose name need not be repeated
     rows: list[list[Cell]] = []
     for line in lines:
         place = "" if line["file"] == home else f"{line['file'].rsplit('/', 1)[-1]}:"
         mix = ", ".join(f"{count} {what}" for what, count in line["mix"].items())
         rows.append([f"{place}{line['line']}" if line["line"] else "", Text(line["text"]), mix])
     header = ["line", "source", "instructions"]
-    return Table(header, rows, left=header[1:], light=True)
+    return Table(header, rows, title=title(name, kernel), left=header[1:], light=True)
 
 
 def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
@@ -211,40 +196,6 @@ def whole(groups: Iterable[SourceLine]) -> Iterator[str]:
             yield f"  // {group['file']}:{group['line']}  {group['text']}"
         mark = "|" if group["hot"] else " "
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
-
-
-# --- several kernels ---
-
-
-def _told(kernel: Summary) -> dict[str, str]:
-    """What tables of several kernels say of one, by title."""
-    hot, fits = kernel["hot"], kernel["occupancy"]
-    shares = {what: hot["mix"].get(what, 0) for what in sass.CLASSES}
-    return {
-        "threads per block": str(kernel["threads"]),
-        "registers": str(kernel["registers"]),
-        "stack, spilled bytes": f"{kernel['stack_bytes']}, {kernel['spill_bytes']}",
-        "shared bytes per block": f"{kernel['shared_bytes'] + kernel['dynamic_shared_bytes']:,}",
-        "occupancy": f"{fits['fraction']:.0%}",
-        "limited by": ", ".join(fits["limited_by"]),
-        "hot loop": hot["what"],
-        "instructions": str(hot["total"]),
-        **{what: f"{count} ({count / hot['total']:.0%})" if count else "0" for what, count in shares.items()},
-        "useful": f"{hot['useful']:.0%}" if hot["multiply_adds"] else "",
-        "FMA per shared load": _number(hot["fma_per_shared_load"]),
-        "shared floats per FMA": _number(hot["floats_per_fma"]),
-        **{f"{what}s x bits": _widths(kernel, what, " x {}") for what in _MOVES},
-    }
-
-
-def side_by_side(found: list[tuple[str, Summary]]) -> Table:
-    """Figures of several kernels, one column each."""
-    told = [_told(kernel) for _, kernel in found]
-    present = {what for _, kernel in found for what in kernel["hot"]["mix"]}
-    names = [name for name in told[0] if name not in sass.CLASSES or name in present]
-    header = ["", *(title(step, kernel).replace(": ", "\n") for step, kernel in found)]
-    body = [["  " * (name == "limited by") + name, *(one[name] for one in told)] for name in names]
-    return Table(header, body, title=f"compute capability {found[0][1]['architecture']}")
 
 
 def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
@@ -268,31 +219,8 @@ def short(rows: list[tuple[str, Summary, float | None]]) -> Table:
     return table if any(ms is not None for _, _, ms in rows) else table.without("ms")
 
 
-# --- cells and places ---
-
-
-def _widths(kernel: Summary, what: str, form: str) -> str:
-    widths = kernel["hot"]["widths"].get(what, {})
-    return ", ".join(f"{count}{form.format(bits)}" for bits, count in widths.items())
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _trimmed(extents: list[int]) -> list[int]:
-    """Extents without the ones at their end."""
-    return _trimmed(extents[:-1]) if len(extents) > 1 and extents[-1] == 1 else extents
-
-
-def _grid(rows: Sequence[Sequence[str | Text]], right: tuple[int, ...] = ()) -> Grid:
-    """Rows without lines, indented by two; columns ``right`` are aligned so."""
-    table = Grid(box=None, show_header=False, padding=(0, 0, 0, 2), pad_edge=True)
-    for i in range(len(rows[0]) if rows else 0):
-        table.add_column(justify="right" if i in right else "left")
-    for cells in rows:
-        table.add_row(*cells)
-    return table
 
 
 # --- lines of progress ---

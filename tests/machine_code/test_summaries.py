@@ -17,7 +17,7 @@ from common.catalog import cache, catalog, problems, schema
 from common.machine_code import codegen, summaries
 from common.machine_code.summaries import HotLoop, Kernel
 from common.records import entries, records
-from common.report import pages, tables
+from common.report import pages
 from common.run import isolate
 from common.run.messages import Compile, StepResult, Summarise
 from common.timing import tools
@@ -115,7 +115,6 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
     assert fetch["shared_bytes"] == 512
     assert fetch["dynamic_shared_bytes"] == 512
-    assert "512 bytes per block and 512 asked for at launch" in dict(tables.resources(fetch))["shared memory"]
     assert fetch["hot"]["what"] == "kernel"
     assert fetch["hot"]["widths"]["global load"] == {"128": 1}  # an asynchronous copy
     assert product["threads"] == 256
