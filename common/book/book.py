@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,6 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 from common.book import STATIC, explorer, sources
 from common.catalog import catalog
 from common.report import traces
-
-# a head is what its column is sorted by
-_NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
 
 
 class BookError(RuntimeError):
@@ -50,7 +46,6 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
 
 
 def _settings(root: Path) -> dict[str, object]:
-    glossary = sources.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
@@ -76,57 +71,26 @@ def _settings(root: Path) -> dict[str, object]:
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # tests look at all links
         "nitpicky": True,
         "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
-        "workbook_terms": {term: anchor for term, (anchor, _) in glossary.items()},
-        "workbook_glossary": "lessons/GLOSSARY",
     }
 
 
-# --- the extension: names of steps lead to code, terms to the glossary ---
+# --- the extension: names of steps lead to their code ---
 
 
 class Mentions(SphinxPostTransform):  # type: ignore[misc]
-    """Link every step that is named as code, and each term of the glossary where a page first says it."""
+    """Link every step that is named as code."""
 
     default_priority = 900
 
     def run(self, **_: Any) -> None:
-        config, builder, here = self.config, self.app.builder, self.env.docname
-        self._steps(config.workbook_steps, here, builder)
-        if here != config.workbook_glossary:
-            self._terms(config.workbook_terms, here, builder)
-
-    def _steps(self, places: dict[str, str], here: str, builder: Any) -> None:
+        here = self.env.docname
         for literal in list(self.document.findall(nodes.literal)):
-            place = places.get(literal.astext())
-            if (
-                place is not None
-                and place != here
-                and not _inside(literal, nodes.reference, nodes.title, nodes.thead)
-            ):
-                uri = builder.get_relative_uri(here, place)
-                literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
-
-    def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
-        if not anchors:
-            return
-        words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
-        pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
-        to = builder.get_relative_uri(here, self.config.workbook_glossary)
-        said: set[str] = set()
-        for text in list(self.document.findall(nodes.Text)):
-            if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
+            place = self.config.workbook_steps.get(literal.astext())
+            # the head of a table is what its column is sorted by
+            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
                 continue
-            new, at = [], 0
-            for match in pattern.finditer(text.astext()):
-                anchor = anchors[match[1].lower()]
-                if anchor in said:
-                    continue
-                said.add(anchor)
-                new += [nodes.Text(match.string[at : match.start()])]
-                new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
-                at = match.end()
-            if new:
-                text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
+            uri = self.app.builder.get_relative_uri(here, place)
+            literal.replace_self(nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri))
 
 
 def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
@@ -145,8 +109,7 @@ def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls."""
-    for name, default in (("steps", {}), ("terms", {}), ("glossary", "")):
-        app.add_config_value(f"workbook_{name}", default, "env")
+    app.add_config_value("workbook_steps", {}, "env")
     app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

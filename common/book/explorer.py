@@ -15,7 +15,7 @@ from string import Template
 
 import msgspec
 
-from common.book import STATIC, sources
+from common.book import STATIC
 from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report import traces
@@ -39,11 +39,6 @@ FOLDER = "explore"  # of the book's pages
 _SCRIPTS = "elements.js", "explore.js"
 # The theme that a reader of the book chose, set before the page is painted.
 _THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
-# Of the glossary, what a page says: listed below the code.
-WORDS = (
-    "warp", "lane", "request", "sector", "wavefront", "bank", "multiprocessor", "multiply-add", "global memory",
-    "shared memory", "constant memory",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,10 +188,14 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
         texts = [(STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
         scripts = f"<script>\n{''.join(texts)}</script>"
     return Template((STATIC / "page.html").read_text(encoding="utf-8")).substitute(
-        title=title, names=title.replace(" and ", " "), head=head, above=_above(steps), below=_below(steps),
+        title=title,
+        names=title.replace(" and ", " "),
+        head=head,
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
+        above=_above(steps),
+        below="".join(f"<p>{html.escape(text)}</p>" for text in notes(steps)),
         foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
-    )  # fmt: skip
+    )
 
 
 def _json(steps: Sequence[Shown]) -> str:
@@ -227,23 +226,7 @@ def _above(steps: Sequence[Shown]) -> str:
     return f'<div class="said">{text}</div>{bars}'
 
 
-def _below(steps: Sequence[Shown]) -> str:
-    """Notes, and what the words mean."""
-    said = "".join(f"<p>{html.escape(text)}</p>" for text in notes(steps))
-    glossary = sources.glossary((catalog.LESSONS / "GLOSSARY.md").read_text(encoding="utf-8"))
-    words = "".join(f'<dt data-word="{word}">{word}</dt><dd>{html.escape(glossary[word][1])}</dd>' for word in WORDS)
-    return (
-        f'<div class="said more">{said}</div>\n<details class="words"><summary>What the words mean</summary>'
-        f"<dl>{words}</dl></details>\n"
-    )
-
-
 # --- the book's pages: one for every step, and one for it beside the step that it grew from ---
-
-
-def address(step: str, before: str = "") -> str:
-    """A page's name within the folder."""
-    return f"{before}-{step}.html" if before else f"{step}.html"
 
 
 def before(step: Step, traced: dict[str, Kept]) -> str:
@@ -252,25 +235,22 @@ def before(step: Step, traced: dict[str, Kept]) -> str:
 
 
 def write(to: Path, traced: dict[str, Kept]) -> None:
-    """Write all pages into the built book; pages of steps that are gone go."""
+    """Write all pages into the built book."""
     steps = {step.name: step for step in catalog.steps()}
     beside_each = {name: before(steps[name], traced) for name in traced}
-    index, files = (address("index"), "all steps"), dict[str, str]()
+    index, files = ("index.html", "all steps"), dict[str, str]()
     for name, trace in traced.items():
         step, other = steps[name], beside_each[name]
         code = step.path.relative_to(catalog.ROOT).with_suffix(".code.html").as_posix()
-        beside = [(address(name, other), f"beside {other}")] if other else []
-        beside += [(address(one, name), f"beside {one}") for one in traced if beside_each[one] == name]
+        beside = [(f"{other}-{name}.html", f"beside {other}")] if other else []
+        beside += [(f"{name}-{one}.html", f"beside {one}") for one in traced if beside_each[one] == name]
         shown = Shown(step, trace, step.path)
-        files[address(name)] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside])
+        files[f"{name}.html"] = page([shown], [(f"../{code}", f"{name} in the book"), index, *beside])
         if other:
             pair = [Shown(steps[other], traced[other], steps[other].path), shown]
-            files[address(name, other)] = page(pair, [(address(other), other), (address(name), name), index])
+            files[f"{other}-{name}.html"] = page(pair, [(f"{one}.html", one) for one in (other, name)] + [index])
     folder = to / FOLDER
     folder.mkdir(exist_ok=True)
-    for path in folder.iterdir():
-        if path.name not in (*files, index[0]):
-            path.unlink()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -281,9 +261,9 @@ def above(traced: dict[str, Kept]) -> dict[Path, str]:
     for step in catalog.steps():
         if step.name in traced:
             up = "../" * len(step.path.relative_to(catalog.ROOT).parent.parts) + FOLDER
-            text = f'\n<a href="{up}/{address(step.name)}">What each line costs</a>'
+            text = f'\n<a href="{up}/{step.name}.html">What each line costs</a>'
             if other := before(step, traced):
-                text += f'; <a href="{up}/{address(step.name, other)}">beside {other}</a>'
+                text += f'; <a href="{up}/{other}-{step.name}.html">beside {other}</a>'
             found[step.path] = f"{text}.\n"
     return found
 
@@ -300,9 +280,8 @@ def index(traced: dict[str, Kept]) -> str:
     for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
         steps = [step for step in catalog.steps() if step.ladder == ladder and step.name in traced]
         if steps:
-            parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
+            parts.append(f"\n## {ladder}\n\n| step | what it does |\n| :-- | :-- |\n")
         for step in steps:
-            other, title = before(step, traced), step.title.replace("|", "&#124;")
-            beside = f'<a href="{address(step.name, other)}">{other}</a>' if other else ""
-            parts.append(f'| <a href="{address(step.name)}">{step.name}</a> | {title} | {beside} |\n')
+            title = step.title.replace("|", "&#124;")
+            parts.append(f'| <a href="{step.name}.html">{step.name}</a> | {title} |\n')
     return "".join(parts)

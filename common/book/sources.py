@@ -24,7 +24,6 @@ EXPLORE = Path("explore/index.md")
 OWN = Path("own")
 Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-_ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
 # fenced code, which stays as it is, or a link
 _PART = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -176,12 +175,3 @@ def _code_page(path: Path, root: Path, above: str) -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def glossary(text: str) -> dict[str, tuple[str, str]]:
-    """By each term of the glossary's Markdown, in lower case, its place on that page and what it says there."""
-    return {
-        name.lower(): (anchor, " ".join(re.sub(r"[`*]", "", said).split()))
-        for anchor, names, said in _ENTRY.findall(text)
-        for name in re.findall(r"\*\*([^*]+)\*\*", names)
-    }

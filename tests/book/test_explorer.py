@@ -80,11 +80,6 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     assert f"{parts[1]:.3g} sectors" in kernels
 
 
-def test_what_words_mean_stands_below():
-    text = explorer.page(shown(*PAIR))
-    assert all(f'<dt data-word="{word}">{word}</dt><dd>' in text for word in explorer.WORDS)
-
-
 def test_names_and_source_are_escaped(write):
     step = catalog.find("gemm_naive")
     file = write("a&b<i>.py", step.path.read_text() + "\n# </script><b>\n")
@@ -99,7 +94,6 @@ def test_names_and_source_are_escaped(write):
 def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     kept = {name: traces.load(catalog.find(name)) for name in ("gemm_naive", "gemm_shared_tile", "gemm_coarsened")}
     (tmp_path / "explore").mkdir()
-    (tmp_path / "explore" / "gone.html").write_text("")
     (tmp_path / "explore" / "index.html").write_text("")
     explorer.write(tmp_path, kept)
     found = {path.name for path in (tmp_path / "explore").iterdir()}
