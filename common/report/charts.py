@@ -58,7 +58,7 @@ def draw_ladder(record: Record, ladder: str, folder: Path) -> list[Path]:
 
 def draw_worth(record: Record, folder: Path) -> list[Path]:
     """Draw what each idea was worth, if the record has any, in ``folder``; returns the PNG files."""
-    return [canvas.save(worth(record), folder / "worth")] if any(one.gain for one in speeds.worths(record)) else []
+    return [canvas.save(worth(record), folder / "worth")] if any(gain for _, _, gain in speeds.worths(record)) else []
 
 
 def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
@@ -227,27 +227,25 @@ def roofline(record: Record, ladder: str) -> Figure:
 def worth(record: Record) -> Figure:
     """Bars by worth: how many times as fast as the step it grew from each step is, losses to the left of 1. It is
     narrow, and each bar has its name above it, for a telephone's screen."""
-    found = [(one, one.gain) for one in speeds.worths(record) if one.gain]
+    found = [(step, preset, gain) for step, preset, gain in speeds.worths(record) if gain]
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 10}
     ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # hides the lines behind a name
     at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "bbox": ground}
     figure, axes = canvas.new_figure(5.0, 1.1 + 0.34 * len(found))
-    for place, (one, gain) in enumerate(found):
+    for place, (step, preset, gain) in enumerate(found):
         axes.barh(place + 0.2, gain.value - 1, left=1, height=0.36, color=VERMILION if gain.shown < 1 else BLUE)
-        named = f"{one.step.name}{f' {OLDER}' if one.older else ''}, {one.preset}"
-        axes.annotate(named, (0, place - 0.25), **at_left, **beside)
+        axes.annotate(f"{step.name}, {preset}", (0, place - 0.25), **at_left, **beside)
         said = f"{gain.text}×{' a loss' if gain.shown < 1 else ''}"
         axes.annotate(said, (max(1.0, gain.value), place + 0.2), xytext=(4, 0), fontweight="bold", **beside)
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_yticks([])
     axes.set_ylim(len(found) - 0.3, -0.7)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.8 * found[-1][1].value), 3 * found[0][1].value)
+    axes.set_xlim(min(0.8, 0.8 * found[-1][2].value), 3 * found[0][2].value)
     canvas.plain_log_ticks(axes.xaxis, axes.get_xlim())
     canvas.gridded(axes, "x")
-    said = "times as fast as the step it grew from (logarithmic)"
-    axes.set_xlabel(labelled(said, (), any(one.older for one, _ in found)))
-    days = {record.run_of(row).date for one, _ in found if (row := record.row(one.preset, one.step.name))}
+    axes.set_xlabel("times as fast as the step it grew from (logarithmic)")
+    days = {record.run_of(record.rows(preset)[step.name]).date for step, preset, _ in found}
     canvas.headings(figure, "What each idea was worth", f"{record.gpu_name}, {min(days)} to {max(days)}")
     return figure
 

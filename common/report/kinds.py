@@ -261,31 +261,25 @@ def _limiter(record: Record, preset: str, step: str) -> str:
 
 
 @kind("worth", TABLES)
-def worth(record: Record, *slugs: str) -> Table:
-    """``[SLUG ...]``: every step beside the one it grew from, the largest gain first; further cards by their record's
-    name. The note names the steps that were not measured."""
-    found = speeds.worths(record)
-    if not (shown := [one for one in found if one.gain]):
-        raise UnmeasuredError("any step and the one it grew from")
-    cards = [record, *(other for slug in slugs if (other := records.other(slug)))]
-    rows = []
-    for one in shown:
-        step, cells = one.step, []
-        for card in cards:
-            mine = speeds.worth(card, step, one.origin, one.preset)
-            lost = mine.gain is not None and mine.gain.shown < 1
-            said = f"**{_text(mine.gain)}: a loss**" if lost else _text(mine.gain)
-            cells.append(aged(f"{said} ({mine.timed})" if mine.timed else said, mine.older))
-        cells += [_limiter(record, one.preset, name) for name in (one.origin, step.name)]
+def worth(record: Record) -> Table:
+    """Every step beside the one it grew from, the largest gain first, and what warps waited for, before and now. The
+    note names the steps that were not measured."""
+    rows, timed, lacking = [], [], []
+    for step, preset, gain in speeds.worths(record):
+        if gain is None:
+            lacking.append(f"`{step.name}` on {preset}")
+            continue
+        timed.append(record.rows(preset)[step.name])
+        before = speeds.origin(step) or ""
         idea = f"[`{step.name}`]({step.lesson}/{step.path.name}): {step.title.rstrip('.')}"
-        rows.append([idea, f"`{one.origin}`", one.preset, *cells])
-    header = ["step and its idea", "grew from", "problem", *(f"× on {card.gpu_name}" for card in cards)]
-    header += ["waited for", "waits for"]
-    timed = ([row for one in shown if (row := card.row(one.preset, one.step.name))] for card in cards)
-    where = " and one ".join(machine(card, rows) for card, rows in zip(cards, timed, strict=True) if rows)
-    note = f"Medians on one {where}; waits by the hardware counters of the {record.gpu_name}."
-    lacking = ", ".join(f"`{one.step.name}` on {one.preset}" for one in found if not one.gain)
-    note += f" Not measured beside the step they grew from: {lacking}." if lacking else ""
+        said = f"**{gain.text}: a loss**" if gain.shown < 1 else gain.text
+        waits = (_limiter(record, preset, name) for name in (before, step.name))
+        rows.append([idea, f"`{before}`", preset, said, *waits])
+    if not rows:
+        raise UnmeasuredError("any step and the one it grew from")
+    header = ["step and its idea", "grew from", "problem", "times as fast", "waited for", "waits for"]
+    note = f"Medians on one {machine(record, timed)}."
+    note += f" Not measured beside the step they grew from: {', '.join(lacking)}." if lacking else ""
     return Table(header, rows, note, left=[*header[:3], *header[-2:]])
 
 

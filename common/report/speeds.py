@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from common.catalog import catalog, lessontext, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import DEFAULT_PRESET, Problem
-from common.records import current, records
+from common.records import records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Record
 from common.report import figures
@@ -115,20 +114,6 @@ def method_on(record: Record, preset: str, name: str) -> str:
 # --- each step beside the one that it grew from ---
 
 
-@dataclass(frozen=True)
-class Worth:
-    """A step on a preset, beside the step ``origin`` that it grew from. ``gain``: how many times as fast it is, if
-    that was measured; ``timed``: in two runs, or each in turn with one library; nothing if both in one run. Is one
-    of the two times of ``older`` code?"""
-
-    step: Step
-    origin: str
-    preset: str
-    gain: Figure | None = None
-    timed: str = ""
-    older: bool = False
-
-
 def origin(step: Step) -> str | None:
     """The step of the same ladder that this one grew from; None if it is the ladder's first."""
     on_ladder = {one.name for one in catalog.predecessors(step)}
@@ -142,28 +127,21 @@ def main_presets(step: Step) -> list[str]:
     return [DEFAULT_PRESET[step.ladder], *_FURTHER.get(step.ladder, ())]
 
 
-def worth(record: Record, step: Step, before: str, preset: str) -> Worth:
-    """The step beside the one ``before``, if the record has both, at one size."""
-    old, new = record.row(preset, before), record.row(preset, step.name)
-    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
-        return Worth(step, before, preset)
-    ratio, timed = old.timing.median_ms / new.timing.median_ms, "" if old.run == new.run else "two runs"
-    if old.beside and new.beside and old.beside.peer == new.beside.peer:
-        ratio, timed = new.beside.ratio / old.beside.ratio, "in turn"
-    older = current.older(old, before) or current.older(new, step.name)
-    return Worth(step, before, preset, figures.of(ratio, ".2f"), timed, older)
-
-
-def worths(record: Record) -> list[Worth]:
-    """Every step but the ladders' first on each of its main presets: by worth, then what was not measured."""
-    pairs = [(step, before) for step in catalog.steps() if (before := origin(step))]
-    found = [worth(record, step, before, preset) for step, before in pairs for preset in main_presets(step)]
-    return sorted(found, key=lambda one: -one.gain.value if one.gain else math.inf)
-
-
 @figures.kind("worth")
 def gain(record: Record, preset: str, step: str) -> Figure | None:
-    """How many times as fast as the step it grew from a step is."""
-    found = catalog.find(step)
-    before = origin(found)
-    return worth(record, found, before, preset).gain if before else None
+    """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
+    turn with it. None if the record lacks one, or has them at different sizes."""
+    old, new = record.row(preset, origin(catalog.find(step)) or ""), record.row(preset, step)
+    if not isinstance(old, StepRow) or not isinstance(new, StepRow) or old.shape != new.shape:
+        return None
+    ratio = old.timing.median_ms / new.timing.median_ms
+    if old.beside and new.beside and old.beside.peer == new.beside.peer:
+        ratio = new.beside.ratio / old.beside.ratio
+    return figures.of(ratio, ".2f")
+
+
+def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
+    """Every step but the ladders' first, on each of its main presets, with its gain: by gain, then those without."""
+    pairs = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
+    found = [(step, preset, gain(record, preset, step.name)) for step, preset in pairs]
+    return sorted(found, key=lambda one: -one[2].value if one[2] else math.inf)
