@@ -21,10 +21,9 @@ from common.catalog.catalog import Step
 from common.report import traces
 from common.report.traces import Kept
 
-# Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
-# "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
-FMA_PER_CLOCK = 128
-_CLOCKS = 1000 / FMA_PER_CLOCK  # of arithmetic, for a thousand multiply-adds
+# A multiprocessor of compute capability 8.6 to 9.0 does 128 FP32 multiply-adds in a clock
+# (CUDA C++ Programming Guide, "Arithmetic Instructions").
+_CLOCKS = 1000 / 128  # of arithmetic, for a thousand multiply-adds
 UNITS = {
     "shared": "wavefronts of shared memory",
     "global": "sectors of global memory",
@@ -101,7 +100,7 @@ def moved(kernel: Kept, space: str) -> int:
 
 
 def sentences(steps: Sequence[Shown]) -> list[str]:
-    """What each step costs for a thousand multiply-adds, or if it has none, a block of it; and what it waits for."""
+    """What each step costs for a thousand multiply-adds, or if it has none, a block of it."""
     said = []
     for one in steps:
         text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
@@ -112,7 +111,7 @@ def sentences(steps: Sequence[Shown]) -> list[str]:
             of = f" of {one.chief['name']}" if len(one.kernels) > 1 else ""
             text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
         said.append(text)
-    return [*said, *_clocks(steps)]
+    return said
 
 
 def notes(steps: Sequence[Shown]) -> list[str]:
@@ -135,25 +134,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _clocks(steps: Sequence[Shown]) -> list[str]:
-    """Is it shared memory that the multiplication waits for? Only of FP32 units, and of right kernels."""
-    found = [(one.name, one.moved("shared")) for one in steps if not any(k["faults"] for k in one.kernels)]
-    if not all(one.fp32 and one.fma for one in steps) or not any(waves for _, waves in found):
-        return []
-    said = [
-        f"In one clock a multiprocessor does {FMA_PER_CLOCK} FP32 multiply-adds, but one wavefront: a thousand "
-        f"multiply-adds are {number(_CLOCKS)} clocks of arithmetic."
-    ]
-    for name, waves in found:
-        follows = "it waits for shared memory" if waves > 1.5 * _CLOCKS else "about as many"
-        follows = "fewer than its arithmetic" if waves <= _CLOCKS else follows
-        if waves:
-            said.append(f"{name} needs {number(waves)} clocks of shared memory for them: {follows}.")
-    return [" ".join(said)]
-
-
 def _bars(steps: Sequence[Shown]) -> str:
-    """What is drawn above two steps: of each memory a bar for each step, on a common scale."""
+    """What is drawn above steps: of each memory a bar for each, on a common scale; beside those of shared memory,
+    which gives one wavefront in a clock, the clocks that FP32 units take to multiply."""
     parts = []
     for space, unit in UNITS.items():
         values = [(one.name, one.moved(space)) for one in steps]
@@ -214,7 +197,7 @@ def _json(steps: Sequence[Shown]) -> str:
 
 
 def _above(steps: Sequence[Shown]) -> str:
-    """Faults, sentences and, of two steps, bars."""
+    """Faults, sentences and bars."""
     text = ""
     for one in steps:
         said = [fault["text"] for kernel in one.kernels for fault in kernel["faults"]]
@@ -222,7 +205,7 @@ def _above(steps: Sequence[Shown]) -> str:
             said.insert(0, f"{one.name} is wrong: {len(said)} fault{'s' * (len(said) != 1)}.")
         text += "".join(f'<p class="bad-text">{html.escape(fault)}</p>' for fault in said)
     text += "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(steps))
-    bars = _bars(steps) if len(steps) == 2 and all(one.fma for one in steps) else ""
+    bars = _bars(steps) if all(one.fma for one in steps) else ""
     return f'<div class="said">{text}</div>{bars}'
 
 

@@ -74,10 +74,10 @@ def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, or speed beside the library where all were timed in turn
     with it; ms on each bar, p20 to p80 as error bars; peers and the floor as lines. Steps that ran the same layer
     channels-last follow in another colour. A step that was measured on an older version of its file is marked."""
-    own = _step_rows(record, preset)
-    size, twin = record.usual(preset).flops, problems.CHANNELS_LAST.get(preset, "")
-    layer = record.channels_last(preset)
-    twins = [(step.name, row) for step, row in layer if record.problem(twin, row).flops == size]
+    own, layer = _step_rows(record, preset), problems.CHANNELS_LAST.get(preset, "")
+    size, there = record.usual(preset).flops, record.rows(layer)
+    twins = [(step.name, there[step.name]) for step in catalog.steps() if step.name in there]
+    twins = [(name, row) for name, row in twins if record.problem(layer, row).flops == size]
     rows = own + [(f"{name} (NHWC)", row) for name, row in twins]
     older = [current.older(row, name) for name, row in own + twins]
     gains, spread, one_ms, said = _gains(record, preset, rows)

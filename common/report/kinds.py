@@ -18,7 +18,7 @@ from common.records import current, records
 from common.records.entries import Entry, MachineCode, PeerRow, Profile
 from common.records.records import Record
 from common.report import figures, speeds
-from common.report.figures import Figure, kind, with_preset
+from common.report.figures import Figure, kind, presets_in
 from common.report.table import OLDER, Table
 from common.timing import tools
 
@@ -62,16 +62,16 @@ def rows_of(
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
             found.append((f"*{speeds.spoken(name, row)}* ({row.layout})", speeds.cells(record, preset, name, first)))
-    header = speeds.titles(cells for _, cells in found)
-    body = [[name, *(cells.get(title, "") for title in header[1:])] for name, cells in found]
-    return Table(speeds.titled(header, problems.preset(preset).ladder), body)
+    titles = speeds.titles((cells for _, cells in found), problems.preset(preset).ladder)
+    body = [[name, *(cells.get(column, "") for column in list(titles)[1:])] for name, cells in found]
+    return Table(list(titles.values()), body)
 
 
 @kind("times", TABLES)
 def times(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above. Below
     stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor."""
-    presets, names = _presets(words)
+    presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
     peers = [name for name in _libraries(record, presets) if not records.rounds_operands(name)]
@@ -143,11 +143,11 @@ UNCOMPILED = "not compiled yet"
 @kind("code", TABLES)
 def instructions(code: MachineCode, *words: str) -> Table:
     """``[PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
-    preset, names = with_preset(words)
+    presets, names = presets_in(words)
     rows: list[list[str]] = []
     architecture = ""
     for name in names:
-        kernels = records.code_kernels(code, name, preset)
+        kernels = records.code_kernels(code, name, *presets)
         if not kernels:
             rows.append([f"`{name}`", *[UNCOMPILED] * 7])
         for kernel in kernels:
@@ -157,7 +157,7 @@ def instructions(code: MachineCode, *words: str) -> Table:
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
     header += ["constant loads", "instructions per multiply-add"]
-    on, by = f" for `{preset}`," if preset else "", figures.versions(code.tools)
+    on, by = f" for `{presets[0]}`," if presets else "", figures.versions(code.tools)
     note = f"The innermost multiply loop,{on} compiled for compute capability {architecture} with {by}."
     return Table(header, rows, note)
 
@@ -226,7 +226,7 @@ _UNITS = ("issue_pct", "fma_pipe_pct", "tensor_pipe_pct", "l1_pct", "l2_pct", "d
 @kind("profile", TABLES)
 def profile(record: Record, *words: str) -> Table:
     """``PRESET ... STEP ... COUNTER ...``: hardware counters of each step's main kernel."""
-    presets, rest = _presets(words)
+    presets, rest = presets_in(words)
     chosen = [word for word in rest if word in _COUNTERS]
     rows, source = [], ""
     for preset in presets:
@@ -318,12 +318,6 @@ def _time(record: Record, preset: str, name: str) -> str:
 
 def _one(value: float | None) -> str:
     return f"{value:.1f}" if value else ""
-
-
-def _presets(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the words that are presets, and the rest."""
-    found = [word for word in words if word in problems.PRESETS]
-    return found, [word for word in words if word not in found]
 
 
 def _libraries(record: Record, presets: list[str]) -> list[str]:

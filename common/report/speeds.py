@@ -68,16 +68,13 @@ def cells(
     return found
 
 
-def titles(rows: Iterable[dict[str, str]]) -> list[str]:
-    """The columns of these rows: ratios to libraries, which some rows have, behind the HEADER, OPTIONAL ones last."""
+def titles(rows: Iterable[dict[str, str]], ladder: str) -> dict[str, str]:
+    """The columns of these rows, each with its title: ratios to libraries, which some rows have, behind the HEADER,
+    OPTIONAL ones last. A multiply-add of integers is no FLOP."""
     found = dict.fromkeys(title for row in rows for title in row)
     besides = [title for title in found if title.startswith("× ") and title not in HEADER]
-    return [*HEADER, *besides, *(title for title in OPTIONAL if title in found)]
-
-
-def titled(header: list[str], ladder: str) -> list[str]:
-    """The header with the ladder's unit: a multiply-add of integers is no FLOP."""
-    return [title.replace("FLOP", problems.LADDERS[ladder].operation) for title in header]
+    columns = [*HEADER, *besides, *(title for title in OPTIONAL if title in found)]
+    return {column: column.replace("FLOP", problems.LADDERS[ladder].operation) for column in columns}
 
 
 def spoken(name: str, row: Row) -> str:

@@ -29,7 +29,6 @@ SIGNS = {
 }
 OLDER = "¶"
 MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
-LEAST = 12  # characters below which a column that may be cut is left out
 SHORT = 24  # characters of a text that is not broken without need
 _NAMED = re.compile(r"^\[?`(\w+)`(?:\]\([^)]*\))?")
 
@@ -41,8 +40,8 @@ class Table:
     """Rows of cells below a header; a ``title`` for the terminal, a ``note`` below.
 
     Columns named in ``left`` are aligned left, as the first one is, and their texts may be broken; the others are
-    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all; the column
-    ``cut`` is cut to the room that there is. A ``light`` table has no frame on a terminal.
+    aligned right. ``optional`` columns are left out one by one where a terminal has no room for all. A ``light`` one
+    has no frame on a terminal.
     """
 
     header: Sequence[str]
@@ -51,7 +50,6 @@ class Table:
     title: str = ""
     left: Sequence[str] = ()
     optional: Sequence[str] = ()
-    cut: str | None = None
     light: bool = False
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
@@ -124,8 +122,7 @@ def terminal(table: Table, width: int) -> Drawn:
         if name in table.header and _needed(table) > width:
             dropped.append(name)
             table = table.without(name)
-    room = LEAST + width - _needed(table)
-    tight = room < LEAST
+    tight = _needed(table) > width
     look: dict[str, Any] = {"title": escape(table.title) or None, "title_justify": "left", "caption_justify": "left"}
     if table.light or tight:
         padding = 0 if tight else (0, 1)
@@ -134,14 +131,13 @@ def terminal(table: Table, width: int) -> Drawn:
     titles = [_broken(table, i) for i in range(len(table.header))]
     most = max(title.count("\n") for title in titles)
     for i, (name, title) in enumerate(zip(table.header, titles, strict=True)):
-        cut, left = name == table.cut, name in table.left
+        left = name in table.left
         numbers = all(str(cells[i]).strip().isdigit() or not cells[i] for cells in table.rows)
         drawn.add_column(
             "\n" * (most - title.count("\n")) + title,
-            justify="left" if cut or left or (not i and not numbers) else "right",
+            justify="left" if left or (not i and not numbers) else "right",
             no_wrap=not (left or (tight and not i)),
-            overflow="ellipsis" if cut else "fold",
-            max_width=room if cut else None,
+            overflow="fold",
         )
     for cells in table.rows:
         drawn.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in cells))
@@ -174,6 +170,5 @@ def _needed(table: Table) -> int:
         longest = max(map(len, lines), default=0)
         if name in table.left:
             longest = max([min(longest, SHORT), *(len(word) for line in lines for word in line.split(" "))])
-        longest = LEAST if name == table.cut else longest
         total += 3 + max([longest, *map(len, _broken(table, i).split("\n"))])
     return total

@@ -220,18 +220,14 @@ def comparison(traces: dict[str, Traced]) -> str:
     (first, before), (second, after) = ((name, cost.loads_per_fma(found)) for name, found in traces.items())
     if not (before and after):
         return f"{second if before else first} has no float32 multiply-add: its loads cannot be compared."
-    parts: list[str] = []
-    for memory in ("shared", "global", "constant"):
-        of, each = ("its", "") if parts else (f"{first}'s", " per multiply-add")
-        if before[memory]:
-            parts.append(f"{_ratio(after[memory] / before[memory])} of {of} {memory} loads{each}")
-        elif after[memory]:
-            parts.append(f"{_ratio(after[memory])} {memory} loads{each} where {first} needs none")
-    return f"{second} needs {', '.join(parts[:-1])}{', and ' if parts[1:] else ''}{parts[-1]}."
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
+    parts = []
+    for memory in _MEMORIES:
+        was, now = before[memory], after[memory]
+        if was:
+            parts.append(f"{now / was:#.3g} of {first}'s {memory} loads")
+        elif now:
+            parts.append(f"{now:.2g} {memory} loads where {first} needs none")
+    return f"For each multiply-add {second} needs {', '.join(parts)}."
 
 
 # --- for the terminal: tables ---
@@ -279,7 +275,7 @@ def _accesses(title: str, accesses: list[TracedAccess], unit: str) -> Table:
     if len(accesses) > 1:
         total = (sum(getattr(a, key) for a in accesses) for key in ("requests", "moved", "ideal"))
         rows.append(["", "total", "", *_sums(*total), ""])
-    return Table(header, rows, "", title, ["access"], ["source"], cut="source", light=True)
+    return Table(header, rows, "", title, ["access", "source"], ["source"], light=True)
 
 
 def _sums(requests: int, moved: int, ideal: int) -> list[Cell]:
