@@ -66,11 +66,6 @@ class Shown:
         """Multiply-adds of the main kernel's traced blocks."""
         return int(self.chief["fma"])
 
-    @property
-    def fp32(self) -> bool:
-        """Does the main kernel multiply on the FP32 units?"""
-        return not catalog.on_tensor_cores(self.step, traces.problem(self.step))
-
     def moved(self, space: str, kernel: Kept | None = None) -> float:
         """Sectors or wavefronts that a kernel, by default all together, moves for a thousand multiply-adds of the
         main one, each block taken as the traced one; without multiply-adds, what a block of the main one moves."""
@@ -137,12 +132,13 @@ def number(value: float) -> str:
 def _bars(steps: Sequence[Shown]) -> str:
     """What is drawn above steps: of each memory a bar for each, on a common scale; beside those of shared memory,
     which gives one wavefront in a clock, the clocks that FP32 units take to multiply."""
+    fp32 = not any(catalog.on_tensor_cores(one.step, traces.problem(one.step)) for one in steps)
     parts = []
     for space, unit in UNITS.items():
         values = [(one.name, one.moved(space)) for one in steps]
         if not any(value for _, value in values):
             continue
-        if space == "shared" and all(one.fp32 for one in steps):
+        if space == "shared" and fp32:
             values.append(("clocks to multiply", _CLOCKS))
         most = max(value for _, value in values)
         rows = "".join(

@@ -50,22 +50,6 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
     return [(step, problem) for step in steps for problem in trace.shapes(step)]
 
 
-def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
-    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed. All in one process
-    under ncu. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
-    device.require_gpu("counting on the hardware")
-    tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
-    found = []
-    for (step, problem), (result, launches) in zip(pairs, measuring.profiled(tasks, tools.COUNTED), strict=True):
-        kernels: dict[str, dict[str, float]] = {}
-        for name, launch in zip(result.kernels, launches, strict=True):
-            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
-            counters, before = {**launch.counters, "ffma_threads": products}, kernels.get(name, {})
-            kernels[name] = {key: before.get(key, 0) + (counters[key] or 0) for key in tools.COUNTED}
-        found.append({name: Counts(**sums) for name, sums in kernels.items()})
-    return found
-
-
 def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
     """The tracer's counters of each pair's kernels by name. Raises TraceError."""
     for result in trace.results([trace.task(step, problem, every=True) for step, problem in pairs]):
@@ -73,10 +57,19 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
 
 
 def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer."""
-    for (step, problem), kernels, traced in zip(pairs, measure(pairs), count(pairs), strict=True):
+    """A new entry for each pair, counted by the hardware, in one process under ncu, and by the tracer. Launches of one
+    kernel are summed. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
+    device.require_gpu("counting on the hardware")
+    tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
+    launched = measuring.profiled(tasks, tools.COUNTED)
+    for (step, problem), (result, launches), traced in zip(pairs, launched, count(pairs), strict=True):
+        kernels: dict[str, dict[str, float]] = {}
+        for name, launch in zip(result.kernels, launches, strict=True):
+            products = tools.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            counters, before = {**launch.counters, "ffma_threads": products}, kernels.get(name, {})
+            kernels[name] = {key: before.get(key, 0) + (counters[key] or 0) for key in tools.COUNTED}
         code = sources.provenance(step.path)
-        found = [Counted(kernel=name, hardware=counts, trace=traced[name]) for name, counts in kernels.items()]
+        found = [Counted(kernel=name, hardware=Counts(**sums), trace=traced[name]) for name, sums in kernels.items()]
         entry = Agreement(source=code.source, helpers=code.helpers, shape=problem.shape(), kernels=found)
         yield step, problem, entry
 
