@@ -57,8 +57,8 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, Counts]]:
 
 
 def refresh(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[Step, Problem, Agreement]]:
-    """A new entry for each pair, counted by the hardware, in one process under ncu, and by the tracer. Launches of one
-    kernel are summed. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
+    """A new entry for each pair, counted by the hardware, in one process under ncu, and by the tracer. Launches of
+    one kernel are summed. Raises NoGpuError without a GPU, ToolError when the counters cannot be read."""
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     launched = measuring.profiled(tasks, tools.COUNTED)
