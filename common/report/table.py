@@ -96,16 +96,12 @@ def _signed(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], set[str]]
 # --- Markdown ---
 
 
-def markdown(*tables: Table) -> str:
-    """Tables as a page has them: each one's cells and its note; at the end what all marks mean. Paragraphs."""
-    parts, used = [], set[str]()
-    for table in tables:
-        rows, mine = _signed(table.rows)
-        used |= mine
-        rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
-        lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
-        parts += ["\n".join(lines), table.note]
-    return "\n\n".join(filter(None, [*parts, " ".join(explained(used))]))
+def markdown(table: Table) -> str:
+    """A table as a page has it: the cells, the note, what the marks mean. Paragraphs."""
+    rows, used = _signed(table.rows)
+    rule = [":--", *(":--" if name in table.left else "--:" for name in table.header[1:])]
+    lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in (table.header, rule, *rows)]
+    return "\n\n".join(filter(None, ["\n".join(lines), table.note, " ".join(explained(used))]))
 
 
 # --- terminal ---

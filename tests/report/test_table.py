@@ -34,7 +34,6 @@ def test_a_page_has_the_cells_the_note_and_what_marks_mean():
     note, marks = markdown(TABLE).split("\n\n")[1:]
     assert note == TABLE.note
     assert marks == f"§ {SIGNS['§']} {OLDER} Measured on an older version of the file."
-    assert markdown(TABLE, TABLE).count(SIGNS["§"]) == 1
 
 
 @pytest.mark.parametrize("width", [120, 100, 80, 60])
