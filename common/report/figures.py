@@ -108,12 +108,6 @@ def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | Non
     return Figure(ratio, times_as_fast(ratio)) if ratio else None
 
 
-def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
-    """The step of these that takes least time on a preset; None if none of them is timed on it."""
-    timed = {name: ms.value for name in names if (ms := time(record, preset, name))}
-    return min(timed, key=timed.__getitem__, default=None)
-
-
 @kind("across")
 def across(record: Record, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here; None if either was measured on an older version."""

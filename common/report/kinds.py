@@ -74,16 +74,20 @@ def times(record: Record, *words: str) -> Table:
     presets, names = presets_in(words)
     if not all(record.rows(preset) for preset in presets):
         raise UnmeasuredError(" and ".join(presets))
-    peers = [name for name in _libraries(record, presets) if not records.rounds_operands(name)]
+    peers = {n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)}
+    peers = {name for name in peers if not records.rounds_operands(name)}
     above = dict(zip(names[1:], names, strict=False))
     rows = []
-    for name in (*names, *peers):
+    for name in (*names, *sorted(peers)):
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
-            word = name.replace(" ", "-")
-            before = figures.fastest(record, preset, names) if name in peers else above.get(name)
-            faster = figures.speed_up(record, preset, before, word) if before else None
-            cells += [_time(record, preset, word), _text(faster), _text(figures.share(record, preset, word))]
+            ms = _text(figures.time(record, preset, name))
+            timed = [step for step in names if step in record.rows(preset)]
+            fastest = min(timed, key=lambda step: record.rows(preset)[step].timing.median_ms, default="")
+            before = fastest if name in peers else above.get(name, "")
+            faster = figures.speed_up(record, preset, before, name)
+            cells.append(aged(ms, figures.older(record, preset, name)))
+            cells += [_text(faster), _text(figures.share(record, preset, name))]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_text(floor), "", "100"))])
@@ -311,18 +315,8 @@ def aged(text: str, older: bool) -> str:
     return f"{text} {OLDER}" if older else text
 
 
-def _time(record: Record, preset: str, name: str) -> str:
-    """Milliseconds, marked if they are older than the step; empty if it was not timed."""
-    return aged(_text(figures.time(record, preset, name)), figures.older(record, preset, name))
-
-
 def _one(value: float | None) -> str:
     return f"{value:.1f}" if value else ""
-
-
-def _libraries(record: Record, presets: list[str]) -> list[str]:
-    """The libraries with a row on one of the presets."""
-    return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
 
 
 def _footnote(record: Record, preset: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from common.catalog import catalog, lessontext, problems
+from common.catalog import catalog, problems
 from common.catalog.catalog import Step
-from common.catalog.problems import DEFAULT_PRESET, Problem
+from common.catalog.problems import Problem
 from common.records import records
 from common.records.entries import PeerRow, Row, StepRow
 from common.records.records import Record
@@ -33,8 +33,6 @@ _METHODS = {
 ROOFLINES = ("gemm", "conv2d")  # ladders that have one
 FEWER = ("Winograd", "FFT", "fewer multiply-adds")
 """How a library computes where that is not the definition's multiply-adds; the last where no name says how."""
-# Presets besides a ladder's default, on which an idea is worth something else, or nothing.
-_FURTHER = {"conv2d": ("ece408-layer2",), "dgrad": ("dgrad-resnet50-strided",), "wgrad": ("wgrad-resnet50-conv2",)}
 
 
 # --- rows of one preset ---
@@ -117,13 +115,6 @@ def origin(step: Step) -> str | None:
     return step.builds_on if step.builds_on in on_ladder else step.predecessor
 
 
-def main_presets(step: Step) -> list[str]:
-    """The ladder's, or the one that the step's lesson shows it on."""
-    if step.name in lessontext.read(catalog.LESSONS).usual:
-        return [catalog.usual_preset(step)]
-    return [DEFAULT_PRESET[step.ladder], *_FURTHER.get(step.ladder, ())]
-
-
 @figures.kind("worth")
 def gain(record: Record, preset: str, step: str) -> Figure | None:
     """How many times as fast a step is as the one it grew from; by their ratios to a library, if each was timed in
@@ -138,7 +129,7 @@ def gain(record: Record, preset: str, step: str) -> Figure | None:
 
 
 def worths(record: Record) -> list[tuple[Step, str, Figure | None]]:
-    """Every step but the ladders' first, on each of its main presets, with its gain: by gain, then those without."""
-    pairs = [(step, preset) for step in catalog.steps() if origin(step) for preset in main_presets(step)]
-    found = [(step, preset, gain(record, preset, step.name)) for step, preset in pairs]
-    return sorted(found, key=lambda one: -one[2].value if one[2] else math.inf)
+    """Every step but the ladders' first, with the preset that it is shown on, and its gain: by gain."""
+    found = [(step, catalog.usual_preset(step)) for step in catalog.steps() if origin(step)]
+    gains = [(step, preset, gain(record, preset, step.name)) for step, preset in found]
+    return sorted(gains, key=lambda one: -one[2].value if one[2] else math.inf)
