@@ -53,9 +53,9 @@ def rows_of(
         if step.name not in rows:
             continue
         if step.lesson == (lesson or step.lesson):
-            before, note = previous or first * (step.name == first), (notes or {}).get(step.name, "")
             older = bool(record.data.runs) and figures.older(record, preset, step.name)  # without: measured just now
-            cells = speeds.cells(record, preset, step.name, first, before, note)
+            before = first if step.name == first else previous
+            cells = speeds.cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
             found.append((aged(f"`{step.name}`", older), cells))
         if not (step.experiment and previous):
             previous = step.name
