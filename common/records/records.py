@@ -183,16 +183,15 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
     """A JSON file of the workbook's schema and this kind; raises RecordError."""
     try:
         data = store.read_json(path)
-    except store.StoreError as error:
-        why = f"not a readable record ({error.why})"
-        raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
-    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    try:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         if found != SCHEMA:
             raise schema.SchemaError(f"schema is {found!r:.80}, must be {SCHEMA!r}")
         return schema.read(data, kind)
+    except store.StoreError as error:
+        why = f"not a readable record ({error.why})"
     except schema.SchemaError as error:
-        raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
+        why = str(error)
+    raise RecordError(f"{store.shown(path)}: {why}; move the file away to start anew")
 
 
 def _precision(row: Row) -> str:
