@@ -45,7 +45,8 @@ def rows_of(
     record: Record, preset: str, steps: Sequence[Step], lesson: str = "", notes: Mapping[str, str] | None = None
 ) -> Table:
     """The given steps that have rows, of one lesson or of all, and the libraries; ``notes`` stand behind times, by
-    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before."""
+    step. Speed-ups count from the first step that the preset is for, shown or not, and from the one before, of an
+    experiment the one that it is beside."""
     rows = record.rows(preset)
     first = next((step.name for step in steps if step.experiment or preset in catalog.presets(step)), "")
     previous, found = "", []
@@ -55,10 +56,11 @@ def rows_of(
         if step.lesson == (lesson or step.lesson):
             older = bool(record.data.runs) and figures.older(record, preset, step.name)  # without: measured just now
             before = first if step.name == first else previous
+            if step.experiment:
+                before = step.predecessor or ""
             cells = speeds.cells(record, preset, step.name, first, before, (notes or {}).get(step.name, ""))
             found.append((aged(f"`{step.name}`", older), cells))
-        if not (step.experiment and previous):
-            previous = step.name
+        previous = previous if step.experiment else step.name
     for name, row in sorted(rows.items()):
         if isinstance(row, PeerRow):
             found.append((f"*{speeds.spoken(name, row)}* ({row.layout})", speeds.cells(record, preset, name, first)))
