@@ -95,29 +95,20 @@ def moved(kernel: Kept, space: str) -> int:
 
 
 def sentences(steps: Sequence[Shown]) -> list[str]:
-    """What each step costs for a thousand multiply-adds, or if it has none, a block of it."""
+    """What each step costs for a thousand multiply-adds, and each of several kernels; without them, a block of it."""
     said = []
     for one in steps:
         text = f"A thousand multiply-adds of {one.name} take {one.traffic()}."
         if not one.fma:
             text = f"One block of {one.name}: {one.traffic()}."
+        elif len(one.kernels) > 1:
+            each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
+            text += f" That is of {len(one.kernels)} kernels, each block taken as the traced one: {each}."
         loads = [f"{number(each)} from {space} memory" for space, each in one.chief["loads"].items() if each >= _FEW]
         if loads:
-            of = f" of {one.chief['name']}" if len(one.kernels) > 1 else ""
-            text += f" Load instructions for each multiply-add{of}: {', '.join(loads)}."
+            text += f" Load instructions for each multiply-add: {', '.join(loads)}."
         said.append(text)
     return said
-
-
-def notes(steps: Sequence[Shown]) -> list[str]:
-    """What is to be known of the counts, and what each of several kernels costs."""
-    said = []
-    for one in steps:
-        if len(one.kernels) > 1 and one.fma:
-            each = "; ".join(f"{kernel['name']} {one.traffic(kernel)}" for kernel in one.kernels)
-            text = f"{one.name} starts {len(one.kernels)} kernels, and what is said of it is their sum, each block "
-            said.append(f"{text}taken as the traced one. For a thousand multiply-adds: {each}.")
-    return [*said, _OF_THE_TEXT]
 
 
 def number(value: float) -> str:
@@ -172,7 +163,7 @@ def page(steps: Sequence[Shown], links: Sequence[tuple[str, str]] = ()) -> str:
         head=head,
         nav=f'<nav aria-label="the book">{nav}</nav>\n' if links else "",
         above=_above(steps),
-        below="".join(f"<p>{html.escape(text)}</p>" for text in notes(steps)),
+        below=f"<p>{_OF_THE_TEXT}</p>",
         foot=f'<script type="application/json" id="trace">{_json(steps)}</script>\n{scripts}',
     )
 

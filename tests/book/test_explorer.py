@@ -72,8 +72,9 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     moved = [explorer.moved(kernel, "global") for kernel in one.kernels]
     parts = [1000 * count * each / (blocks[1] * one.fma) for count, each in zip(blocks, moved, strict=True)]
     assert one.moved("global") == pytest.approx(sum(parts))
-    assert f"{sum(parts):.3g} sectors of global memory" in explorer.sentences([one])[0]
-    (kernels,) = [text for text in explorer.notes([one]) if "starts 2 kernels" in text]
+    (said,) = explorer.sentences([one])
+    assert f"{sum(parts):.3g} sectors of global memory" in said
+    kernels = said.partition("That is of 2 kernels")[2]
     assert f"unroll_windows {parts[0]:.3g} sectors" in kernels
     assert f"{parts[1]:.3g} sectors" in kernels
 
