@@ -92,7 +92,7 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ())
         for case in recorded.get(step.name, {}).values():
             older, shape = (
                 not current.is_current(case, step.path),
-                _short(problems.from_shape(step.ladder, case.shape)),
+                str(problems.from_shape(step.ladder, case.shape)),
             )
             for kernel in case.kernels:
                 ratios = [ratio(kernel.hardware, key, kernel.trace) for key in COLUMNS]
@@ -104,13 +104,6 @@ def table(recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ())
     said = [f"{', '.join(names)}: {text}" for text, names in remarked.items()]
     header = ["kernel", "shape", *COLUMNS.values()]
     return Table(header, rows, "\n\n".join([_OF_ALL, *said]), optional=["shape"])
-
-
-def _short(problem: Problem) -> str:
-    shape = problem.shape()
-    if problem.form == "gemm":
-        return " × ".join(str(shape[key]) for key in "MNK")
-    return " ".join(f"{key}={value}" for key, value in shape.items() if key in ("N", "C", "H", "K"))
 
 
 @figures.kind("agreement", kinds.TABLES)

@@ -101,11 +101,18 @@ def speedups(record: Record, preset: str) -> Figure:
         beside = row.beside if isinstance(row, StepRow) else None
         in_turn = f"  {beside.ratio:.2f}× {beside.peer}" if beside else ""
         axes.annotate(
-            f"{faster}{_ms(row.timing.median_ms)}{in_turn}",
+            f"{faster}{figures.milliseconds(row.timing.median_ms)} ms{in_turn}",
             (1.0, place), xycoords=("axes fraction", "data"), fontweight="bold", **_BESIDE,
         )  # fmt: skip
     for label, ms, colour, style in lines:
-        axes.axvline(one_ms / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
+        axes.axvline(
+            one_ms / ms,
+            color=colour,
+            linestyle=style,
+            linewidth=2,
+            label=f"{label}: {figures.milliseconds(ms)} ms",
+            zorder=3,
+        )
     axes.set_yticks(places, [signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -323,7 +330,3 @@ def labelled(label: str, names: Iterable[str], older: bool = False) -> str:
 def source(record: Record, row: Row) -> str:
     run = record.run_of(row)
     return f"{record.gpu_name}, driver {run.driver}, {figures.versions(run.packages)}, {run.date}"
-
-
-def _ms(value: float) -> str:
-    return f"{figures.milliseconds(value)} ms"

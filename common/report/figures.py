@@ -96,11 +96,6 @@ def time(record: Record, preset: str, name: str) -> Figure | None:
     return in_ms(row.timing.median_ms) if row else None
 
 
-def older(record: Record, preset: str, name: str) -> bool:
-    """Is that time of an older version of the step?"""
-    return current.older(_row(record, preset, name), name)
-
-
 @kind("ratio")
 def speed_up(record: Record, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""

@@ -54,7 +54,7 @@ def rows_of(
         if step.name not in rows:
             continue
         if step.lesson == (lesson or step.lesson):
-            older = bool(record.data.runs) and figures.older(record, preset, step.name)  # without: measured just now
+            older = bool(record.data.runs) and current.older(rows[step.name], step.name)  # without: just now
             before = first if step.name == first else previous
             if step.experiment:
                 before = step.predecessor or ""
@@ -88,7 +88,7 @@ def times(record: Record, *words: str) -> Table:
             fastest = min(timed, key=lambda step: record.rows(preset)[step].timing.median_ms, default="")
             before = fastest if name in peers else above.get(name, "")
             faster = figures.speed_up(record, preset, before, name)
-            cells.append(aged(ms, figures.older(record, preset, name)))
+            cells.append(aged(ms, current.older(record.row(preset, name), name)))
             cells += [_text(faster), _text(figures.share(record, preset, name))]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
@@ -114,7 +114,7 @@ def across_layers(record: Record, step: str) -> Table:
         faster = figures.beside(record, preset, step) or figures.speed_up(record, preset, word, step)
         rows.append([
             f"`{preset}`", " × ".join(f"{extent:,}" for extent in speeds.matrix(problem)),
-            aged(ours[0], figures.older(record, preset, step)) or "not timed yet", ours[1], *theirs,
+            aged(ours[0], current.older(record.row(preset, step), step)) or "not timed yet", ours[1], *theirs,
             f"**{100 * faster.value:.0f}**" if faster else "", _text(figures.share(record, preset, step)),
             speeds.method_on(record, preset, library),
         ])  # fmt: skip
